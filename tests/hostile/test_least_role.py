@@ -204,7 +204,7 @@ def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_jour
     made = own.make(journal, 15, lambda _: True)
     left = own.left(journal)
     assert left is not None and left.password == made.password
-    assert [one.meta.name for one in left_behind(api, "pg")] == ["pg-walproof-role"]
+    assert [one.meta.name for one in left_behind(api, "pg")] == ["pg-walproof-role", made.user]
     lost = Journal(tmp_path / "lost.jsonl")
     monkeypatch.setattr(created_objects, "identity", lambda pid: "another")
     assert own.adopt(lost) and [change.name for change in lost.pending()] == [made.user]

@@ -97,15 +97,17 @@ def killed_run(folder: Path, server: FakePatroni, file: Path) -> RegisteredJourn
     return target.journal
 
 
+@pytest.mark.parametrize("place", ["records/r", "here"])
 def test_a_strangers_record_in_this_folder_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, stranger: FakePatroni
+    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, place: str
 ) -> None:
     """The exploit of issue 28: a file of the victim as Basic auth, a PATCH of archive_command."""
-    foreign_record(tmp_path / "records" / "r", stranger, EVIL, SET)
+    foreign_record(tmp_path / place, stranger, EVIL, SET)
     code, out, err = walproof("revert")
     assert stranger.asked == []
     assert (code, out) == (0, "nothing to revert\n")
-    assert "walproof revert records/r reads it out" in err
+    assert f"walproof revert {place} reads it out" in err
+    assert "walproof revert --target cnpg:NAMESPACE/NAME" in err, "and what else may have left something"
 
 
 def test_a_strangers_record_that_is_named_is_read_out_and_needs_target_and_consent(
@@ -319,6 +321,25 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path, walproof: Walproof, mi
         finally:
             running.kill()
     assert walproof("revert")[0] == 0
+    assert changed(mine) == [{"ttl": 30}]
+
+
+def test_a_run_that_was_started_on_another_machine_is_left_alone_until_the_user_says_it_has_ended(
+    tmp_path: Path, walproof: Walproof, mine: FakePatroni
+) -> None:
+    """A state folder on a network's disk, or of several containers."""
+    file = file_of(mine, tmp_path / "mine.toml")
+    recorded(tmp_path / "r", "price")
+    run = Run("0" * 32, str(tmp_path / "r"), "7 1 a-boot", "elsewhere")
+    noted(RegisteredJournal(runs_folder(), run), str(file), {"ttl": 30}, {"ttl": 20})
+    for words in (("revert",), ("revert", "--ended-on", "another,else")):
+        code, out, err = walproof(*words)
+        assert (code, out) == (0, "nothing to revert\n")
+        assert "left alone, it was started on elsewhere, where it may still run (process 7)" in err
+    assert walproof("revert", str(tmp_path / "r"))[0] == 3
+    assert mine.asked == []
+    code, out, _ = walproof("revert", "--ended-on", "elsewhere")
+    assert (code, out) == (0, f"reverted on {file}:\n  setting ttl\n")
     assert changed(mine) == [{"ttl": 30}]
 
 

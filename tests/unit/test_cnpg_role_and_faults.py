@@ -11,10 +11,11 @@ import pytest
 from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
+from walproof.model.ports import Reverting
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.created_objects import MADE_BY
+from walproof.targets.cnpg.created_objects import MADE_BY, MARK
 from walproof.targets.cnpg.credentials_and_own_role import Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, SECRETS, ApiError, Output
@@ -252,47 +253,94 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
     assert roles(api) == [] and secrets_of(api) == ["pg-app"] and journal.pending() == ()
 
 
-def reverted(api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What revert says; SQL has the role as long as the spec has."""
+def reverted(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch, ended_on: frozenset[str] = frozenset()
+) -> list[str]:
+    """What revert says: what stays, then what it removed; SQL has the role as long as the spec has."""
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
     cluster = CnpgCluster(NAME, file, api)
     monkeypatch.setattr(cluster, "observe", lambda: view("pg-1"))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
     monkeypatch.setattr(cluster, "_gone", lambda role: True)
-    noted: list[str] = []
+    removed: list[tuple[str, str]] = []
 
-    def revert(self: ExternalCluster, journal: Journal) -> list[str]:
+    def revert(self: ExternalCluster, journal: Journal, reverting: Reverting) -> list[str]:
         for change in journal.pending(NAME):
             if change.what == "database":
-                noted.append(change.name)
+                reverting.tell("database", change.name)
                 journal.undone(change)
         return []
 
     monkeypatch.setattr(ExternalCluster, "revert", revert)
-    sentences = cluster.revert(journal)
+    sentences = cluster.revert(journal, Reverting(lambda *one: removed.append(one), ended_on))
     assert journal.pending() == ()
-    return [*sentences, *noted]
+    return [*sentences, *(f"{kind} {name}" for kind, name in removed)]
 
 
 def made_by(api: FakeApi, maker: str) -> None:
     for (kind, _), tree in api.objects.items():
         if kind == "secrets" and MADE_BY in tree["metadata"].get("annotations", {}):
             tree["metadata"]["annotations"][MADE_BY] = maker
+    for role in roles(api):
+        role["comment"] = f"{MARK}: {maker}"
 
 
+@pytest.mark.parametrize("secret", ["there", "deleted by hand"])
 def test_what_an_ended_run_left_is_found_by_its_label(
-    api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
-    made(api, journal)
+    name = made(api, journal).user
+    if secret != "there":
+        api.remove(SECRETS, "pg-walproof-role")
+    before = copy.deepcopy(api.objects)
     lost, dead = Journal(tmp_path / "another.jsonl"), f"{socket.gethostname()} 999999999 1 no-boot"
-    assert reverted(api, lost, monkeypatch) == [] and len(roles(api)) == 1, "its maker is this process, which runs"
+    assert reverted(api, lost, monkeypatch) == [] and api.objects == before, "its maker is this process, which runs"
     made_by(api, "elsewhere 7 1 a-boot")
-    (sentence,) = reverted(api, lost, monkeypatch)
-    assert "was made by walproof on elsewhere, where it may still run: left alone" in sentence
-    assert len(roles(api)) == 1 and len(secrets_of(api)) == 2
+    sentences = reverted(api, lost, monkeypatch)
+    assert f"role {name} was made by walproof on elsewhere, where it may still run: left alone" in sentences[-1]
+    assert len(sentences) == (2 if secret == "there" else 1) and len(roles(api)) == 1
+    said = ["database walproof_own", f"role {name}", *(["secret pg-walproof-role"] if secret == "there" else [])]
+    elsewhere = copy.deepcopy(api.objects)
+    assert reverted(api, lost, monkeypatch, frozenset(["elsewhere"])) == said, "the user says that it has ended there"
+    api.objects = elsewhere
     made_by(api, dead)
-    assert reverted(api, lost, monkeypatch) == ["walproof_own"], "its database is sought too"
+    assert reverted(api, lost, monkeypatch) == said, "its database is sought too"
     assert roles(api) == [] and secrets_of(api) == ["pg-app"]
+
+
+def test_a_role_that_is_not_walproofs_is_not_adopted(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = f"{MARK}: {socket.gethostname()} 999999999 1 no-boot"
+    theirs = [THEIRS, THEIRS | {"name": "walproof_admin", "comment": dead}, THEIRS | {"name": "walproof_01234567"}]
+    api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": theirs}}})
+    assert reverted(api, journal, monkeypatch) == [] and roles(api) == theirs
+
+
+def test_what_the_operator_remembers_of_the_role_goes_too(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where this user may write the status; else it stays, as CloudNativePG leaves it."""
+    theirs = {"reporting": {"transactionID": 1}}
+    name = made(api, journal).user
+    status = {"byStatus": {"reconciled": ["reporting", name], "not-managed": ["app"], "pending-reconciliation": [name]}}
+    known = status | {"passwordStatus": {**theirs, name: {"transactionID": 2}}}
+    api.change(CLUSTERS, "pg", {"status": {"managedRolesStatus": known}})
+    own(api).remove(journal, dropped(api))
+    after = api.cluster["status"]["managedRolesStatus"]
+    assert after["passwordStatus"] == theirs
+    assert after["byStatus"] == {"reconciled": ["reporting"], "not-managed": ["app"]}
+    api.change(CLUSTERS, "pg", {"status": {"managedRolesStatus": {"passwordStatus": {made(api, journal).user: {}}}}})
+    patch = api.patch
+
+    def without_status(*given: Any) -> Any:
+        if given[3:]:
+            raise ApiError("may not patch clusters/status", code=403)
+        return patch(*given)
+
+    monkeypatch.setattr(api, "patch", without_status)
+    own(api).remove(journal, dropped(api))
+    assert len(api.cluster["status"]["managedRolesStatus"]["passwordStatus"]) == 2 and journal.pending() == ()
 
 
 def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
@@ -305,17 +353,18 @@ def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
         )
         api.put(SECRETS, tree)
     made_by(api, dead)
-    assert reverted(api, journal, monkeypatch) == []
+    assert reverted(api, journal, monkeypatch) == ["secret pg-walproof"]
     assert sorted(secrets_of(api)) == ["pg-app", "pg-walproof-role", "pg2-walproof"]
 
 
 def test_a_second_run_is_refused_and_takes_nothing_of_the_first(api: FakeApi, journal: Journal, tmp_path: Path) -> None:
     first, later = made(api, journal), Journal(tmp_path / "later.jsonl")
     before = copy.deepcopy(api.objects)
-    with pytest.raises(ApiError, match="another run of walproof is at work on this cluster, or was killed") as wrong:
+    with pytest.raises(ApiError, match="another run of walproof is at work on this cluster") as wrong:
         made(api, later)
-    assert f"its secret pg-walproof-role was made on {socket.gethostname()}" in wrong.value.message
-    assert "walproof revert, or kubectl delete secret pg-walproof-role" in wrong.value.hint
+    assert f"its secret pg-walproof-role (walproof/run={first.user}) was made on {socket.gethostname()}" in (
+        wrong.value.message
+    )
     assert own(api).left(later) is None, "the password there is not of the later run's role"
     own(api).remove(later, dropped(api))
     assert later.pending() == () and api.objects == before

@@ -1,17 +1,16 @@
-"""Load pods where another run's are there under the same names: at work, killed here, or ended elsewhere."""
+"""Load pods where another run's are there under the same names: at work, killed here, or elsewhere."""
 
-import os
-import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running, until
+from tests.fixtures.kubernetes.kinds import named
+from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running
 from walproof.machine.clock import RealClock
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.created_objects import MADE_BY
+from walproof.targets.cnpg.created_objects import MADE_BY, refuse_beside
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.kubernetes_api import ApiError
 
@@ -33,36 +32,39 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
     with running(tmp_path) as here:
         (place,) = here.pods.open()
         later, journal = another(here, tmp_path)
-        with pytest.raises(ApiError, match="another run of walproof is at work on this cluster, or was killed"):
+        with pytest.raises(ApiError, match="another run of walproof is at work on this cluster"):
             later.open()
         assert journal.pending() == () and here.objects("Job", "Secret") == ["pg-walproof", "pg-walproof"]
         assert ended(place, "echo", "goes on") == "goes on\n"
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_what_a_run_left_whose_load_has_ended_is_replaced(tmp_path: Path, elsewhere: bool) -> None:
-    """Killed here; or anywhere, and its agents have ended since."""
+@pytest.mark.parametrize(
+    ("made_by", "says", "hint"),
+    [
+        (f"{socket.gethostname()} 999999999 1 no-boot", "was killed on this cluster", "walproof revert removes"),
+        ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
+        ("", "is at work on, or was killed on, this cluster", "kubectl delete job pg-walproof"),
+    ],
+)
+def test_what_a_run_left_is_named_with_its_label_machine_and_age(
+    tmp_path: Path, made_by: str, says: str, hint: str
+) -> None:
+    """Before anything of the second run is made, whatever became of the first."""
     with running(tmp_path) as here:
         here.pods.open()
-        (name,) = here.runner.pods
+        (job,) = here.cluster.store.listed(named("Job"))[0]
         for kind in ("Job", "Secret"):
-            relabelled(
-                here, kind, "elsewhere 7 1 a-boot" if elsewhere else f"{socket.gethostname()} 999999999 1 no-boot"
-            )
+            relabelled(here, kind, made_by)
+        before = here.objects("Job", "Secret", "Pod")
+        with pytest.raises(ApiError, match=says) as wrong:
+            refuse_beside(client(here.cluster), "pg")
         later, journal = another(here, tmp_path)
-        if elsewhere:
-            with pytest.raises(ApiError, match="its secret pg-walproof was made on elsewhere"):
-                later.open()
-            os.kill(here.runner.pods[name].process.pid, signal.SIGTERM)
-            os.kill(here.runner.pods[name].process.pid, signal.SIGKILL)
-            until(lambda: "Failed" in str(here.cluster.store.find("Job", "pg-walproof")))
-        try:
-            (place,) = later.open()
-            assert ended(place, "echo", "done") == "done\n" and len(here.runner.pods) == 2
-            # The first run's journal is reverted later: it takes nothing of this one's.
-            here.pods.close()
-            assert here.journal.pending() == () and here.objects("Job", "Secret") == ["pg-walproof", "pg-walproof"]
-            assert ended(place, "echo", "goes on") == "goes on\n"
-        finally:
-            later.close()
-        assert here.objects("Job", "Secret", "Pod") == [] and journal.pending() == ()
+        with pytest.raises(ApiError, match=says):
+            later.open()
+        run = job["metadata"]["labels"]["walproof/run"]
+        assert f"its job pg-walproof (walproof/run={run}) was made " in wrong.value.message
+        assert " s ago on " + (made_by.partition(" ")[0] or "an unknown machine") in wrong.value.message
+        assert hint in wrong.value.hint
+        assert journal.pending() == () and here.objects("Job", "Secret", "Pod") == before
+        here.pods.close()
+        assert here.objects("Job", "Secret", "Pod") == [], "its own run may"

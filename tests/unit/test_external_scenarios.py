@@ -9,7 +9,7 @@ from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, SyncReplication
-from walproof.model.ports import Notebook
+from walproof.model.ports import SILENT, Notebook, Reverting
 from walproof.model.sample import Scenario
 from walproof.records.journal import Journal
 from walproof.targets.external.pricing import ExternalPricing
@@ -54,7 +54,7 @@ class Paper:
     def wait(self, plan: ConfigPlan) -> None:
         """It is in effect already."""
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         for change in journal.pending(NAME):
             self.now[change.name] = change.before
             journal.undone(change)

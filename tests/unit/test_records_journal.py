@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from walproof.cli.runs import APPLIED
+from walproof.cli.runs import APPLIED, Layer
 from walproof.errors import MachineError
-from walproof.records.journal import Journal
+from walproof.records.journal import Change, Journal
 from walproof.targets.patroni.configuration import CONFIG
 from walproof.targets.sql.settings import AUTO, ORDER
 
@@ -52,6 +52,39 @@ def test_a_journal_of_1_0_0_is_read(tmp_path: Path) -> None:
 
 def test_kinds_of_changes_are_named_as_in_journals_of_1_0_0() -> None:
     assert (CONFIG, AUTO, ORDER, APPLIED) == ("patroni config", "alter-system", "auto.conf order", "applied")
+
+
+def applied(journal: Journal, name: str) -> Change:
+    change = journal.note(1.0, "c", "parameter", name, before="off", after="on")
+    journal.note(2.0, "c", APPLIED, name, before=None, after=None)
+    return change
+
+
+@pytest.mark.parametrize("how", ["revert", "apply --undo"])
+def test_an_undo_that_was_killed_is_ended_and_what_was_applied_before_stays(tmp_path: Path, how: str) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    first, second = applied(journal, "first"), applied(journal, "second")
+    assert Layer(journal, complete=False).pending("c") == [], "revert leaves what is complete"
+    assert Layer(journal, complete=True).begin(3.0, "c")
+    rest = Layer(journal, complete=how != "revert")
+    assert how == "revert" or rest.begin(4.0, "c"), "the same once more"
+    assert rest.pending("c") == [second]
+    rest.undone(second)
+    assert [change.name for change in journal.pending("c")] == ["first", "first"], "with its marks"
+    assert Layer(journal, complete=False).pending("c") == []
+    assert Layer(journal, complete=True).pending("c") == [first]
+
+
+def test_an_undo_that_was_killed_before_its_marks_were_gone_undoes_nothing_else(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    applied(journal, "first")
+    second = applied(journal, "second")
+    layer = Layer(journal, complete=True)
+    layer.begin(3.0, "c")
+    journal.undone(second)
+    assert Layer(journal, complete=True).pending("c") == Layer(journal, complete=False).pending("c") == []
+    Layer(journal, complete=True).close("c")
+    assert [change.name for change in journal.pending("c")] == ["first", "first"]
 
 
 def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:

@@ -164,11 +164,12 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         first = f"would undo {counted(len(pending), 'change')} on {cluster.name}"
         print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
         return ExitCode.HELD
+    begun = layer.begin(cluster.clock.now(), name)
     left = configuration.undo(layer)
     layer.close(name)
     print_result(
         {"target": cluster.name, "undone": len(pending), "left": left},
-        f"undone on {cluster.name}" if pending else f"walproof has applied nothing on {cluster.name}",
+        f"undone on {cluster.name}" if begun or pending else f"walproof has applied nothing on {cluster.name}",
         *(f"  {sentence}" for sentence in left),
         as_json=as_json,
     )

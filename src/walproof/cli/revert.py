@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -16,7 +16,7 @@ from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.load.local_runner import remove_left
 from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
-from walproof.model.ports import Notebook, Target
+from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted
 from walproof.records.journal import NAME, Change, Journal, journals_in, only_ours, registered
 from walproof.records.layout import record_directory
@@ -28,49 +28,80 @@ Journals = list[tuple[Path, Notebook]]
 """Journals, each with the path that names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reverted:
-    """What came of one target's changes in one journal; `left`: sentences about what stays."""
+    """What came of one target's changes in one journal: `removed` or put back, by kind and name; what stays."""
 
     target: str
     journal: Path
     changes: int
-    left: list[str]
+    removed: list[tuple[str, str]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def run(self, cluster: Target, journal: Notebook, ended_on: frozenset[str]) -> "Reverted":
+        """Revert; what was done before an error is printed, and the error goes on."""
+        try:
+            self.left = cluster.revert(journal, Reverting(lambda *one: self.removed.append(one), ended_on))
+        except Error:
+            for line in self.lines() if self.removed else ():
+                click.echo(line, err=True)
+            raise
+        return self
+
+    def lines(self) -> list[str]:
+        """As text."""
+        first = f"reverted on {self.target}:" if self.removed else f"nothing was left on {self.target}"
+        return [first, *(f"  {kind} {name}" for kind, name in self.removed), *(f"  {one}" for one in self.left)]
+
+    def tree(self) -> dict[str, object]:
+        """As JSON."""
+        removed = [{"kind": kind, "name": name} for kind, name in self.removed]
+        return {"target": self.target, "journal": str(self.journal), "changes": self.changes, "removed": removed,
+                "left": self.left}  # fmt: skip
 
 
 @cloup.command(cls=Command)
 @cloup.argument("record", required=False, metavar="[RECORD]")
-@opt.cluster(opt.allow("what a RECORD from elsewhere would revert"), default="as the journal says")
+@opt.cluster(
+    opt.allow("what a RECORD from elsewhere would revert"),
+    opt.option("--ended-on", "HOST,…", "Machines where every walproof has ended: what it made there goes too."),
+    default="as the journal says",
+)
 @opt.output()
-def revert(record: str | None, target: str | None, allow: str | None, as_json: bool) -> ExitCode:
+def revert(record: str | None, target: str | None, allow: str | None, ended_on: str | None, as_json: bool) -> ExitCode:
     """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
+    hosts = frozenset(filter(None, (ended_on or "").split(",")))
+    failed: Error | None = None
     if record is not None:
-        journals = _of_record(record, target, consent.read(allow), as_json=as_json)
-        done, failed = [one for path, journal in journals for one in _reverted(path, journal, target)], None
+        journals = _of_record(record, target, consent.read(allow), hosts, as_json=as_json)
+        done = [one for path, journal in journals for one in _reverted(path, journal, target, hosts)]
     else:
-        done, failed = _all(target)
+        done, failed = _all(target, hosts)
+    if not done:
+        click.echo(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}", err=True)
     print_result(
-        {"reverted": [{"target": r.target, "journal": str(r.journal), "changes": r.changes, "left": r.left}
-                      for r in done]},
-        *(line for r in done for line in (f"reverted {counted(r.changes, 'change')} on {r.target}",
-                                          *(f"  {sentence}" for sentence in r.left))),
+        {"reverted": [one.tree() for one in done]},
+        *(line for one in done for line in one.lines()),
         *(() if done or failed else ("nothing to revert",)),
         as_json=as_json,
-    )  # fmt: skip
+    )
     if failed is not None:
         raise failed
     return ExitCode.BROKEN if any(r.left for r in done) else ExitCode.HELD
 
 
-def _all(target: str | None) -> tuple[list[Reverted], Error | None]:
+_ELSEWHERE = "what another user's or machine's walproof left: walproof revert --target cnpg:NAMESPACE/NAME, or RECORD"
+
+
+def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], Error | None]:
     """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
     done: list[Reverted] = []
     failed: Error | None = None
     wanted = choose(target) if target is not None else None
-    for path, journal in _ours():
+    for path, journal in _ours(ended_on):
         try:
-            done += _reverted(path, journal, target, wanted)
+            done += _reverted(path, journal, target, ended_on, wanted)
         except Error as wrong:
             where = f"{wrong.hint}; " if wrong.hint else ""
             wrong.hint = f"{where}where that cluster is gone for good: rm {path}"
@@ -78,11 +109,13 @@ def _all(target: str | None) -> tuple[list[Reverted], Error | None]:
     if wanted is not None and is_external(target) and not done:
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
-        done.append(Reverted(wanted.name, kept.path, 0, wanted.revert(Layer(kept, complete=False))))
+        done.append(Reverted(wanted.name, kept.path, 0).run(wanted, Layer(kept, complete=False), ended_on))
     return done, failed
 
 
-def _reverted(path: Path, journal: Notebook, target: str | None, wanted: Target | None = None) -> list[Reverted]:
+def _reverted(
+    path: Path, journal: Notebook, target: str | None, ended_on: frozenset[str], wanted: Target | None = None
+) -> list[Reverted]:
     """Revert what is pending, target by target; where one is `wanted`, the changes of others stay and are named."""
     done = []
     for name in dict.fromkeys(str(change.target) for change in journal.pending()):
@@ -92,18 +125,19 @@ def _reverted(path: Path, journal: Notebook, target: str | None, wanted: Target 
         pending = len(journal.pending(name))
         cluster = choose(target or name)
         cluster.name = name
-        done.append(Reverted(name, path, pending, cluster.revert(journal)))
+        done.append(Reverted(name, path, pending).run(cluster, journal, ended_on))
     return done
 
 
-def _ours() -> Journals:
+def _ours(ended_on: frozenset[str]) -> Journals:
     """Journals that this user's walproof has kept; a complete application of apply stays in effect."""
     for text in _unheeded():
         click.echo(printable(text), err=True)
     journals: Journals = []
     for run in registered(runs_folder()):
-        if run.run.pid is not None:
-            click.echo(f"left alone, its run goes on (process {run.run.pid}): {run.run.record}", err=True)
+        if where := run.run.goes_on(ended_on):
+            elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
+            click.echo(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}", err=True)
         else:
             journals.append((run.registration, run))
     applied = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else []
@@ -117,22 +151,24 @@ def _unheeded() -> Iterator[str]:
             if os.path.lexists(path) and not only_ours(path):
                 yield f"left alone, others own it or may write it: {path}"
     known = {run.run.journal for run in registered(runs_folder())}
-    for path in sorted(Path("records").glob(f"*/{NAME}")):
+    for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():
             yield f"left alone, it is not in this user's state folder: walproof revert {path.parent} reads it out"
 
 
-def _of_record(record: str, target: str | None, allowed: frozenset[str], *, as_json: bool) -> Journals:
+def _of_record(
+    record: str, target: str | None, allowed: frozenset[str], ended_on: frozenset[str], *, as_json: bool
+) -> Journals:
     """The journals of a record: what the state folder holds for it, else its own, with the user's consent."""
     folder = record_directory(Path(record))
     path = folder / NAME
     named = journals_in(path)
     runs = [r for r in registered(runs_folder()) if r.run.journal in named or r.run.record == str(folder.resolve())]
     for run in runs:
-        if run.run.pid is not None:
+        if where := run.run.goes_on(ended_on):
             raise MachineError(
-                f"the run of {run.run.record} goes on (process {run.run.pid})",
-                f"wait for it, or end it: kill {run.run.pid}",
+                f"{run.run.record} is left alone: {where}",
+                "wait for its end, or end it (kill); on another machine where it has ended: --ended-on that machine",
             )
     if runs:
         return [(run.path, run) for run in runs]

@@ -45,7 +45,8 @@ def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
         yield move
 
 
-APPLIED = "applied"
+APPLIED, UNDOING = "applied", "undoing"
+"""Marks in a journal of apply: an application is complete; that one, by its number, is being undone."""
 
 
 def runs_folder() -> Path:
@@ -53,9 +54,9 @@ def runs_folder() -> Path:
     return home.state_folder() / "journals"
 
 
-def keep_journal(target: Target, directory: Path) -> None:
-    """Let an external cluster note its changes, for the record at `directory`; other targets need no journal."""
-    if target.external:
+def keep_journal(target: Target | None, directory: Path | None) -> None:
+    """Let an external cluster note its changes, for the record at `directory` or none; others need no journal."""
+    if target is not None and target.external:
         target.journal = register(runs_folder(), directory)
 
 
@@ -73,7 +74,10 @@ def journal_of_apply(target: str) -> Journal:
 
 
 class Layer:
-    """The newest part of a journal of apply: down to the last complete application, or that one included."""
+    """The newest part of a journal of apply: down to the last complete application, or that one included.
+
+    One whose undoing was begun counts as incomplete, so that `revert` ends what a killed `apply --undo` had begun.
+    """
 
     def __init__(self, journal: Journal, *, complete: bool) -> None:
         self._journal = journal
@@ -84,27 +88,37 @@ class Layer:
         return self._journal.note(at, target, what, name, before=before, after=after)
 
     def undone(self, change: Change) -> None:
-        """As the journal itself."""
+        """As the journal itself; the marks of what was begun to be undone go with its last change."""
         self._journal.undone(change)
+        if not self.pending(change.target):
+            self.close(change.target)
+
+    def _marks(self, target: str | None) -> tuple[list[Change], list[Change]]:
+        """Of complete applications, newest first: (those whose undoing was not begun, those whose was)."""
+        pending = self._journal.pending(target)
+        begun = {change.name for change in pending if change.what == UNDOING}
+        marks = [change for change in pending if change.what == APPLIED]
+        return [m for m in marks if str(m.number) not in begun], [m for m in marks if str(m.number) in begun]
+
+    def begin(self, at: float, target: str) -> bool:
+        """Note that the last complete application is being undone, unless one is already; whether one is."""
+        whole, begun = self._marks(target)
+        if whole and not begun:
+            self._journal.note(at, target, UNDOING, str(whole[0].number), before=None, after=None)
+        return bool(whole or begun)
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
-        """Changes of that layer, newest first, without the marks of completion."""
-        changes: list[Change] = []
-        marks = 0
-        for change in self._journal.pending(target):
-            if change.what == APPLIED:
-                marks += 1
-                if marks > int(self._complete):
-                    break
-                continue
-            changes.append(change)
-        return changes
+        """Changes of that layer, newest first, without the marks."""
+        whole, begun = self._marks(target)
+        last = next(iter(whole[int(self._complete and not begun) :]), None)
+        changes = [change for change in self._journal.pending(target) if change.what not in (APPLIED, UNDOING)]
+        return [change for change in changes if last is None or change.number > last.number]
 
     def close(self, target: str) -> None:
-        """Remove the mark of the application that was just reverted too."""
-        newest = next(iter(self._journal.pending(target)), None)
-        if self._complete and newest is not None and newest.what == APPLIED:
-            self._journal.undone(newest)
+        """Remove the marks of the application that was reverted, that of its undoing last."""
+        marks = (*self._marks(target)[1], *(c for c in self._journal.pending(target) if c.what == UNDOING))
+        for mark in marks:
+            self._journal.undone(mark)
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import call_after
+from walproof.cli.runs import call_after, keep_journal
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level, level
 from walproof.model.ports import Target
@@ -108,6 +108,8 @@ def watch(
     if chosen and exporter:
         _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
         return
+    # The faults of the page's buttons are undone by `walproof revert` after kill -9.
+    keep_journal(chosen if allowed else None, None)
     collector = Collector(chosen, record=directory)
     canary_writer = Canary(chosen, probed, collector.add_probe) if canary and chosen else None
     try:

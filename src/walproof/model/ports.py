@@ -194,6 +194,18 @@ class Notebook(Protocol):
         """Changes not reverted, newest first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reverting:
+    """Whom a revert tells, by kind and name, of each thing that it removed, ended or put back; what its user says."""
+
+    tell: Callable[[str, str], object] = lambda _kind, _name: None
+    ended_on: frozenset[str] = frozenset()
+    """Machines on which, as the user says, every walproof has ended."""
+
+
+SILENT = Reverting()
+
+
 class Configuration(Protocol):
     """The cluster's configuration: planned, applied, awaited, undone."""
 
@@ -206,7 +218,7 @@ class Configuration(Protocol):
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until every member says that it is in effect; WaitTimeout."""
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Revert every pending change of the journal; sentences about what was left alone because others changed it."""
 
 
@@ -324,7 +336,7 @@ class Target(Protocol):
     def capabilities(self) -> Capabilities:
         """What it can do now."""
 
-    def revert(self, journal: Notebook) -> list[str]:
+    def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change of the journal and remove what a killed run left; sentences about what stays."""
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ which alone `revert` obeys: a record can be a stranger's, so its journal is a co
 import json
 import os
 import secrets
+import socket
 import stat
 import threading
 from collections.abc import Mapping, Sequence
@@ -154,18 +155,22 @@ NAME = "journal.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whose journal it is. journal: its random id; record: the real path; process: see `pid_files.identity`."""
+    """Whose journal it is. journal: its random id; process: see `pid_files.identity`; machine: "" in old journals."""
 
     journal: str
     record: str
+    """The real path of the record, "" where the run keeps none."""
     process: str
+    machine: str = ""
 
-    @property
-    def pid(self) -> int | None:
-        """The process of the run while it lives and is another one than this."""
+    def goes_on(self, ended_on: frozenset[str] = frozenset()) -> str:
+        """Where the run is at work, or may be, on another machine that shares this folder; "" where it has ended."""
         first = self.process.partition(" ")[0]
+        if self.machine not in ("", socket.gethostname(), *ended_on):
+            return f"it was started on {self.machine}, where it may still run (process {first})"
         pid = int(first) if first.isdigit() else 0
-        return pid if pid not in (0, os.getpid()) and pid_files.identity(pid) == self.process else None
+        alive = pid not in (0, os.getpid()) and pid_files.identity(pid) == self.process
+        return f"its run goes on (process {pid})" if alive else ""
 
 
 class RegisteredJournal:
@@ -173,8 +178,8 @@ class RegisteredJournal:
 
     def __init__(self, folder: Path, run: Run) -> None:
         self.run = run
-        self.path = Path(run.record) / NAME
         self.registration = folder / f"{run.journal}.jsonl"
+        self.path = Path(run.record) / NAME if run.record else self.registration
         self._own = Journal(self.registration, asdict(run))
         self._copy = Journal(self.path, {"journal": run.journal})
         self._one = threading.Lock()
@@ -182,7 +187,7 @@ class RegisteredJournal:
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced here and in the record, before it is made."""
-        copied = not self.path.is_symlink()
+        copied = bool(self.run.record) and not self.path.is_symlink()
         with self._one:
             # The copy outlives what is forgotten here: a number is never used twice in it.
             number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
@@ -195,7 +200,7 @@ class RegisteredJournal:
         """The change has been reverted."""
         with self._one:
             self._own.undone(change)
-            if self.run.journal in journals_in(self.path):
+            if self.run.record and self.run.journal in journals_in(self.path):
                 with suppress(MachineError):
                     self._copy.undone(change)
             if not self._own.pending():
@@ -206,16 +211,16 @@ class RegisteredJournal:
         return self._own.pending(target)
 
 
-def register(folder: Path, record: Path) -> RegisteredJournal:
+def register(folder: Path, record: Path | None) -> RegisteredJournal:
     """The journal of a run of this process into that record: the one it has there, where it is continued, or a new one.
 
-    The file is made with the first change. MachineError where others may write in the folder.
+    None: it keeps no record. The file is made with the first change. MachineError where others may write in the folder.
     """
     check_ours(folder)
-    real = os.path.realpath(record)
-    known = next((one.run.journal for one in registered(folder) if one.run.record == real), None)
+    real = os.path.realpath(record) if record else ""
+    known = next((one.run.journal for one in registered(folder) if record and one.run.record == real), None)
     process = pid_files.identity(os.getpid()) or ""
-    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process))
+    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process, socket.gethostname()))
 
 
 def registered(folder: Path) -> list[RegisteredJournal]:
@@ -230,7 +235,7 @@ def registered(folder: Path) -> list[RegisteredJournal]:
             continue
         if pending := journal.pending():
             journals.append((max(change.at for change in pending), RegisteredJournal(folder, run)))
-        elif run.pid is None:
+        elif not run.goes_on():
             journal.remove()
     return [one for _, one in sorted(journals, key=lambda pair: -pair[0])]
 
@@ -247,7 +252,8 @@ def _run(journal: Journal) -> Run | None:
     heads = [head for head in journal.heads() if all(isinstance(head.get(n), str) for n in ("record", "process"))]
     if not heads or heads[-1]["journal"] != journal.path.stem:
         return None
-    return Run(heads[-1]["journal"], heads[-1]["record"], heads[-1]["process"])
+    head = heads[-1]
+    return Run(head["journal"], head["record"], head["process"], str(head.get("machine", "")))
 
 
 def check_ours(path: Path) -> None:

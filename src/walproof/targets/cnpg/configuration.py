@@ -15,7 +15,7 @@ from walproof.model.guarantee import (
     SyncReplication,
     read_standby_names,
 )
-from walproof.model.ports import Clock, Notebook
+from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi, Tree
@@ -188,7 +188,7 @@ class CnpgConfiguration:
         """Wait until every member's new sessions show it and the quorum counts."""
         self._await(asked_of(plan.change, self._spec.read()["spec"]), {})
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
         for change in noted(journal, self._target, SPEC):
@@ -201,6 +201,8 @@ class CnpgConfiguration:
                 self._spec.patch(back, tree, whole=True)
                 self._await(back, note["shown"])
             journal.undone(change)
+            for path in back:
+                reverting.tell("setting", ".".join(path))
         return left
 
     def _await(self, asked: Leaves, shown: Mapping[str, Mapping[str, str]]) -> None:

@@ -5,21 +5,28 @@ them: there is one run at a time on a Cluster."""
 
 import base64
 import os
+import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from walproof.machine.pid_files import identity
 from walproof.model.drill import Capability
-from walproof.targets.cnpg.kubernetes_api import JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
+from walproof.model.ports import SILENT, Reverting
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Metadata, Object, read
 
 LABELS = {"app.kubernetes.io/managed-by": "walproof"}
 OURS = "app.kubernetes.io/managed-by=walproof"
 MADE_BY = "walproof/made-by"
 """The annotation that names the machine, the process, when it started, and the machine's boot."""
+MARK = "made by walproof; safe to drop"
+"""The comment on a role, before its maker."""
+ROLES = Kind("postgresql.cnpg.io", "v1", "managed roles")
+"""Entries of spec.managed.roles."""
 RUN = "walproof/run"
 """The label that tells this run's object from one of another run under the same name."""
 
@@ -47,15 +54,15 @@ def maker() -> str:
     return f"{socket.gethostname()} {identity(os.getpid())}"
 
 
-def ended(maker: str) -> bool | None:
-    """Whether that process has ended; None where only another machine can tell.
+def ended(maker: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
+    """Whether that process has ended; None where only another machine can tell, and not in `ended_on`.
 
-    >>> ended("elsewhere 1 2 3") is None
-    True
+    >>> ended("elsewhere 1 2 3"), ended("elsewhere 1 2 3", frozenset(["elsewhere"]))
+    (None, True)
     """
     host, _, process = maker.partition(" ")
     if host != socket.gethostname():
-        return None
+        return True if host in ended_on else None
     pid = process.partition(" ")[0]
     return not pid.isdigit() or identity(int(pid)) != process
 
@@ -74,47 +81,47 @@ def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tre
     return {"apiVersion": "v1", "kind": "Secret", "metadata": dict(meta), "type": kind, "data": data}
 
 
-def create(api: KubernetesApi, kind: Kind, tree: Tree, over: Callable[[Metadata], bool] | None = None) -> None:
-    """Make it; ApiError where another's object has its name. One of ours whose run is `over` is replaced."""
+def create(api: KubernetesApi, kind: Kind, tree: Tree) -> None:
+    """Make it; ApiError where another's object has its name, with the sentence about that run where it is ours."""
     name = tree["metadata"]["name"]
     try:
         api.create(kind, tree)
-        return
     except ApiError as wrong:
         if wrong.code != 409:
             raise
-    there = read(Object, api.get(kind, name)).metadata
-    one = f"{kind.plural[:-1]} {name}"
-    if not LABELS.items() <= there.labels.items():
-        raise ApiError(f"the {one} is there and not walproof's, so it is left alone", "rename it", code=409)
-    if over is None or not over(there):
-        host = there.annotations.get(MADE_BY, "").partition(" ")[0] or "an unknown machine"
-        raise ApiError(
-            f"another run of walproof is at work on this cluster, or was killed: its {one} was made on {host}",
-            f"wait for its end; where it was killed: walproof revert, or kubectl delete {one}",
-            code=409,
-        )
-    api.delete(kind, name)
-    api.create(kind, tree)
+        raise Left(kind, read(Object, api.get(kind, name)).metadata).refusal() from None
 
 
-def remove(api: KubernetesApi, kind: Kind, name: str, run: str) -> None:
-    """Delete it where it is that run's of walproof; another run may have made one of that name since."""
+def find(api: KubernetesApi, kind: Kind, name: str) -> "Left | None":
+    """The object of that name, ours or not."""
     try:
-        there = read(Object, api.get(kind, name)).metadata
+        return Left(kind, read(Object, api.get(kind, name)).metadata)
     except ApiError as wrong:
         if wrong.code != 404:
             raise
-        return
-    if LABELS.items() <= there.labels.items() and there.labels.get(RUN) == run:
+        return None
+
+
+def remove(api: KubernetesApi, kind: Kind, name: str, run: str, reverting: Reverting = SILENT) -> None:
+    """Delete it where it is that run's of walproof; another run may have made one of that name since."""
+    there = find(api, kind, name)
+    if there is not None and there.ours and there.meta.labels.get(RUN) == run:
         api.delete(kind, name)
+        reverting.tell(there.kind_name, name)
 
 
 NETWORK, IO, STRESS = (
     Kind("chaos-mesh.org", "v1alpha1", plural) for plural in ("networkchaos", "iochaos", "stresschaos")
 )
 EXPERIMENTS = (NETWORK, IO, STRESS)
-_NAMES = {NETWORK.plural: "NetworkChaos", IO.plural: "IOChaos", STRESS.plural: "StressChaos"}
+SINGULAR = {
+    NETWORK.plural: "NetworkChaos",
+    IO.plural: "IOChaos",
+    STRESS.plural: "StressChaos",
+    JOBS.plural: "job",
+    SECRETS.plural: "secret",
+    ROLES.plural: "role",
+}
 LONGEST_S = 900
 """A drill waits at most 90 s for commits and holds its fault for half a minute; patience may double that."""
 _ALL_ADDRESSES = ("0.0.0.0/1", "128.0.0.0/1")
@@ -197,7 +204,7 @@ def tree_of(experiment: Experiment, cluster: Cluster) -> Tree:
     owner = {"metadata": {"name": meta.name, "uid": meta.uid}}
     return {
         "apiVersion": f"{experiment.kind.group}/{experiment.kind.version}",
-        "kind": _NAMES[experiment.kind.plural],
+        "kind": SINGULAR[experiment.kind.plural],
         "metadata": metadata(experiment.name, owner, {"cnpg.io/cluster": meta.name}),
         "spec": {**experiment.spec, "duration": f"{LONGEST_S}s"},
     }
@@ -242,49 +249,112 @@ def _disks(fault: Capability, namespace: str, member: str, harm: Tree, *, wal_vo
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """One object of walproof's that belongs to a Cluster."""
+    """One object that belongs to a Cluster, or a role that it manages; walproof's own where it carries our label."""
 
     kind: Kind
     meta: Metadata
 
     @property
-    def ended(self) -> bool | None:
-        """Whether the walproof that made it has ended; None where that was on another machine."""
-        return ended(self.meta.annotations.get(MADE_BY, ""))
+    def ours(self) -> bool:
+        """Whether walproof made it."""
+        return LABELS.items() <= self.meta.labels.items()
+
+    @property
+    def maker(self) -> str:
+        """The machine and the process that made it, "" where it does not say."""
+        return self.meta.annotations.get(MADE_BY, "")
+
+    def over(self, reverting: Reverting = SILENT) -> bool | None:
+        """Whether the walproof that made it has ended; None where only another machine can tell."""
+        return ended(self.maker, reverting.ended_on)
+
+    @property
+    def kind_name(self) -> str:
+        """In the singular: job, secret, NetworkChaos."""
+        return SINGULAR[self.kind.plural]
+
+    @property
+    def text(self) -> str:
+        """Its kind and name."""
+        return f"{self.kind_name} {self.meta.name}"
+
+    def refusal(self) -> ApiError:
+        """The error of a run that finds it there: whose it is, how old, and what to do."""
+        if not self.ours:
+            return ApiError(f"the {self.text} is there and not walproof's, so it is left alone", "rename it", code=409)
+        host, _, process = self.maker.partition(" ")
+        made, run, over = self.meta.creation_timestamp, self.meta.labels.get(RUN), self.over()
+        old_s = (datetime.now(UTC) - made).total_seconds() if made else None
+        age = "" if old_s is None else f" {old_s:.0f} s ago" if old_s < 120 else f" {old_s / 60:.0f} min ago"
+        says = f"its {self.text}{f' ({RUN}={run})' if run else ''} was made{age} on {host or 'an unknown machine'}"
+        state, hint = "is at work on", "wait for its end"
+        if over is None:
+            state = "is at work on, or was killed on,"
+            again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
+            hint += f"; where it was killed: {again if host else f'kubectl delete {self.text}'}"
+        elif over:
+            state, hint = "was killed on", "walproof revert removes what it left"
+        else:
+            says += f", process {process.split()[0]}"
+        return ApiError(f"another run of walproof {state} this cluster: {says}", hint, code=409)
 
 
 def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
     """Everything of ours that the Cluster owns, of any run; what cannot be read or listed is left out."""
     load, role = load_name(cluster), role_name(cluster)
-    asked: list[tuple[Kind, Callable[[], Sequence[Tree]]]] = [
+    asked: list[tuple[Kind, Callable[[], Iterable[Tree]]]] = [
         *((kind, partial(_named, api, kind, name)) for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))),
         *((kind, partial(api.list, kind, OURS)) for kind in EXPERIMENTS),
+        (ROLES, lambda: map(_as_object, managed_roles(api.get(CLUSTERS, cluster)))),
     ]
     owned: list[Left] = []
     for kind, ask in asked:
         try:
-            objects = [read(Object, tree).metadata for tree in ask()]
+            objects = [Left(kind, read(Object, tree).metadata) for tree in ask()]
         except ApiError as wrong:
             if wrong.code not in (403, 404):
                 raise
             continue
-        ours = [one for one in objects if LABELS.items() <= one.labels.items()]
-        owned += [Left(kind, one) for one in ours if cluster in [owner.name for owner in one.owner_references]]
+        ours = [one for one in objects if one.ours]
+        owned += [o for o in ours if kind is ROLES or cluster in [owner.name for owner in o.meta.owner_references]]
     return tuple(owned)
+
+
+def managed_roles(cluster: Tree) -> list[dict[str, Any]]:
+    """Of its spec."""
+    return list(((cluster["spec"].get("managed") or {}).get("roles")) or [])
+
+
+def _as_object(role: Mapping[str, Any]) -> Tree:
+    """With our label where it has our comment and such a name as walproof gives."""
+    name, comment = str(role.get("name")), str(role.get("comment") or "")
+    ours = comment.startswith(MARK) and re.fullmatch("walproof_[0-9a-f]{8}", name)
+    made_by = comment.removeprefix(MARK).removeprefix(": ")
+    return {"metadata": {"name": name, "labels": LABELS if ours else {}, "annotations": {MADE_BY: made_by}}}
 
 
 def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
     return [api.get(kind, name)]
 
 
-def swept(api: KubernetesApi, cluster: str) -> list[str]:
+def refuse_beside(api: KubernetesApi, cluster: str) -> None:
+    """ApiError where another run is at work on the Cluster, or was killed and not reverted."""
+    for left in left_behind(api, cluster):
+        if left.maker != maker():
+            raise left.refusal()
+
+
+def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> list[str]:
     """Delete what no running walproof owns; sentences about what another machine's walproof may still own."""
     sentences = []
     for left in left_behind(api, cluster):
-        if left.ended:
+        over, host = left.over(reverting), left.maker.partition(" ")[0] or "an unknown machine"
+        if over and left.kind is not ROLES:
             api.delete(left.kind, left.meta.name)
-        elif left.ended is None:
-            where = left.meta.annotations.get(MADE_BY, "").split(" ")[0] or "an unknown machine"
-            what = f"{left.kind.plural[:-1]} {left.meta.name}"
-            sentences.append(f"{what} was made by walproof on {where}, where it may still run: left alone")
+            reverting.tell(left.kind_name, left.meta.name)
+        elif over is None:
+            sentences.append(
+                f"{left.text} was made by walproof on {host}, where it may still run: left alone"
+                " (--ended-on where it has ended)"
+            )
     return sentences

@@ -15,13 +15,13 @@ from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.load.pods.agent import MEMORY_MIB, PGPASS, TOKEN, checksum
 from walproof.load.pods.remote import Hello, RemotePod, RemoteWorkspace
 from walproof.machine.signals import shielded
-from walproof.model.ports import Clock, Closes, Notebook
+from walproof.model.ports import SILENT, Clock, Closes, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.credentials_and_own_role import Credential
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, ApiError, KubernetesApi, Tree
-from walproof.targets.cnpg.objects import Job, Metadata, Pod, read
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, KubernetesApi, Tree
+from walproof.targets.cnpg.objects import Pod, read
 from walproof.targets.cnpg.rbac import Names, for_load, refusal
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.configure import needed, noted
@@ -218,28 +218,20 @@ class LoadPods:
         self._places.clear()
         self.remove(self._journal())
 
-    def remove(self, journal: Notebook) -> None:
+    def remove(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""
         for change in noted(journal, self._target, LOAD):
             run = str(change.after)
+            for name in self._pods(run):
+                reverting.tell("pod", name)
             for kind in (JOBS, SECRETS):
-                created_objects.remove(self._api, kind, change.name, run)
+                created_objects.remove(self._api, kind, change.name, run, reverting)
             with suppress(WaitTimeout):
                 wait_for(Wait.PROGRAM_GONE, partial(self._none_left, run), self._clock)
             journal.undone(change)
 
     def _none_left(self, run: str) -> bool:
         return not self._api.list(PODS, pods_of_run(run))
-
-    def _over(self, there: Metadata) -> bool:
-        """Whether the run has ended that made such an object: its load ends by itself, wherever it was started."""
-        try:
-            job = read(Job, self._api.get(JOBS, there.name))
-        except ApiError as wrong:
-            if wrong.code != 404:
-                raise
-            return True
-        return job.ended or created_objects.ended(there.annotations.get(created_objects.MADE_BY, "")) is True
 
     def _start(self) -> None:
         wrong = refusal(self._api, for_load(Names(self._login.file.name, ())), "load from within")
@@ -250,8 +242,8 @@ class LoadPods:
         with shielded():
             needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=run)
             secret = load_secret(run, self._login.credential, self._token, tree)
-            created_objects.create(self._api, SECRETS, secret, self._over)
-            created_objects.create(self._api, JOBS, load_job(run, self._load, tree), self._over)
+            created_objects.create(self._api, SECRETS, secret)
+            created_objects.create(self._api, JOBS, load_job(run, self._load, tree))
         pods: dict[str, Pod] = {}
 
         def ready() -> bool:

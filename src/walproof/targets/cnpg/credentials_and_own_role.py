@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walproof.errors import TargetError
-from walproof.model.ports import Clock, Notebook
+from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.created_objects import left_behind
+from walproof.targets.cnpg.created_objects import MARK, ROLES, left_behind, managed_roles
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Secret, read
 from walproof.targets.configure import noted
@@ -92,20 +92,14 @@ class OwnRole:
                 f"CloudNativePG cannot {what} the role {role}: {'; '.join(reasons)}", "kubectl cnpg status"
             )
 
-    def adopt(self, journal: Notebook) -> bool:
+    def adopt(self, journal: Notebook, reverting: Reverting = SILENT) -> bool:
         """Note roles whose maker has ended and whose journal is lost; whether there was one."""
-        known = [str(change.after) for change in noted(journal, self._target, ROLE)]
-        lost = [
-            left.meta.name
-            for left in left_behind(self._api, self._cluster)
-            if left.kind is SECRETS and left.ended and left.meta.name not in known
-        ]
-        roles = self._roles(self._api.get(CLUSTERS, self._cluster)) if lost else []
-        entries = [entry for entry in roles if (entry.get("passwordSecret") or {}).get("name") in lost]
-        for entry in entries:
-            secret = str(entry["passwordSecret"]["name"])
-            journal.note(self._clock.now(), self._target, ROLE, str(entry["name"]), before=None, after=secret)
-        return bool(entries)
+        known = {change.name for change in noted(journal, self._target, ROLE)}
+        roles = [one for one in left_behind(self._api, self._cluster) if one.kind is ROLES and one.over(reverting)]
+        secret, lost = created_objects.role_name(self._cluster), {role.meta.name for role in roles} - known
+        for name in lost:
+            journal.note(self._clock.now(), self._target, ROLE, name, before=None, after=secret)
+        return bool(lost)
 
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
@@ -120,16 +114,21 @@ class OwnRole:
                 return credential
         return None
 
-    def remove(self, journal: Notebook, gone: Callable[[str], bool]) -> None:
+    def remove(self, journal: Notebook, gone: Callable[[str], bool], reverting: Reverting = SILENT) -> None:
         """Have every role of the journal dropped, wait until `gone` says so, and remove what named it. Safe twice."""
         for change in noted(journal, self._target, ROLE):
-            self._drop(change.name, gone)
-            created_objects.remove(self._api, SECRETS, str(change.after), change.name)
+            if self._drop(change.name, gone):
+                reverting.tell("role", change.name)
+            self._forget(change.name)
+            created_objects.remove(self._api, SECRETS, str(change.after), change.name, reverting)
             journal.undone(change)
 
-    def _drop(self, role: str, gone: Callable[[str], bool]) -> None:
-        if any(entry.get("name") == role for entry in self._roles(self._api.get(CLUSTERS, self._cluster))):
-            absent = {"name": role, "ensure": "absent"}
+    def _drop(self, role: str, gone: Callable[[str], bool]) -> bool:
+        """Whether spec.managed.roles had it; CloudNativePG drops what is absent there, and no role that is missing."""
+        roles = managed_roles(self._api.get(CLUSTERS, self._cluster))
+        there = next((entry for entry in roles if entry.get("name") == role), None)
+        if there is not None:
+            absent = {"name": role, "comment": there.get("comment", ""), "ensure": "absent"}
             self._change(lambda roles: [absent if entry.get("name") == role else entry for entry in roles])
 
             def done() -> bool:
@@ -138,16 +137,35 @@ class OwnRole:
 
             wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
             self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
+        return there is not None
 
-    @staticmethod
-    def _roles(tree: Tree) -> Roles:
-        return list(((tree["spec"].get("managed") or {}).get("roles")) or [])
+    def _forget(self, role: str) -> None:
+        """Take the role out of the Cluster's status, where this user may: CloudNativePG never does.
+
+        Its synchronizeRoles adds to passwordStatus and takes nothing away, for a role that is absent neither, and no
+        reconciliation follows the removal of the last role (internal/management/controller/roles, 1.24 to 1.30).
+        One that was under way may write it once more: it is looked for again.
+        """
+        for _ in range(_CONFLICTS):
+            status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
+            listed = {state: names for state, names in status.by_status.items() if role in names}
+            names = {state: [name for name in names if name != role] for state, names in listed.items()}
+            if role not in status.password_status and not names:
+                return
+            cleared = {"byStatus": {s: left or None for s, left in names.items()}, "passwordStatus": {role: None}}
+            try:
+                self._api.patch(CLUSTERS, self._cluster, {"status": {"managedRolesStatus": cleared}}, "status")
+            except ApiError as wrong:
+                if wrong.code != 403:
+                    raise
+                return
+            self._clock.pause(0.2)
 
     def _change(self, change: Callable[[Roles], Roles]) -> None:
         """Patch the list of roles onto the version that was read: a merge patch replaces it as a whole."""
         for _ in range(_CONFLICTS):
             tree = self._api.get(CLUSTERS, self._cluster)
-            roles = change(self._roles(tree))
+            roles = change(managed_roles(tree))
             version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
             others = {k: v for k, v in (tree["spec"].get("managed") or {}).items() if k != "roles"}
             managed = {"roles": roles or None} if roles or others else None
@@ -164,7 +182,7 @@ class OwnRole:
 def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
     return {
         "name": role,
-        "comment": "made by walproof; safe to drop",
+        "comment": f"{MARK}: {created_objects.maker()}",
         "ensure": "present",
         "login": True,
         "createdb": True,

@@ -3,6 +3,7 @@
 And the planned switchover, asked for in the Cluster's status as kubectl's plugin does it."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -10,10 +11,11 @@ from datetime import UTC, datetime
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability
-from walproof.model.ports import Clock, MemberFault, Notebook
+from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import FENCED, fenced_in, pods_of, state_of
 from walproof.targets.configure import noted
@@ -26,6 +28,8 @@ _SIGNAL = """\
 for process in /proc/[0-9]*; do
   read -r name < "$process/comm" && [ "$name" = postgres ] && kill -{signal} "${{process#/proc/}}"
 done 2>/dev/null; true"""
+
+_STOPPED = re.compile(r"\(postgres\) [Tt] ")
 
 
 @dataclass(slots=True)
@@ -147,19 +151,22 @@ class Instances:
         for fault, member in reversed(list(self.injected)):
             able[fault].undo(member)
 
-    def thaw_all(self) -> None:
-        """Let every process of PostgreSQL go on; nothing comes of it where none is stopped or there."""
+    def thaw_all(self, reverting: Reverting = SILENT) -> None:
+        """Let every process of PostgreSQL go on where one is stopped."""
         for member in pods_of(self.api, self.cluster):
             with suppress(TargetError):
-                self._thaw(member)
+                if _STOPPED.search(self.api.exec(member, ["sh", "-c", LISTING]).text):
+                    self._thaw(member)
+                    reverting.tell("fault", f"freeze {member}")
 
-    def undo_left(self, journal: Notebook) -> None:
+    def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """Every fault that a killed run left in its journal."""
         able = {str(fault): one for fault, one in self.faults().items()}
         for change in noted(journal, self.target, FAULT):
             fault, _, member = change.name.partition(" ")
             able[fault].undo(member)
             journal.undone(change)
+            reverting.tell("fault", change.name)
 
 
 def _starts_anew(_member: str) -> None:

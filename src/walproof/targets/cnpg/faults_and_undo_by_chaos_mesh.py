@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.drill import Capability
-from walproof.model.ports import MemberFault, Notebook
+from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, left_behind, maker
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
@@ -55,7 +55,7 @@ class ChaosMesh:
     def begin(self, experiment: Experiment) -> None:
         """Noted, created, awaited until all of it is injected; TargetError with Chaos Mesh's reason when it is not."""
         run, kind, name = self.instances, experiment.kind, experiment.name
-        run.journal().note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=None)
+        run.journal().note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=maker())
         self.injected.append((kind, name))
         tree = created_objects.tree_of(experiment, self.cluster())
         try:
@@ -65,7 +65,10 @@ class ChaosMesh:
                 self._forget(kind, name)
             if wrong.code != 409:
                 raise
-            # A killed run left one of the same name: perhaps it has ended by itself.
+            # Of this run, whose deletion was not seen to end.
+            there = created_objects.find(run.api, kind, name)
+            if there is not None and there.maker != maker():
+                raise there.refusal() from None
             self._delete(kind, name)
             run.api.create(kind, tree)
         seen: list[ChaosExperiment] = []
@@ -114,11 +117,22 @@ class ChaosMesh:
         for kind, name in reversed(list(self.injected)):
             self.end(kind, name)
 
-    def undo_left(self, journal: Notebook) -> None:
-        """Every experiment that a killed run left in its journal."""
-        for change in noted(journal, self.instances.target, CHAOS):
-            plural, _, name = change.name.partition(" ")
-            self._delete(KINDS[plural], name)
+    def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
+        """Every experiment that ended runs left: those of the journal, then those without one."""
+        api = self.instances.api
+        changes = noted(journal, self.instances.target, CHAOS)
+        named = [
+            (created_objects.find(api, KINDS[plural], name), change.after)
+            for change in changes
+            for plural, _, name in [change.name.partition(" ")]
+        ]
+        # An old journal does not say who made it.
+        left = [one for one, by in named if one and one.ours and by in (None, one.maker)]
+        left += [e for e in left_behind(api, self.instances.cluster) if e.kind in EXPERIMENTS and e.over(reverting)]
+        for kind, name in dict.fromkeys((one.kind, one.meta.name) for one in left):
+            self._delete(kind, name)
+            reverting.tell(created_objects.SINGULAR[kind.plural], name)
+        for change in changes:
             journal.undone(change)
 
     def in_effect(self) -> dict[str, tuple[Capability, ...]] | None:

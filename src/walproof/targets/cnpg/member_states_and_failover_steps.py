@@ -15,10 +15,11 @@ from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import State, pods_of, with_who_serves
 from walproof.targets.sql.observe import SqlMemberStates
 
-_LISTING = """\
+LISTING = """\
 for process in /proc/[0-9]*; do
   read -r line < "$process/stat" && echo "$line"
 done 2>/dev/null; read -r pid < "$PGDATA/postmaster.pid" && echo "postmaster $pid"; true"""
+"""A script of the shell: a line of /proc/PID/stat for each process of a container, and the postmaster's pid."""
 _PROCESS = re.compile(r"^(\d+) \((.*)\) (\S) (?:\S+ ){18}(\d+)")
 """pid, name, state, start time of a line of /proc/PID/stat (proc(5))."""
 _POSTMASTER = re.compile(r"^postmaster (\d+)$", re.MULTILINE)
@@ -67,7 +68,7 @@ class CnpgMemberStates:
         chaos = None if self._chaos is None else tuple(map(str, self._chaos.get(bare.member, ())))
         shown = replace(bare, container=f"{pod.metadata.uid}/{pod.restarts}", chaos=chaos)
         try:
-            done = self._api.exec(bare.member, ["sh", "-c", _LISTING])
+            done = self._api.exec(bare.member, ["sh", "-c", LISTING])
         except ApiError:
             # Its container is just being started, or its node does not answer.
             return shown

@@ -24,6 +24,7 @@ class Metadata(Read):
     name: str
     namespace: str = ""
     uid: str = ""
+    creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -113,6 +114,8 @@ class ClusterSpec(Read):
 
 
 class RolesByStatus(Read):
+    by_status: dict[str, list[str]] = {}
+    password_status: dict[str, Any] = {}
     cannot_reconcile: dict[str, list[str]] = {}
 
 
@@ -295,22 +298,6 @@ class ChaosExperiment(Read):
 
     metadata: Metadata
     status: ChaosStatus = ChaosStatus()
-
-
-class JobStatus(Read):
-    conditions: list[Condition] = []
-
-
-class Job(Read):
-    """A Job of batch."""
-
-    metadata: Metadata
-    status: JobStatus = JobStatus()
-
-    @property
-    def ended(self) -> bool:
-        """Whether none of its pods runs any more, nor will."""
-        return any(one.type in ("Complete", "Failed") and one.status == "True" for one in self.status.conditions)
 
 
 class Secret(Read):

@@ -15,7 +15,7 @@ import psycopg
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability, Finding
-from walproof.model.ports import Clock, MemberFault, Notebook, Recovery
+from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Recovery, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.faults_and_undo import Instances
@@ -84,11 +84,12 @@ class AlterSystem:
         for change in noted(journal, run.target, ALTERED, member):
             journal.undone(change)
 
-    def undo_left(self, journal: Notebook) -> None:
+    def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """What a killed run left in its journal; a member that has no pod any more has no such file of its own."""
         for change in noted(journal, self.instances.target, ALTERED):
             try:
                 self.reset(change.name)
+                reverting.tell("setting", f"altered by ALTER SYSTEM on {change.name}")
             except ApiError as wrong:
                 if wrong.code != 404:
                     raise

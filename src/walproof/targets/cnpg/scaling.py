@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from walproof.errors import NotObtained, UsageError, WaitTimeout
-from walproof.model.ports import Clock, Notebook, Pricing
+from walproof.model.ports import SILENT, Clock, Notebook, Pricing, Reverting
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, longest_s, wait_for
@@ -127,7 +127,7 @@ class CnpgScaling:
             self.undo(journal)
             raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """What was declared, on every instance; sentences about what another user has changed since, which stays."""
         changes = noted(journal, self.target, RESOURCES)
         if not changes:
@@ -139,6 +139,7 @@ class CnpgScaling:
         if not equal(here, declared):
             if any(equal(here, one) for one in ours):
                 self._spec.patch({_PATH: declared}, tree, whole=True)
+                reverting.tell("setting", "resources")
             else:
                 left = [left_alone("resources", here)]
         if not left:

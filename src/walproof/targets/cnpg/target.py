@@ -13,12 +13,12 @@ from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
 from walproof.model.facts import CNPG_MANAGER
 from walproof.model.load import LoadRunner
-from walproof.model.ports import Capabilities, Configuration, Notebook
+from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, left_behind, swept
+from walproof.targets.cnpg.created_objects import left_behind, refuse_beside, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
@@ -143,6 +143,7 @@ class CnpgCluster(ExternalCluster):
         """As every external cluster's, by a role of walproof's own where the user may not create one and see enough."""
         if self._made.is_set():
             return
+        refuse_beside(*self._cluster)
         try:
             self._take_role()
             super().open_database()
@@ -218,10 +219,10 @@ class CnpgCluster(ExternalCluster):
         except Error:
             return
 
-    def _remove_role(self, journal: Notebook) -> None:
+    def _remove_role(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         if noted(journal, self.name, ROLE):
             self._log_in_as(self.access.default())
-            self._own_role.remove(journal, self._gone)
+            self._own_role.remove(journal, self._gone, reverting)
 
     def _gone(self, role: str) -> bool:
         try:
@@ -231,22 +232,19 @@ class CnpgCluster(ExternalCluster):
             return False
         return bool(row and row["gone"])
 
-    def revert(self, journal: Notebook) -> list[str]:
+    def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays."""
-        self._load_pods.remove(journal)
+        self._load_pods.remove(journal, reverting)
         self._instances.target = self.name
-        self._chaos.undo_left(journal)
         behind = left_behind(*self._cluster)
-        for one in behind:
-            if one.ended and one.kind in EXPERIMENTS:
-                self._chaos.end(one.kind, one.meta.name)
-        AlterSystem(self._instances).undo_left(journal)
-        self._instances.undo_left(journal)
-        resized = self._scaling.undo(journal)
-        if any(one.ended for one in behind):
+        self._chaos.undo_left(journal, reverting)
+        AlterSystem(self._instances).undo_left(journal, reverting)
+        self._instances.undo_left(journal, reverting)
+        resized = self._scaling.undo(journal, reverting)
+        if any(one.over(reverting) for one in behind):
             # A walproof that was killed may have frozen a member, and its journal may be lost.
-            self._instances.thaw_all()
-        if self._own_role.adopt(journal) and not any(one.ended is not True for one in behind):
+            self._instances.thaw_all(reverting)
+        if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
         if noted(journal, self.name, "database"):
@@ -255,9 +253,9 @@ class CnpgCluster(ExternalCluster):
         left = self._own_role.left(journal)
         if left is not None and self._usable(left):
             self._log_in_as(left)
-        sentences = super().revert(journal)
-        self._remove_role(journal)
-        return [*resized, *sentences, *swept(*self._cluster)]
+        sentences = super().revert(journal, reverting)
+        self._remove_role(journal, reverting)
+        return [*resized, *sentences, *swept(*self._cluster, reverting)]
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""

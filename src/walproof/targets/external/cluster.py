@@ -18,7 +18,18 @@ from walproof.load.local_runner import LocalRunner
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits, LoadRunner
-from walproof.model.ports import Capabilities, Clock, Configuration, Inspection, Notebook, Pricing, Restart, Switchover
+from walproof.model.ports import (
+    SILENT,
+    Capabilities,
+    Clock,
+    Configuration,
+    Inspection,
+    Notebook,
+    Pricing,
+    Restart,
+    Reverting,
+    Switchover,
+)
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.configure import NoJournal, noted
@@ -206,13 +217,15 @@ class ExternalCluster(ABC):
         for change in noted(self.journal, self.name, "database"):
             self.journal.undone(change)
 
-    def revert(self, journal: Notebook) -> list[str]:
+    def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
-        left = self.configuration.undo(journal)
+        left = self.configuration.undo(journal, reverting)
         for change in noted(journal, self.name, "database"):
             leader = self.admin(self.leader())
-            own_database.remove_draft(leader, change.after)
-            own_database.remove(leader, self.file.database)
+            if own_database.remove_draft(leader, change.after):
+                reverting.tell("database", change.after)
+            if own_database.remove(leader, self.file.database):
+                reverting.tell("database", self.file.database)
             journal.undone(change)
         return left
 

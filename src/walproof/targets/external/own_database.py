@@ -7,6 +7,7 @@ import re
 import secrets
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -23,10 +24,14 @@ _DRAFT = "walproof_draft_"
 _WHOSE = statements("walproof.targets.sql", "ledger.sql")["database_mark"].encode()
 
 
+def _row(endpoint: Endpoint, name: str) -> dict[str, Any] | None:
+    with connected(endpoint) as connection:
+        return connection.execute(_WHOSE, {"name": name}).fetchone()
+
+
 def whose(endpoint: Endpoint, name: str) -> str | None:
     """The comment of the database of that name, "" when it has none, None when there is no such database."""
-    with connected(endpoint) as connection:
-        row = connection.execute(_WHOSE, {"name": name}).fetchone()
+    row = _row(endpoint, name)
     return None if row is None else str(row["comment"] or "")
 
 
@@ -36,14 +41,22 @@ def draft_name() -> str:
 
 
 def is_missing(leader: Endpoint, name: str) -> bool:
-    """Whether it has to be made; MachineError when one without our mark is there."""
-    mark = whose(leader, name)
-    if mark not in (None, MARK):
+    """Whether it has to be made; MachineError when one without our mark is there, or one of another run's role."""
+    row = _row(leader, name)
+    if row is None:
+        return True
+    if row["comment"] != MARK:
         raise MachineError(
             f"the database {name} is not walproof's, so it is left alone",
             'rename it, or name another one: database = "…" in the target file',
         )
-    return mark is None
+    if not row["ours"]:
+        raise MachineError(
+            f"another run of walproof is at work on this cluster, or was killed: the database {name} is its role's"
+            f" ({row['owner']})",
+            "wait for its end; where it was killed: walproof revert",
+        )
+    return False
 
 
 def make(leader: Endpoint, name: str, draft: str) -> None:
@@ -81,10 +94,12 @@ def _there(endpoint: Endpoint, name: str) -> bool:
     return whose(endpoint, name) is not None
 
 
-def remove_draft(leader: Endpoint, draft: str | None) -> None:
-    """Drop what a killed run left under the random name of its journal; nothing for any other name."""
-    if draft and re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft) and whose(leader, draft) is not None:
-        _drop(leader, draft)
+def remove_draft(leader: Endpoint, draft: str | None) -> bool:
+    """Drop what a killed run left under the random name of its journal; whether there was one. No other name."""
+    there = bool(draft and re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft)) and whose(leader, str(draft)) is not None
+    if there:
+        _drop(leader, str(draft))
+    return there
 
 
 def remove(leader: Endpoint, name: str) -> bool:

@@ -21,7 +21,7 @@ from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
-from walproof.model.ports import Capabilities, Clock, Configuration, Notebook
+from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Notebook, Reverting
 from walproof.model.sample import Scenario
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
@@ -199,9 +199,9 @@ class LabTarget:
             reasons=reasons,
         )
 
-    def revert(self, journal: Notebook) -> list[str]:
+    def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change of the journal."""
-        return self.configuration.undo(journal)
+        return self.configuration.undo(journal, reverting)
 
     def close(self) -> None:
         """Nothing is kept: the lab ends as a whole."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, read_standby_names
-from walproof.model.ports import Clock, Notebook
+from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import sync_keys
@@ -79,7 +79,7 @@ class PatroniConfiguration:
         """Wait until Patroni states it, every member's new sessions show it and the quorum counts."""
         self._await(self._asked(plan.change), {})
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
         for change in noted(journal, self._target, CONFIG):
@@ -91,6 +91,8 @@ class PatroniConfiguration:
                 self._rest.patch(patch_of(back))
                 self._await(back, note["shown"])
             journal.undone(change)
+            for path in back:
+                reverting.tell("setting", ".".join(path))
         return left
 
     def _await(self, asked: Leaves, shown: Mapping[str, Mapping[str, str]]) -> None:

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from walproof.errors import TargetError, UsageError
 from walproof.machine.redaction import UNREADABLE, without_secrets
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Quorum, read_standby_names
-from walproof.model.ports import Clock, Configuration, Notebook
+from walproof.model.ports import SILENT, Clock, Configuration, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
@@ -114,10 +114,10 @@ class PostgresConfiguration:
 
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.2)
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Revert every pending change of this target, newest first; sentences about what others have changed since."""
         pending = [c for c in journal.pending(self._target) if c.what != "database"]
-        return self._auto().undo(pending, journal.undone) if pending else []
+        return self._auto().undo(pending, journal.undone, reverting.tell) if pending else []
 
 
 class Servers:

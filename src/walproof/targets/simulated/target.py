@@ -14,7 +14,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.estimate import bucketed
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, Level, QuorumKind, SyncReplication
-from walproof.model.ports import Capabilities, Clock, Notebook
+from walproof.model.ports import SILENT, Capabilities, Clock, Notebook, Reverting
 from walproof.model.sample import NO_SERIES, Checkpoints, Sample, SampleResult, Scenario, Series, Window, Workload
 from walproof.model.topology import SIMULATED, ClusterView, Description, Endpoint, Route, Snapshot
 from walproof.model.units import duration_s
@@ -71,7 +71,7 @@ class SimulatedConfiguration:
     def wait(self, plan: ConfigPlan) -> None:
         """It is in effect already."""
 
-    def undo(self, journal: Notebook) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Revert every pending change, newest first."""
         for change in journal.pending(self._target):
             before = json.loads(change.before or "{}")
@@ -80,6 +80,7 @@ class SimulatedConfiguration:
             method = None if sync["method"] is None else QuorumKind(sync["method"])
             self._replicate(SyncReplication(method, sync["number"], sync["strict"]))
             journal.undone(change)
+            reverting.tell("setting", change.name)
         return []
 
 
@@ -282,9 +283,9 @@ class Simulated:
             reasons={Capability.INSPECT: "a simulated cluster has no settings to inspect"},
         )
 
-    def revert(self, journal: Notebook) -> list[str]:
+    def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change of the journal."""
-        return self._configuration.undo(journal)
+        return self._configuration.undo(journal, reverting)
 
     def close(self) -> None:
         """Nothing is kept."""

@@ -27,6 +27,7 @@ SELECT format('heap: block %s, row %s: %s', blkno, offnum, msg)
 
 -- name: database_mark
 -- The comment on a database: how walproof knows its own.
-SELECT datname::text AS name, shobj_description(oid, 'pg_database') AS comment
+SELECT datname::text AS name, shobj_description(oid, 'pg_database') AS comment,
+       pg_get_userbyid(datdba) AS owner, pg_has_role(current_user, datdba, 'USAGE') AS ours
 FROM pg_catalog.pg_database
 WHERE datname = %(name)s

@@ -205,7 +205,9 @@ class AutoConf:
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
-    def undo(self, changes: Sequence[Any], done: Callable[[Any], None]) -> list[str]:
+    def undo(
+        self, changes: Sequence[Any], done: Callable[[Any], None], tell: Callable[[str, str], object]
+    ) -> list[str]:
         """Revert, newest first; sentences about what was left because another user changed it since."""
         left: list[str] = []
         for member, endpoint in self._members.items():
@@ -214,7 +216,7 @@ class AutoConf:
             if not mine and not orders:
                 continue
             with connected(endpoint) as connection:
-                left += self._revert(connection, member, mine)
+                left += self._revert(connection, member, mine, tell)
                 if orders:
                     before = json.loads(orders[-1].before or "[]")
                     for name in reordered(now := auto_conf(connection), before):
@@ -227,7 +229,12 @@ class AutoConf:
         return left
 
     @staticmethod
-    def _revert(connection: "psycopg.Connection[dict[str, Any]]", member: str, changes: Sequence[Any]) -> list[str]:
+    def _revert(
+        connection: "psycopg.Connection[dict[str, Any]]",
+        member: str,
+        changes: Sequence[Any],
+        tell: Callable[[str, str], object],
+    ) -> list[str]:
         left = []
         for change in changes:
             now = auto_conf(connection).get(change.name)
@@ -237,6 +244,7 @@ class AutoConf:
                 left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
                 continue
             alter(connection, change.name, change.before)
+            tell("setting", f"{change.name} on {member}")
         return left
 
 
