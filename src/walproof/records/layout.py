@@ -89,7 +89,7 @@ def read_header(directory: Path) -> tuple[Header | None, str]:
     if header.format != FORMAT:
         raise UsageError(
             f"{directory} is a record of format {header.format}, and this walproof reads format {FORMAT}",
-            f"open it with walproof {header.walproof[:20]!r}, which wrote it, or: pip install --upgrade walproof",
+            f"open it with walproof {header.walproof[:20]!r}, which wrote it, or with a newer one",
         )
     return header, ""
 

@@ -9,15 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import urllib3
 import yaml
-from kubernetes.client import ApiClient, ApiException, Configuration
-from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websocket_call
-from websocket import WebSocketConnectionClosedException, WebSocketException
 
-from walproof.errors import Error
+from walproof.errors import Error, MachineError
 from walproof.machine.untrusted import from_json
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, Tree, refused, unanswered
+
+try:
+    import urllib3
+    from kubernetes.client import ApiClient, ApiException, Configuration
+    from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websocket_call
+    from websocket import WebSocketConnectionClosedException, WebSocketException
+except ModuleNotFoundError:
+    raise MachineError(
+        "CloudNativePG needs the Kubernetes client, which is not installed",
+        "in walproof's checkout: pip install '.[kubernetes]'",
+    ) from None
 
 _CONNECT_S, _READ_S, _EXEC_S = 5.0, 10.0, 30.0
 _PAGE = 500
