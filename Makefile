@@ -27,8 +27,8 @@ test-versions: .venv/.done ## the contract on plain pairs of older PostgreSQL: V
 	@tools/postgres-versions $(VERSIONS) >/dev/null
 	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/contract -k "$(patsubst %,postgres and % or,$(VERSIONS)) version_asked_for"
 
-test-kubernetes: .venv/.done ## the contract on the current context's CloudNativePG: CLUSTER=NAMESPACE/NAME ALLOW=load,config,kill
-	@WALPROOF_KUBERNETES="$(or $(CLUSTER),any)" WALPROOF_ALLOW="$(ALLOW)" $(PY) -m pytest -q -rs tests/contract -k kubernetes
+test-kubernetes: .venv/.done ## every verb and fault under the printed Role: CLUSTER=NAMESPACE/NAME ALLOW=account,load,… or a kube-apiserver here
+	@$(PY) -m benchmarks.kubernetes_verbs --cluster "$(CLUSTER)" --allow "$(ALLOW)" --image "$(IMAGE)" --only "$(ONLY)"
 
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden

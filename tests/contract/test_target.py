@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.drills import shell
-from tests.fixtures.external_cluster import WANTED, current_cluster, lab_file, needs_consent, opened, pair_file
+from tests.fixtures.external_cluster import WANTED, lab_file, needs_consent, opened, pair_file
 from tests.fixtures.kubernetes.target import real_stand_in, target_of
 from tests.fixtures.plain_pair import debian_pair, older_pair, older_versions, synchronous
 from walproof.errors import TargetError
@@ -49,7 +49,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         ) as external:
             yield external
     elif request.param == "kubernetes":
-        with opened(current_cluster(WANTED)) as external:
+        with opened(f"cnpg:{WANTED}") as external:
             yield external
     elif request.param == "cnpg":
         with real_stand_in(tmp_path_factory.mktemp("api"), speed=10) as (running, _), target_of(running) as external:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures import external_cluster
-from tests.fixtures.external_cluster import current_cluster, needs_consent
+from tests.fixtures.external_cluster import needs_consent
 from tests.fixtures.kubernetes.access import Account
-from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from walproof.errors import TargetError, WaitTimeout
 from walproof.model.drill import Capability
@@ -168,24 +167,8 @@ def test_a_stream_reads_the_next_token_too(running: StandIn, logged_in: LoggedIn
     logged_in.client.forward("pg-1", 5432).close()
 
 
-def test_the_only_cluster_of_the_current_context_is_the_one_to_be_tested(
-    running: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(running.serving.kubeconfig()))
-    assert current_cluster("any") == "cnpg:default/pg"
-    assert current_cluster("db/other") == "cnpg:db/other"
-    second = running.store.find("Cluster", "pg") or {}
-    second["metadata"] = {"name": "pg2", "namespace": "default"}
-    running.store.create(named("Cluster"), second)
-    with pytest.raises(pytest.skip.Exception, match="has default/pg, default/pg2: name one with CLUSTER="):
-        current_cluster("any")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(pytest.skip.Exception, match="no Kubernetes is known"):
-        current_cluster("any")
-
-
 def test_make_test_kubernetes_changes_nothing_without_consent_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(external_cluster, "WANTED", "any")
+    monkeypatch.setattr(external_cluster, "WANTED", "default/pg")
     monkeypatch.setenv("WALPROOF_ALLOW", "load")
     needs_consent("load")
     with pytest.raises(pytest.skip.Exception, match=r"kills PostgreSQL.*ALLOW=load,kill consents"):

@@ -1,6 +1,8 @@
 """The stand-in's API server as recorded: admission and RBAC word for word, who may what, versions, owners, pages."""
 
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import yaml
 from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.access import Account, Rule
 from tests.fixtures.kubernetes.api import MERGE, Api
-from tests.fixtures.kubernetes.kinds import Refusal, named
+from tests.fixtures.kubernetes.kinds import Kind, Refusal, named
+from tests.fixtures.kubernetes.real_api import RealStore
 from tests.fixtures.kubernetes.stand_in import manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
 
@@ -169,3 +172,43 @@ def test_a_healthy_cluster_is_the_recorded_one(tmp_path: Path) -> None:
         (end,), (was_end,) = made["endpoints"], recorded("endpointslices")[0]["endpoints"]
         assert (end["targetRef"]["name"], end["conditions"]) == (was_end["targetRef"]["name"], was_end["conditions"])
         assert made["metadata"]["labels"] == recorded("endpointslices")[0]["metadata"]["labels"]
+
+
+class Server:
+    """A real API server's part in a store's reading: it had nothing, takes every write, and its watches are silent."""
+
+    def __init__(self) -> None:
+        self.number = 10
+
+    def call(self, *_: object) -> Object:
+        return {"items": [], "metadata": {"resourceVersion": "1"}}
+
+    def open(self, *_: object, **__: object) -> Iterator[bytes]:
+        threading.Event().wait(60)
+        yield b""
+
+    def write(self, method: str, kind: Kind, item: Object, subresource: str = "") -> Object:
+        self.number += 1
+        meta = {
+            "uid": f"{self.number}",
+            "namespace": "default",
+            **item["metadata"],
+            "resourceVersion": f"{self.number}",
+        }
+        return {**item, "metadata": meta}
+
+
+def test_behind_a_real_server_an_old_event_neither_changes_nor_brings_back_an_object() -> None:
+    store, kind = RealStore(Server()), named("Secret")  # type: ignore[arg-type]
+    try:
+        first = store.create(kind, {"metadata": {"name": "one", "namespace": "default"}, "data": {"a": "1"}})
+        store.update(kind, {**first, "data": {"a": "2"}})
+        store.take_in(kind, {"type": "MODIFIED", "object": first})
+        assert (store.find("Secret", "one") or {})["data"] == {"a": "2"}
+        store.remove(kind, "default", "one")
+        store.take_in(
+            kind, {"type": "MODIFIED", "object": {**first, "metadata": first["metadata"] | {"resourceVersion": "99"}}}
+        )
+        assert store.find("Secret", "one") is None
+    finally:
+        store.close()
