@@ -16,7 +16,18 @@ from tests.unit.test_proving_findings import A, ledger
 from walproof.model.drill import Findings, Mark, Recovery
 from walproof.model.load import Attempts
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.proving.outage import Outage, acknowledged_at, outage, pace, rpo_s, short_returns, split, writers_rto_s
+from walproof.proving.outage import (
+    Outage,
+    acknowledged_at,
+    as_clause,
+    outage,
+    pace,
+    rpo_s,
+    short_returns,
+    split,
+    split_by_steps,
+    writers_rto_s,
+)
 from walproof.targets.patroni.target import elected_at
 
 Times = NDArray[np.float64]
@@ -147,19 +158,39 @@ def parts(
         "no routing where the attempt began before the promotion was seen",
         "the manager's log of the election counts more than views",
         "the old leader still shown after the election is no promotion",
-        "a leader restarted in place is promoted when it leads again",
+        "a leader restarted in place leads again, and is not promoted",
     ],
 )
 def test_the_parts(seen: Callable[[], tuple[Recovery, tuple[Mark, ...]]], seconds: tuple[float | None, ...]) -> None:
     recovery, marks = seen()
-    took = (recovery.detection_s, recovery.promotion_s, recovery.routing_s, recovery.client_s)
+    again = recovery.promotion_s if recovery.restart_s is None else recovery.restart_s
+    took = (recovery.detection_s, again, recovery.routing_s, recovery.client_s)
     assert [one is None for one in took] == [one is None for one in seconds]
     assert [one or 0.0 for one in took] == pytest.approx([one or 0.0 for one in seconds])
-    names = ["last acknowledgement", "detection", "promotion", "routing", "first acknowledgement"]
+    back = "promotion" if recovery.restart_s is None else "restart"
+    names = ["last acknowledgement", "detection", back, "routing", "first acknowledgement"]
     assert [m.what for m in marks] == [
         name for name, one in zip(names, (0.0, *seconds), strict=True) if one is not None
     ]
     assert marks[0].member == "n1"
+
+
+def test_a_leader_that_leads_again_is_no_promotion() -> None:
+    (recovery, marks), (by_steps, _) = parts((6.0, None), (7.5, "n1")), steps_of((6.0, None), (7.5, "n1"))
+    assert (recovery.promotion_s, recovery.restart_s) == (None, 1.5)
+    assert ("restart", "n1") in [(m.what, m.member) for m in marks]
+    assert (by_steps.promotion_s, by_steps.restart_s, by_steps.endpoint_s) == (None, 2.5, 0.5)
+    assert as_clause(by_steps) == "outage: restart 2.5 s, endpoint 0.5 s, client 1.0 s"
+    (other, _) = steps_of((6.0, None), (7.5, "n2"))
+    assert (other.promotion_s, other.restart_s) == (2.5, None)
+
+
+def steps_of(*seen: tuple[float, str | None]) -> tuple[Recovery, tuple[Mark, ...]]:
+    """Of an outage from 5 to 9 s under n1 whose write service led to a leader at 8 s."""
+    views = [ClusterView(at, (MemberView("n1", Role.STANDBY, "running"),), leader) for at, leader in seen]
+    by_steps = split_by_steps(Outage(5.0, 9.0, 0.5), (Mark(8.0, "endpoint", "n1"),), views, "n1")
+    assert by_steps is not None
+    return by_steps
 
 
 def test_the_promotion_is_marked_with_the_member_that_was_promoted() -> None:

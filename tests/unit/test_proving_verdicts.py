@@ -12,7 +12,7 @@ from walproof.estimating.intervals import upper_bound
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
 from walproof.proving.campaign import enough
-from walproof.proving.campaign_results import answer_as_json, conclusion
+from walproof.proving.campaign_results import answer_as_json, back_after, conclusion
 from walproof.proving.gate import exit_code, gate, junit
 from walproof.proving.loss_bounds import Bound, Kind, bounds, cell, controls, drills_for, reached, worst_bounds
 from walproof.proving.options import parse_options
@@ -163,9 +163,29 @@ def test_the_conclusion_names_victims_and_shows_undecided_drills_with_every_resu
     text = conclusion([drill(), standby, undecided])
     assert "of any standby" in text
     assert "the any" not in text
-    assert "commits came back after 3.0 s (median)" in text
+    assert "commits came back after 3.0 s (kill), 3.0 s (kill of any standby); weak" in text
     lost = conclusion([drill(findings=LOSS), undecided])
     assert "on lost 10 acknowledged commits, 1 undecided" in lost
+
+
+def test_a_median_is_of_one_level_and_one_kind_of_recovery() -> None:
+    there = replace(drill(), leader_before="n1", leader_after="n2")
+    back = replace(there, leader_after="n1", loss="postgres crash")
+
+    def lasting(one: Drill, *times: float | None) -> list[Drill]:
+        return [replace(one, rto_s=s) for s in times]
+
+    assert back_after(lasting(there, 4.0)) == "4.0 s"
+    assert back_after(lasting(there, 4.0, 6.0, 9.0, None)) == "6.0 s (median), 9.0 s at worst"
+    assert back_after([*lasting(there, 4.0, 6.0), *lasting(back, 1.0)]) == (
+        "1.0 s (restart in place), 5.0 s (takeover, median), 6.0 s at worst"
+    )
+    off = replace(there, level=Level.OFF)
+    assert back_after([*lasting(there, 4.0), *lasting(off, 2.0, 0.3)]) == "2.0 s (off), 4.0 s (on)"
+    many = [one for level in Level for one in lasting(replace(there, level=level), float(level.strength), 8.0)]
+    assert back_after(many) == "4.5 to 8.0 s (medians by fault, level and kind of recovery), 8.0 s at worst"
+    went_on = replace(there, leader_after="n1", loss="")
+    assert [one.back_by for one in (there, back, went_on, drill())] == ["takeover", "restart in place", "", ""]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events,
 from walproof.model.drill import Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
-from walproof.reporting.conclusion import conclusion, loss_sentence, outage_sentence, sentences
+from walproof.proving.campaign_results import back_after
+from walproof.reporting.conclusion import conclusion, loss_sentence, sentences
 from walproof.reporting.outline import Section, Table, columns, row
 from walproof.reporting.record_outline import results
 from walproof.reporting.terminal import tables
@@ -102,7 +103,7 @@ def test_undecided_and_skipped_drills_are_counted_apart_and_give_no_times() -> N
     assert loss_sentence([open_one, skipped]) == "The drill could not be decided; 1 was skipped."
     assert loss_sentence([skipped]) == "The drill was skipped."
     assert loss_sentence([skipped, skipped]) == "Every drill was skipped."
-    assert outage_sentence([held, open_one]) == "Writes were back after 2.0 s."
+    assert back_after([held, open_one]) == "2.0 s"
 
 
 def test_drills_that_decide_nothing_are_reported_as_such() -> None:
@@ -113,7 +114,7 @@ def test_drills_that_decide_nothing_are_reported_as_such() -> None:
 
 def test_an_outage_that_was_not_seen_is_left_out() -> None:
     drill = replace(drills_of(prove_events(4))[0].drill, rto_s=None)
-    assert outage_sentence([drill]) == ""
+    assert back_after([drill]) == ""
 
 
 @pytest.mark.parametrize("width", [80, 100, 240])

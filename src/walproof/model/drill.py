@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, Loss
 
 
 class Capability(StrEnum):
@@ -112,6 +112,8 @@ class Recovery:
     """This, lease_s and endpoint_s: where the manager shows its steps, in place of detection and routing."""
     lease_s: float | None = None
     endpoint_s: float | None = None
+    restart_s: float | None = None
+    """In place of promotion_s where the old leader led again: no member was promoted in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +209,12 @@ class Drill:
     """The faults of a storm as they were carried out, one clause each."""
     guarded: bool = False
     """A guard watched the cluster."""
+
+    @property
+    def back_by(self) -> str:
+        """How writes came back: "takeover", "restart in place", or "" where the leader went on or none is known."""
+        if self.leader_before is None or self.leader_after is None:
+            return ""
+        if self.leader_before != self.leader_after:
+            return "takeover"
+        return "restart in place" if self.loss in (Loss.POSTGRES_CRASH, Loss.POWER_CUT) else ""

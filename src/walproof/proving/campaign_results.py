@@ -2,7 +2,7 @@
 
 What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -14,7 +14,7 @@ from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided, counted
 from walproof.proving.gate import Gate, exceeded
-from walproof.proving.loss_bounds import Kind, bounds, clean_sentence, controls, matrix, worst_bounds
+from walproof.proving.loss_bounds import Kind, bounds, clean_sentence, controls, kind_of, matrix, worst_bounds
 from walproof.proving.options import ProveOptions
 from walproof.proving.outage import NOTICEABLE_S
 
@@ -102,16 +102,54 @@ def _what(kind: Kind) -> str:
     return f"{kind.victim.named} ({kind.loss})" if kind.loss else kind.victim.named
 
 
+def by_recovery(drills: Iterable[Drill]) -> dict[tuple[str, Level, str], list[Drill]]:
+    """Decided drills with an outage by fault with its victim, level, and how writes came back: one median is of one."""
+    decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
+    groups: dict[tuple[str, Level, str], list[Drill]] = {}
+    for drill in sorted(decided, key=lambda d: (kind_of(d).what, d.level.strength, d.back_by)):
+        groups.setdefault((kind_of(drill).what, drill.level, drill.back_by), []).append(drill)
+    return groups
+
+
+_MOST_MEDIANS = 4
+"""More of them are given as a range."""
+
+
+def back_after(drills: Iterable[Drill]) -> str:
+    """Median outages beyond the usual gap, each named by what it differs in from the others, and the worst of several.
+
+    "" where there was none.
+    """
+    groups = {
+        group: times
+        for group, of_group in by_recovery(drills).items()
+        if (times := [d.rto_s for d in of_group if d.rto_s is not None and d.rto_s > NOTICEABLE_S])
+    }
+    if not groups:
+        return ""
+    differs = [len(set(column)) > 1 for column in zip(*groups, strict=True)]
+    medians = {group: median(times) for group, times in groups.items()}
+    worst = f", {max(max(times) for times in groups.values()):.1f} s at worst"
+    if len(groups) > _MOST_MEDIANS:
+        return f"{_range(sorted(medians.values()))} (medians by fault, level and kind of recovery){worst}"
+    texts = []
+    for group, middle in medians.items():
+        named = [*(str(part) for part, shown in zip(group, differs, strict=True) if shown and part)]
+        named += ["median"] if len(groups[group]) > 1 else []
+        texts.append(f"{middle:.1f} s" + (f" ({', '.join(named)})" if named else ""))
+    several = any(len(times) > 1 for times in groups.values())
+    return ", ".join(texts) + (worst if several else "")
+
+
 def conclusion(drills: Sequence[Drill]) -> str:
-    """One sentence a fault, the median outage, and whether a weaker level lost in the same campaign."""
+    """One sentence a fault, the outages, and whether a weaker level lost in the same campaign."""
     sentences: list[str] = []
     weak = {(kind.fault, kind.level) for kind, control in controls(drills).items() if not control}
     for fault in dict.fromkeys(d.fault for d in drills):
         levels = sorted({d.level for d in drills if d.fault == fault}, key=lambda level: level.strength)
         results = "; ".join(_of_level(level, fault, drills) for level in levels)
-        decided = [d for d in drills if d.fault == fault and d.verdict.decided]
-        times = [d.rto_s for d in decided if d.rto_s is not None and d.rto_s > NOTICEABLE_S]
-        outage = f"; commits came back after {median(times):.1f} s (median)" if times else ""
+        took = back_after([d for d in drills if d.fault == fault])
+        outage = f"; commits came back after {took}" if took else ""
         weakly = [str(level) for level in levels if (fault, level) in weak]
         control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""
         sentences.append(f"{fault}: {results}{outage}{control}.")

@@ -164,7 +164,7 @@ class Judgement:
         if run.error:
             evidence["error"] = run.error
         late = (recovery.routing_s or 0) + (recovery.client_s or 0)
-        if recovery.promotion_s is not None and late > 10:
+        if (recovery.promotion_s, recovery.restart_s) != (None, None) and late > 10:
             evidence["late"] = f"a leader was reported {late:.1f} s before the first commit got through"
         for other in self.history.readings[1:]:
             if count := differing(self.history.readings[0], other):

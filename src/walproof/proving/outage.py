@@ -216,9 +216,9 @@ def split(
     """RTO by part, which add up to it, and the marks of the picture.
 
     detection: last success to `elected_at`, when the manager elected a successor, or where that is not known to the
-    first view in which the old leader does not lead; promotion: to the first view with a leader again; routing: to the
-    start of the attempt that succeeded; client: to its success. A part that was not seen is None and its time goes to
-    the next one that was.
+    first view in which the old leader does not lead; promotion: to the first view with a leader again, or restart where
+    that is the old one; routing: to the start of the attempt that succeeded; client: to its success. A part that was
+    not seen is None and its time goes to the next one that was.
     """
     if out.first_after is None:
         return _one_after_another(out, {}, leader_before)
@@ -232,11 +232,11 @@ def split(
     chosen = np.flatnonzero(attempts.ended == out.first_after)
     moments = {
         "detection": None if detected is None else Mark(detected, "detection", leader_before or ""),
-        "promotion": None if promoted is None else Mark(promoted.at, "promotion", promoted.leader or ""),
+        **_leads_again(promoted, leader_before),
         "routing": Mark(float(attempts.started[chosen].min()), "routing") if len(chosen) else None,
         "client": Mark(out.first_after, "first acknowledgement"),
     }
-    return _one_after_another(out, moments, leader_before, at_once=("detection", "promotion", "client"))
+    return _one_after_another(out, moments, leader_before, at_once=("detection", "promotion", "restart", "client"))
 
 
 def _one_after_another(
@@ -257,8 +257,8 @@ def split_by_steps(
     """The parts, which add up to the RTO, and the marks of the picture; None where the manager showed no step.
 
     operator: last success until it named another target; lease: until that one took it; promotion: until SQL says that
-    it leads; endpoint: until the write service leads to it; client: until the first success. Where the same leader came
-    back, promotion is until it leads again. A part not seen is None, and its time goes to the next one that was.
+    it leads, or restart where the old leader leads again; endpoint: until the write service leads to it; client: until
+    the first success. A part not seen is None, and its time goes to the next one that was.
     """
     end = out.first_after
     if end is None:
@@ -269,21 +269,30 @@ def split_by_steps(
     moments = {
         "operator": next((s for s in within if s.what == "operator" and s.member != leader_before), None),
         "lease": next((s for s in within if s.what == "lease" and s.member != leader_before), None),
-        "promotion": _promotion(out.last_before, end, views, leader_before),
+        **_leads_again(_next_leader(out.last_before, end, views, leader_before), leader_before),
         "endpoint": next((s for s in reversed(within) if s.what == "endpoint"), None),
         "client": Mark(end, "first acknowledgement"),
     }
     return _one_after_another(out, moments, leader_before)
 
 
-def _promotion(begin: float, end: float, views: Sequence[ClusterView], leader_before: str | None) -> Mark | None:
+def _leads_again(view: ClusterView | None, leader_before: str | None) -> dict[str, Mark]:
+    """The mark of a leader by its part: of the old one, restarted in place, it is no promotion."""
+    if view is None:
+        return {}
+    part = "restart" if view.leader == leader_before else "promotion"
+    return {part: Mark(view.at, part, view.leader or "")}
+
+
+def _next_leader(
+    begin: float, end: float, views: Sequence[ClusterView], leader_before: str | None
+) -> ClusterView | None:
     """The first view with another leader; else the first with a leader again after one without."""
     within = [view for view in views if begin < view.at <= end]
     other = next((view for view in within if view.leader not in (None, leader_before)), None)
     without = next((view.at for view in within if view.leader is None), None)
     again = next((v for v in within if without is not None and v.at > without and v.leader is not None), None)
-    first = other or again
-    return None if first is None else Mark(first.at, "promotion", first.leader or "")
+    return other or again
 
 
 def as_clause(recovery: Recovery) -> str:
@@ -292,7 +301,8 @@ def as_clause(recovery: Recovery) -> str:
     >>> as_clause(Recovery(promotion_s=4.0, client_s=2.0, operator_s=3.0, lease_s=0.25))
     'outage: operator 3.0 s, lease 0.2 s, promotion 4.0 s, client 2.0 s'
     """
-    parts = {part: getattr(recovery, f"{part}_s") for part in ("operator", "lease", "promotion", "endpoint", "client")}
+    names = ("operator", "lease", "promotion", "restart", "endpoint", "client")
+    parts = {part: getattr(recovery, f"{part}_s") for part in names}
     if not any(parts[part] is not None for part in ("operator", "lease", "endpoint")):
         return ""
     return "outage: " + ", ".join(f"{part} {s:.1f} s" for part, s in parts.items() if s is not None)

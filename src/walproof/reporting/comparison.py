@@ -9,6 +9,7 @@ from walproof.model.drill import Drill
 from walproof.model.event import Described, DrillDone
 from walproof.model.sample import Arm, Scenario
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
+from walproof.proving.campaign_results import back_after
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
@@ -122,8 +123,7 @@ def _losses(drills: Sequence[Drill]) -> str:
         return NOT_KNOWN
     losing = sum(d.findings.lost > 0 for d in drills)
     lost = f"lost in {losing} of {len(drills)} ({count(sum(d.findings.lost for d in drills))})"
-    times = [d.rto_s for d in drills if d.rto_s is not None]
-    return f"{lost}, RTO {seconds(median(times) if times else None)}"
+    return f"{lost}, RTO {back_after(drills) or NOT_KNOWN}"
 
 
 def _drill_change(before: Sequence[Drill], after: Sequence[Drill], alpha: float) -> Cell:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
 
 from walproof.model.drill import Drill, Verdict
 from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SearchStep
@@ -10,8 +9,9 @@ from walproof.model.guarantee import Level
 from walproof.model.units import counted
 from walproof.pricing.estimates import PriceTable, price_table
 from walproof.pricing.results_and_gate import conclusion as price_sentence
+from walproof.proving.campaign_results import back_after
 from walproof.proving.loss_bounds import kind_of, worst_bounds
-from walproof.reporting.wording import fault_name, percent, seconds
+from walproof.reporting.wording import fault_name, percent
 
 
 def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple[str, ...]:
@@ -24,9 +24,8 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
         summary += searched or (price_sentence(priced),)
     if drills:
         summary.append(loss_sentence(drills))
-        outage = outage_sentence(drills)
-        if outage:
-            summary.append(outage)
+        if took := back_after(drills):
+            summary.append(f"Writes were back after {took}.")
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if claims:
         summary = [claims_sentence(claims), *summary[:2]]
@@ -96,16 +95,6 @@ def _guaranteed(losing: Sequence[Drill]) -> str:
     if all(d.verdict is Verdict.EXPECTED_LOSS for d in losing):
         return " (expected loss: it does not guarantee them)"
     return ", violating its guarantee" if any(d.promised for d in losing if d.verdict is Verdict.BROKEN) else ""
-
-
-def outage_sentence(drills: Sequence[Drill]) -> str:
-    """How long writes were unavailable in the drills that were decided; "" when no outage was observed."""
-    times = sorted(d.rto_s for d in drills if d.rto_s is not None and d.verdict.decided)
-    if not times:
-        return ""
-    if len(times) == 1:
-        return f"Writes were back after {seconds(times[0])}."
-    return f"Writes were back after {seconds(median(times))} (median), {seconds(times[-1])} at worst."
 
 
 def claims_sentence(claims: Sequence[ClaimJudged]) -> str:

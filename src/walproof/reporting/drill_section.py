@@ -9,7 +9,7 @@ from statistics import median
 from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided
-from walproof.proving.campaign_results import compare_guard
+from walproof.proving.campaign_results import by_recovery, compare_guard
 from walproof.proving.loss_bounds import COLUMNS, bounds, controls, kind_of, matrix
 from walproof.reporting.outline import (
     Bar,
@@ -187,28 +187,29 @@ def drill_table(drills: Sequence[Drill]) -> Table:
 
 
 def _outage(drills: Sequence[Drill]) -> Figure | None:
-    timed = [d for d in drills if d.rto_s is not None and d.verdict.decided]
-    if not timed:
+    """One row of each fault, level and kind of recovery: a median over several of them is of none."""
+    groups = by_recovery(drills)
+    if not groups:
         return None
-    named = outage_parts([d.recovery for d in timed])
+    named = outage_parts([d.recovery for of_group in groups.values() for d in of_group])
     bars, rows = [], []
-    for fault in dict.fromkeys(fault_name(d) for d in timed):
-        of_fault = [d for d in timed if fault_name(d) == fault]
-        times = sorted(d.rto_s for d in of_fault if d.rto_s is not None)
-        parts = [outage_seconds(d.recovery) for d in of_fault]
+    for (fault, level, back_by), of_group in groups.items():
+        times = sorted(d.rto_s for d in of_group if d.rto_s is not None)
+        parts = [outage_seconds(d.recovery) for d in of_group]
         middle = {p: _median([one[p] for one in parts]) for p in named}
         segments = tuple(Segment(p, s, f"{p} ({named[p]}): {seconds(s)}") for p, s in middle.items() if s is not None)
-        bars.append(Bar(fault, segments, median(times)))
-        cells = [str(len(of_fault)), *(seconds(middle[p]) for p in named)]
-        writers = [d.writers_rto_s[2] for d in of_fault if d.writers_rto_s]
-        away = [d.unavailable_s for d in of_fault if d.unavailable_s is not None]
+        bars.append(Bar(", ".join(filter(None, (f"{fault} at {level}", back_by))), segments, median(times)))
+        named_by = (fault, Cell(str(level), str(level)), back_by, str(len(of_group)))
+        writers = [d.writers_rto_s[2] for d in of_group if d.writers_rto_s]
+        away = [d.unavailable_s for d in of_group if d.unavailable_s is not None]
         worst = (times[-1], max(writers, default=None), max(away, default=None))
-        rows.append(row(fault, *cells, seconds(median(times)), *map(seconds, worst)))
+        rows.append(row(*named_by, *(seconds(middle[p]) for p in named), seconds(median(times)), *map(seconds, worst)))
     names = (
-        "fault", ">drills", *(f">{p}" for p in named), ">RTO, median", ">RTO, worst", ">worst writer",
-        f">{UNAVAILABLE}, worst",
+        "fault", "level", "back by", ">drills", *(f">{p}" for p in named),
+        ">RTO, median", ">RTO, worst", ">worst writer", f">{UNAVAILABLE}, worst",
     )  # fmt: skip
-    legend = tuple((f"{p}: {what}", f"segment{i}") for i, (p, what) in enumerate(named.items()))
+    drawn = dict.fromkeys(s.name for bar in bars for s in bar.segments)
+    legend = tuple((f"{p}: {named[p]}", f"segment{i % 6}") for i, p in enumerate(drawn))
     table = Table("outage", "outage by part, median over drills", columns(*names), tuple(rows), page_only=True)
     caption = "From the last acknowledgement before it to the first of service that lasts; the mark is the median."
     return Figure("outage-parts", "Outage by part", caption, (BarChart("by fault", "s", tuple(bars)),), legend, table)

@@ -1,7 +1,7 @@
 """Text of tables and pages from values: numbers with units and intervals, names of arms and faults. Pure."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from walproof.model.drill import Drill, Findings, Recovery
@@ -188,28 +188,25 @@ def finding_counts(findings: Findings) -> dict[str, int]:
 
 
 OUTAGE_PARTS = {
+    "operator": "from the last acknowledgement until the operator named a successor",
+    "lease": "until the successor took the primary's lease",
     "detection": "from the last acknowledgement until the old leader was no longer the leader",
     "promotion": "until there was a new leader",
+    "restart": "until the old leader led again",
+    "endpoint": "until the write service led to the leader",
     "routing": "until a client's attempt reached it",
     "client": "until that attempt was acknowledged",
 }
-"""What each part of an outage is."""
-STEP_PARTS = {
-    "operator": "from the last acknowledgement until the operator named a successor",
-    "lease": "until the successor took the primary's lease",
-    "endpoint": "until the write service led to the new leader",
-}
-"""Parts in place of detection and routing, where the manager shows its steps."""
+"""What each part of an outage is, in order. Operator, lease and endpoint: where the manager shows its steps."""
+_USUAL = ("detection", "promotion", "routing", "client")
 
 
-def outage_parts(recoveries: Iterable[Recovery]) -> dict[str, str]:
-    """The parts that some of these may have, in order; those of STEP_PARTS only where they were seen."""
-    if not any(r.operator_s or r.lease_s or r.endpoint_s for r in recoveries):
-        return OUTAGE_PARTS
-    order = ("operator", "lease", "detection", "promotion", "endpoint", "routing", "client")
-    return {part: {**STEP_PARTS, **OUTAGE_PARTS}[part] for part in order}
+def outage_parts(recoveries: Sequence[Recovery]) -> dict[str, str]:
+    """The parts that some of these may have, in order; the less usual ones only where they were seen."""
+    seen = {part for one in recoveries for part, took in outage_seconds(one).items() if took}
+    return {part: what for part, what in OUTAGE_PARTS.items() if part in _USUAL or part in seen}
 
 
 def outage_seconds(recovery: Recovery) -> dict[str, float | None]:
     """Seconds of each part that an outage may have, None where it was not seen."""
-    return {part: getattr(recovery, f"{part}_s") for part in (*OUTAGE_PARTS, *STEP_PARTS)}
+    return {part: getattr(recovery, f"{part}_s") for part in OUTAGE_PARTS}
