@@ -21,7 +21,7 @@ from walproof.errors import TargetError
 from walproof.model.drill import Capability
 from walproof.model.waiting import Wait
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.inject import why_skipped
+from walproof.proving.inject import happens_here, why_skipped
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
@@ -199,7 +199,11 @@ def _target(api: Any, **faults: str) -> CnpgCluster:
 
 
 def test_where_chaos_mesh_is_installed_it_goes_before_a_command(cluster: StandIn, tmp_path: Path) -> None:
-    able = _target(client(cluster, tmp_path), isolate="cut {host}", recover="mend {host}").capabilities()
+    target = _target(client(cluster, tmp_path), isolate="cut {host}", recover="mend {host}", freeze="stop {host}")
+    able = target.capabilities()
+    assert "the pod is deleted with force" in happens_here(target, CATALOGUE["kill-member"])
+    assert "transactions under way are cut" in happens_here(target, CATALOGUE["switchover"])
+    assert [happens_here(target, CATALOGUE[name]) for name in ("freeze", "kill", "double-kill", "none")] == [""] * 4
     able.faults[Capability.ISOLATE].inject("pg-2")
     assert cluster.cnpg.state.member("pg-2").cut is Cut.ALL
     able.faults[Capability.ISOLATE].undo("pg-2")

@@ -147,6 +147,21 @@ def test_a_wait_that_ran_out_while_the_fault_was_in_effect_is_in_the_sentence() 
     assert (drill.verdict, drill.why.endswith("; timed out after 90 s")) == (Verdict.HELD, True)
 
 
+def test_a_fault_is_told_in_the_words_of_its_target_with_attempts_that_got_no_answer() -> None:
+    there = judged(drill=replace(KILLED, happens="the pod is deleted"))
+    assert (there.evidence["story"], judged().evidence["story"]) == (
+        "the pod is deleted",
+        CATALOGUE["kill"].story.happens,
+    )
+    orderly = run(ORDERLY, after=view("n2", 2))
+    whole = history(drill=orderly, fault="switchover")
+    outcome = np.where(np.isclose(whole.attempts.ended, 103.5), Outcome.UNKNOWN, whole.attempts.outcome).astype(np.int8)
+    drill = judge(replace(whole, attempts=replace(whole.attempts, outcome=outcome))).drill
+    assert drill.verdict is Verdict.HELD and "1 transaction under way got no answer" in drill.why
+    assert "no answer" not in judge(whole).drill.why
+    assert "no transaction fails where clients are held" in drill.evidence["promise"]
+
+
 def test_an_outage_without_an_end_is_not_held_and_a_writer_that_stays_away_is_told() -> None:
     whole = history(drill=replace(KILLED, stopped_at=160.0))
     drill = judge(whole).drill

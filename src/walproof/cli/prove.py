@@ -25,7 +25,7 @@ from walproof.proving.campaign import PlannedDrill, consents_needed, enough, few
 from walproof.proving.campaign_results import answer_as_json, conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
-from walproof.proving.inject import why_skipped
+from walproof.proving.inject import happens_here, why_skipped
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
@@ -240,7 +240,7 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
         victims = ", ".join(dict.fromkeys(str(drill.victim) for drill in drills))
         levels = ", ".join(dict.fromkeys(str(drill.level) for drill in drills))
         lines.append(f"  {fault.name} on {victims}, {len(drills)} × at {levels}")
-        lines.append(f"    happens:  {fault.story.happens}")
+        lines.append(f"    happens:  {happens_here(target, fault) or fault.story.happens}")
         lines.append(f"    promised: {fault.story.promises}")
         lines.append(f"    recovers: {fault.story.recovers}")
         skipped = why_skipped(target, fault)

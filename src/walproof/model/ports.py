@@ -283,6 +283,8 @@ class Capabilities:
     limits: LoadLimits = NO_LIMITS
     """How much load it bears at most."""
     reasons: Mapping[Capability, str] = field(default_factory=dict)
+    happens: Mapping[Capability, str] = field(default_factory=dict)
+    """What a fault does here, in a clause, where it is not what it does to a member of a lab."""
 
     def why_not(self, capability: Capability) -> str | None:
         """None where the target can do it now, else one clause saying why not."""

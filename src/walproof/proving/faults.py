@@ -31,6 +31,9 @@ class Step:
     """Undo it instead: power on, programs started."""
 
 
+_ORDERLY = (Capability.STOP, Capability.RESTART, Capability.SWITCHOVER)
+
+
 @dataclass(frozen=True, slots=True)
 class Story:
     """What happens, what the levels promise, how the cluster recovers: one sentence each."""
@@ -63,6 +66,11 @@ class Fault:
     """Of a storm: its member can still lead, and does not count as harmed."""
     slow_flush_s: float = 0.0
     """How much longer a flush takes on a disk that it slows."""
+
+    @property
+    def orderly(self) -> bool:
+        """Whether PostgreSQL is stopped or handed over in order: then an attempt without an answer is worth a word."""
+        return any(step.operation in _ORDERLY for step in self.steps)
 
     @property
     def needs(self) -> tuple[Capability, ...]:
@@ -251,7 +259,7 @@ _ALL = (
         (Victim.LEADER,),
         Story(
             "a planned change of leader through the manager",
-            "nothing is lost at any level, no transaction fails",
+            "nothing is lost at any level; no transaction fails where clients are held meanwhile, as by a pooler",
             "by itself",
         ),
         noticed=False,

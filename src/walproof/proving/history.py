@@ -43,6 +43,8 @@ class DrillRun:
     recovered: bool = True
     error: str = ""
     """Why the cluster did not recover."""
+    happens: str = ""
+    """What the fault does on this target, where that is not what the catalogue says."""
     stalled: str = ""
     """The wait that ran out because no commit came back while the fault was in effect, in words."""
     timed_out: str = ""

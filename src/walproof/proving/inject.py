@@ -23,6 +23,12 @@ def why_skipped(target: Target, fault: Fault) -> str | None:
     return next((reason for one in (*fault.needs, Capability.LEDGER) if (reason := able.why_not(one))), None)
 
 
+def happens_here(target: Target, fault: Fault) -> str:
+    """What a fault of one step does on this target, in the target's words; "" where the catalogue's say it."""
+    operations = [step.operation for step in fault.steps]
+    return target.capabilities().happens.get(operations[0], "") if len(operations) == 1 else ""
+
+
 def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[str]], str]) -> tuple[str, ...]:
     """The members meant by a kind of victim in this view; `pick` chooses one of several. TargetError when none is."""
     standbys = tuple(m.name for m in view.members if m.name != view.leader)

@@ -117,6 +117,8 @@ class Judgement:
         history, findings, loss = self.history, self.findings, self.at_risk.loss
         planned, run = history.planned, history.run
         remarks = [run.stalled] if run.stalled else []
+        if planned.fault.orderly and findings.unknown:
+            remarks.append(f"{counted(findings.unknown, 'transaction')} under way got no answer")
         if self.out is not None and (returned := short_returns(self.out, self.succeeded_at)):
             remarks.append(returned)
         expected = planned.fault.loss not in (None, Loss.POSTGRES_CRASH) and planned.victim.takes_the_leader
@@ -148,7 +150,7 @@ class Judgement:
 
     def _evidence(self, recovery: Recovery) -> dict[str, str]:
         run, story, findings = self.history.run, self.history.planned.fault.story, self.findings
-        evidence = {"story": story.happens, "promise": story.promises, **self.history.problems}
+        evidence = {"story": run.happens or story.happens, "promise": story.promises, **self.history.problems}
         for place, sign in enumerate(self.signs, 1):
             known = sign.what if sign.seen is not None else f"not known: {sign.what}"
             name = f"{sign.operation} of {sign.member}" if sign.member else str(sign.operation)

@@ -18,7 +18,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, Strike, shrunk
 from walproof.proving.faults import SHRUNK, STORM, Step
 from walproof.proving.history import DrillRun, History, decode, encode, history_name
-from walproof.proving.inject import StormRun, chosen_victims, inject, why_skipped
+from walproof.proving.inject import StormRun, chosen_victims, happens_here, inject, why_skipped
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
 from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
@@ -204,6 +204,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         clock.now(),
         recovered=not error,
         error=error,
+        happens=happens_here(target, planned.fault),
         stalled=stalled,
         timed_out=timed_out,
         elected_at=elected,

@@ -22,6 +22,13 @@ from walproof.targets.configure import noted
 
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
+HAPPENS = {
+    Capability.KILL_MEMBER: "the pod is deleted with force: PostgreSQL and its instance manager end, its volume stays",
+    Capability.FREEZE: "every process of PostgreSQL is paused; its instance manager goes on and renews the lease",
+    Capability.STOP: "the instance is fenced: PostgreSQL is stopped in an orderly way, its pod stays",
+    Capability.SWITCHOVER: "as kubectl cnpg promote: the primary is stopped in order, transactions under way are cut",
+}
+"""What these do here, in a clause."""
 _KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'
 _ABORT = "kill -ABRT 1"
 _SIGNAL = """\

@@ -21,7 +21,7 @@ from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.created_objects import left_behind, refuse_beside, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
-from walproof.targets.cnpg.faults_and_undo import CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
+from walproof.targets.cnpg.faults_and_undo import HAPPENS, CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
@@ -298,6 +298,7 @@ class CnpgCluster(ExternalCluster):
             pitfalls=pitfalls.by_number(),
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self.access.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
+            happens={fault: what for fault, what in HAPPENS.items() if fault not in self.file.faults},
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
 
