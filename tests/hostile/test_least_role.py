@@ -13,6 +13,7 @@ from tests.fixtures.kubernetes.kinds import CHAOS, kind_of, named
 from tests.fixtures.kubernetes.kinds import Kind as StandInKind
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from tests.fixtures.kubernetes.state import HEALTHY
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView, MemberView, Role
@@ -206,7 +207,7 @@ def test_a_role_of_its_own_comes_and_goes_under_it_and_is_swept_without_its_jour
     assert left is not None and left.password == made.password
     assert [one.meta.name for one in left_behind(api, "pg")] == ["pg-walproof-role", made.user]
     lost = Journal(tmp_path / "lost.jsonl")
-    monkeypatch.setattr(created_objects, "identity", lambda pid: "another")
+    monkeypatch.setattr(pid_files, "identity", lambda pid: "another")
     assert own.adopt(lost) and [change.name for change in lost.pending()] == [made.user]
     own.remove(lost, lambda _: True)
     assert left_behind(api, "pg") == () and swept(api, "pg") == []

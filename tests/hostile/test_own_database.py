@@ -125,6 +125,18 @@ def test_a_journal_that_claims_a_database_of_somebody_else_drops_nothing(
             pair.sql("n1", "DROP DATABASE walproof_own")
 
 
+def test_a_database_that_another_run_made_since_is_not_dropped_by_an_older_journal(
+    pair: PlainPair, others: set[str], tmp_path: Path
+) -> None:
+    with opened(str(pair_file(pair, tmp_path))) as target:
+        journal, draft = Journal(tmp_path / "journal.jsonl"), own_database.draft_name()
+        own_database.make(target.admin("n1"), "walproof_own", draft)
+        for after, left in ((own_database.draft_name(), {*others, "walproof_own"}), (draft, others)):
+            journal.note(1.0, target.name, "database", "walproof_own", before=None, after=after)
+            assert target.revert(journal) == []
+            assert databases(pair) == left and journal.pending() == ()
+
+
 def test_a_database_that_somebody_makes_meanwhile_is_left_alone_and_the_draft_removed(
     pair: PlainPair, others: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

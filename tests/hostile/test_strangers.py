@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.fixtures.records import recorded
 from walproof.cli.runs import journal_of_apply, keep_journal, runs_folder
 from walproof.errors import MachineError
 from walproof.machine import pid_files
+from walproof.machine.pid_files import machine
 from walproof.model.ports import Target
 from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, registered
 from walproof.targets.choose import choose
@@ -307,7 +307,7 @@ def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path,
     assert (runs_folder().stat().st_mode & 0o777, ours.registration.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-@pytest.mark.parametrize("machine", [socket.gethostname(), "elsewhere"])
+@pytest.mark.parametrize("machine", [machine(), "elsewhere"])
 def test_a_run_that_goes_on_or_may_elsewhere_is_left_alone(
     tmp_path: Path, walproof: Walproof, mine: FakePatroni, machine: str
 ) -> None:

@@ -1,7 +1,6 @@
 """Faults through Chaos Mesh: valid experiments, in effect once it says so, gone when undone, left by nobody."""
 
 import json
-import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from tests.fixtures.kubernetes.kinds import CHAOS
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import Cut
 from walproof.errors import TargetError
+from walproof.machine.pid_files import machine
 from walproof.model.drill import Capability
 from walproof.model.waiting import Wait
 from walproof.proving.faults import CATALOGUE
@@ -215,7 +215,7 @@ def test_what_a_killed_run_left_is_found_by_its_label_without_its_journal(
 ) -> None:
     api = client(cluster, tmp_path)
     for number, (member, maker) in enumerate(
-        (("pg-2", f"{socket.gethostname()} 999999999 1 no-boot"), ("pg-3", "elsewhere 7 1 a-boot"))
+        (("pg-2", f"{machine()} 999999999 1 no-boot"), ("pg-3", "elsewhere 7 1 a-boot"))
     ):
         chaos(api).faults()[Capability.ISOLATE].inject(member)
         cluster.store.modify(

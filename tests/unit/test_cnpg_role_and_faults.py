@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
 from walproof.errors import TargetError, UsageError, WaitTimeout
+from walproof.machine.pid_files import machine
 from walproof.model.drill import Capability
 from walproof.model.ports import Reverting
 from walproof.model.topology import ClusterView, MemberView, Role
@@ -102,6 +103,20 @@ def test_a_killed_run_leaves_what_revert_removes(api: FakeApi, journal: Journal)
     assert left is not None and (left.user, left.password) == (credential.user, credential.password)
     own(api).remove(journal, dropped(api))
     assert own(api).left(journal) is None and secrets_of(api) == ["pg-app"]
+
+
+def test_a_role_that_the_operator_is_about_to_make_is_dropped_once_it_is_made(api: FakeApi, journal: Journal) -> None:
+    """Its entry taken out before, the role would come and stay."""
+    made(api, journal)
+    ensured: list[str] = []
+
+    def gone(_: str) -> bool:
+        """Made at the third look, dropped at the second under `absent`."""
+        ensured.append(roles(api)[0]["ensure"])
+        return ensured.count("present") < 3 or ensured.count("absent") > 1
+
+    own(api).remove(journal, gone)
+    assert ensured == ["present"] * 3 + ["absent"] * 2 and roles(api) == []
 
 
 def test_killed_before_the_secret_was_made(api: FakeApi, journal: Journal) -> None:
@@ -239,7 +254,7 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
     cluster.journal = journal
     monkeypatch.setattr(cluster, "_may", lambda: (False, 15))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
-    monkeypatch.setattr(cluster, "_gone", lambda role: True)
+    monkeypatch.setattr(cluster, "_gone", dropped(api))
     users: list[str] = []
 
     def refused(self: ExternalCluster) -> None:
@@ -261,7 +276,7 @@ def reverted(
     cluster = CnpgCluster(NAME, file, api)
     monkeypatch.setattr(cluster, "observe", lambda: view("pg-1"))
     monkeypatch.setattr(cluster, "_usable", lambda credential: True)
-    monkeypatch.setattr(cluster, "_gone", lambda role: True)
+    monkeypatch.setattr(cluster, "_gone", dropped(api))
     removed: list[tuple[str, str]] = []
 
     def revert(self: ExternalCluster, journal: Journal, reverting: Reverting) -> list[str]:
@@ -293,7 +308,7 @@ def test_what_an_ended_run_left_is_found_by_its_label(
     if secret != "there":
         api.remove(SECRETS, "pg-walproof-role")
     before = copy.deepcopy(api.objects)
-    lost, dead = Journal(tmp_path / "another.jsonl"), f"{socket.gethostname()} 999999999 1 no-boot"
+    lost, dead = Journal(tmp_path / "another.jsonl"), f"{machine()} 999999999 1 no-boot"
     assert reverted(api, lost, monkeypatch) == [] and api.objects == before, "its maker is this process, which runs"
     made_by(api, "elsewhere 7 1 a-boot")
     sentences = reverted(api, lost, monkeypatch)
@@ -311,7 +326,7 @@ def test_what_an_ended_run_left_is_found_by_its_label(
 def test_a_role_that_is_not_walproofs_is_not_adopted(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = f"{MARK}: {socket.gethostname()} 999999999 1 no-boot"
+    dead = f"{MARK}: {machine()} 999999999 1 no-boot"
     theirs = [THEIRS, THEIRS | {"name": "walproof_admin", "comment": dead}, THEIRS | {"name": "walproof_01234567"}]
     api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": theirs}}})
     assert reverted(api, journal, monkeypatch) == [] and roles(api) == theirs
@@ -346,7 +361,7 @@ def test_what_the_operator_remembers_of_the_role_goes_too(
 def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = f"{socket.gethostname()} 999999999 1 no-boot"
+    dead = f"{machine()} 999999999 1 no-boot"
     for name, owner in (("pg-walproof", "pg"), ("pg2-walproof", "pg2"), ("pg-walproof-role", "pg2")):
         tree = created_objects.secret(
             created_objects.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {}

@@ -1,7 +1,7 @@
 """Load pods where another run's are there under the same names: at work, killed here, or elsewhere."""
 
-import socket
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from tests.fixtures.kubernetes.kinds import named
 from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running
 from walproof.machine.clock import RealClock
+from walproof.machine.pid_files import machine, name_of_machine
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.created_objects import MADE_BY, refuse_beside
 from walproof.targets.cnpg.creating_load_pods import LoadPods
@@ -41,7 +42,8 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("made_by", "says", "hint"),
     [
-        (f"{socket.gethostname()} 999999999 1 no-boot", "was killed on this cluster", "walproof revert removes"),
+        (f"{machine()} 999999999 1 no-boot", "was killed on this cluster", "walproof revert removes"),
+        (f"{gethostname()}/00000000 7 1 boot", "is at work on, or was killed on, this cluster", "--ended-on"),
         ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
         ("", "is at work on, or was killed on, this cluster", "kubectl delete job pg-walproof"),
     ],
@@ -63,7 +65,7 @@ def test_what_a_run_left_is_named_with_its_label_machine_and_age(
             later.open()
         run = job["metadata"]["labels"]["walproof/run"]
         assert f"its job pg-walproof (walproof/run={run}) was made " in wrong.value.message
-        assert " s ago on " + (made_by.partition(" ")[0] or "an unknown machine") in wrong.value.message
+        assert " s ago on " + (name_of_machine(made_by) or "an unknown machine") in wrong.value.message
         assert hint in wrong.value.hint
         assert journal.pending() == () and here.objects("Job", "Secret", "Pod") == before
         here.pods.close()

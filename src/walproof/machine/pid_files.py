@@ -3,9 +3,12 @@
 A reused pid is never taken for it. Pid files lie in folders where only their owner can write.
 """
 
+import hashlib
 import os
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,6 +40,42 @@ def identity(pid: int) -> str | None:
     except (OSError, ValueError, IndexError):
         return None
     return None if state in "ZX" else f"{pid} {fields[18]} {boot}"
+
+
+def machine() -> str:
+    """Its name, a slash, and what tells it from others of that name: machine-id and pid namespace, hashed."""
+    told = hashlib.sha256(b"walproof")
+    for read in (Path("/etc/machine-id").read_bytes, lambda: os.readlink(b"/proc/self/ns/pid")):
+        with suppress(OSError):
+            told.update(read())
+    return f"{socket.gethostname()}/{told.hexdigest()[:8]}"
+
+
+def this_process() -> str:
+    """The machine, a space, the identity: by it `ended` tells anywhere whether this process is still there."""
+    return f"{machine()} {identity(os.getpid()) or ''}"
+
+
+def name_of_machine(process: str) -> str:
+    """Of what `this_process` gave.
+
+    >>> name_of_machine("ci-7/1a2b3c4d 7 1 boot")
+    'ci-7'
+    """
+    return process.partition(" ")[0].partition("/")[0]
+
+
+def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
+    """Whether that process has ended; None where only another machine can tell, and not in `ended_on`.
+
+    >>> ended("elsewhere/1a2b3c4d 1 2 3"), ended("elsewhere/1a2b3c4d 1 2 3", frozenset(["elsewhere"]))
+    (None, True)
+    """
+    there, _, known = process.partition(" ")
+    if there != machine():
+        return True if name_of_machine(process) in ended_on else None
+    pid = known.partition(" ")[0]
+    return not pid.isdigit() or identity(int(pid)) != known
 
 
 def write(path: Path, pid: int) -> None:

@@ -23,6 +23,7 @@ class Wait(Enum):
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")
     SERVICE_LASTS = (60.0, "commits to go on without another outage")
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
+    ROLE_MADE = (5.0, "the operator to make walproof's role")
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (240.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")

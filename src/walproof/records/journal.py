@@ -6,7 +6,6 @@ which alone `revert` obeys: a record can be a stranger's, so its journal is a co
 import json
 import os
 import secrets
-import socket
 import stat
 import threading
 from collections.abc import Mapping, Sequence
@@ -165,12 +164,10 @@ class Run:
 
     def goes_on(self, ended_on: frozenset[str] = frozenset()) -> str:
         """Where the run is at work, or may be, on another machine that shares this folder; "" where it has ended."""
-        first = self.process.partition(" ")[0]
-        if self.machine not in ("", socket.gethostname(), *ended_on):
-            return f"it was started on {self.machine}, where it may still run (process {first})"
-        pid = int(first) if first.isdigit() else 0
-        alive = pid not in (0, os.getpid()) and pid_files.identity(pid) == self.process
-        return f"its run goes on (process {pid})" if alive else ""
+        pid, machine = self.process.partition(" ")[0], self.machine or pid_files.machine()
+        over = self.process == pid_files.identity(os.getpid()) or pid_files.ended(f"{machine} {self.process}", ended_on)
+        elsewhere = f"it was started on {machine.partition('/')[0]}, where it may still run"
+        return "" if over else f"{elsewhere if over is None else 'its run goes on'} (process {pid})"
 
 
 class RegisteredJournal:
@@ -220,7 +217,7 @@ def register(folder: Path, record: Path | None) -> RegisteredJournal:
     real = os.path.realpath(record) if record else ""
     known = next((one.run.journal for one in registered(folder) if record and one.run.record == real), None)
     process = pid_files.identity(os.getpid()) or ""
-    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process, socket.gethostname()))
+    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process, pid_files.machine()))
 
 
 def registered(folder: Path) -> list[RegisteredJournal]:

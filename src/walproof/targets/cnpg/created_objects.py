@@ -4,16 +4,14 @@ An experiment ends by itself after LONGEST_S. Names of secrets and Jobs are know
 them: there is one run at a time on a Cluster."""
 
 import base64
-import os
 import re
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from walproof.machine.pid_files import identity
+from walproof.machine.pid_files import ended, name_of_machine, this_process
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Reverting
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
@@ -49,30 +47,12 @@ def role_name(cluster: str) -> str:
     return f"{cluster}-walproof-role"
 
 
-def maker() -> str:
-    """This process, so that it is known again."""
-    return f"{socket.gethostname()} {identity(os.getpid())}"
-
-
-def ended(maker: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
-    """Whether that process has ended; None where only another machine can tell, and not in `ended_on`.
-
-    >>> ended("elsewhere 1 2 3"), ended("elsewhere 1 2 3", frozenset(["elsewhere"]))
-    (None, True)
-    """
-    host, _, process = maker.partition(" ")
-    if host != socket.gethostname():
-        return True if host in ended_on else None
-    pid = process.partition(" ")[0]
-    return not pid.isdigit() or identity(int(pid)) != process
-
-
 def metadata(name: str, cluster: Tree, more: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Of an object of that name: our label and others, owned by the Cluster."""
     meta = cluster["metadata"]
     owner = {"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": meta["name"], "uid": meta["uid"]}
     labels = {**LABELS, **(more or {})}
-    return {"name": name, "labels": labels, "annotations": {MADE_BY: maker()}, "ownerReferences": [owner]}
+    return {"name": name, "labels": labels, "annotations": {MADE_BY: this_process()}, "ownerReferences": [owner]}
 
 
 def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tree:
@@ -282,7 +262,7 @@ class Left:
         """The error of a run that finds it there: whose it is, how old, and what to do."""
         if not self.ours:
             return ApiError(f"the {self.text} is there and not walproof's, so it is left alone", "rename it", code=409)
-        host, _, process = self.maker.partition(" ")
+        host = name_of_machine(self.maker)
         made, run, over = self.meta.creation_timestamp, self.meta.labels.get(RUN), self.over()
         old_s = (datetime.now(UTC) - made).total_seconds() if made else None
         age = "" if old_s is None else f" {old_s:.0f} s ago" if old_s < 120 else f" {old_s / 60:.0f} min ago"
@@ -295,7 +275,7 @@ class Left:
         elif over:
             state, hint = "was killed on", "walproof revert removes what it left"
         else:
-            says += f", process {process.split()[0]}"
+            says += f", process {self.maker.split()[1]}"
         return ApiError(f"another run of walproof {state} this cluster: {says}", hint, code=409)
 
 
@@ -340,7 +320,7 @@ def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
 def refuse_beside(api: KubernetesApi, cluster: str) -> None:
     """ApiError where another run is at work on the Cluster, or was killed and not reverted."""
     for left in left_behind(api, cluster):
-        if left.maker != maker():
+        if left.maker != this_process():
             raise left.refusal()
 
 
@@ -348,7 +328,7 @@ def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> li
     """Delete what no running walproof owns; sentences about what another machine's walproof may still own."""
     sentences = []
     for left in left_behind(api, cluster):
-        over, host = left.over(reverting), left.maker.partition(" ")[0] or "an unknown machine"
+        over, host = left.over(reverting), name_of_machine(left.maker) or "an unknown machine"
         if over and left.kind is not ROLES:
             api.delete(left.kind, left.meta.name)
             reverting.tell(left.kind_name, left.meta.name)

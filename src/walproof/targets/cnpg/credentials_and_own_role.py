@@ -7,10 +7,12 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from walproof.errors import TargetError
+from walproof.errors import TargetError, WaitTimeout
+from walproof.machine.pid_files import this_process
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
@@ -128,6 +130,10 @@ class OwnRole:
         roles = managed_roles(self._api.get(CLUSTERS, self._cluster))
         there = next((entry for entry in roles if entry.get("name") == role), None)
         if there is not None:
+            if there.get("ensure") != "absent":
+                # One that the operator is about to make would be made after its entry is gone.
+                with suppress(WaitTimeout):
+                    wait_for(Wait.ROLE_MADE, lambda: not gone(role), self._clock, pace_s=0.2)
             absent = {"name": role, "comment": there.get("comment", ""), "ensure": "absent"}
             self._change(lambda roles: [absent if entry.get("name") == role else entry for entry in roles])
 
@@ -182,7 +188,7 @@ class OwnRole:
 def _entry(role: str, secret: str, version: int) -> dict[str, Any]:
     return {
         "name": role,
-        "comment": f"{MARK}: {created_objects.maker()}",
+        "comment": f"{MARK}: {this_process()}",
         "ensure": "present",
         "login": True,
         "createdb": True,

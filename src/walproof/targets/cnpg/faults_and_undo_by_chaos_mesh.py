@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from walproof.errors import TargetError, WaitTimeout
+from walproof.machine.pid_files import this_process
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, left_behind, maker
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, left_behind
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
@@ -55,7 +56,8 @@ class ChaosMesh:
     def begin(self, experiment: Experiment) -> None:
         """Noted, created, awaited until all of it is injected; TargetError with Chaos Mesh's reason when it is not."""
         run, kind, name = self.instances, experiment.kind, experiment.name
-        run.journal().note(run.clock.now(), run.target, CHAOS, f"{kind.plural} {name}", before=None, after=maker())
+        what = f"{kind.plural} {name}"
+        run.journal().note(run.clock.now(), run.target, CHAOS, what, before=None, after=this_process())
         self.injected.append((kind, name))
         tree = created_objects.tree_of(experiment, self.cluster())
         try:
@@ -67,7 +69,7 @@ class ChaosMesh:
                 raise
             # Of this run, whose deletion was not seen to end.
             there = created_objects.find(run.api, kind, name)
-            if there is not None and there.maker != maker():
+            if there is not None and there.maker != this_process():
                 raise there.refusal() from None
             self._delete(kind, name)
             run.api.create(kind, tree)

@@ -224,7 +224,7 @@ class ExternalCluster(ABC):
             leader = self.admin(self.leader())
             if own_database.remove_draft(leader, change.after):
                 reverting.tell("database", change.after)
-            if own_database.remove(leader, self.file.database):
+            if own_database.remove(leader, self.file.database, change.after):
                 reverting.tell("database", self.file.database)
             journal.undone(change)
         return left

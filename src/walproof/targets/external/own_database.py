@@ -21,6 +21,9 @@ from walproof.targets.sql.connection import connected
 
 MARK = "made by walproof; safe to drop"
 _DRAFT = "walproof_draft_"
+_END = """\
+SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+ WHERE pid <> pg_backend_pid() AND usename = current_user AND query LIKE %(statement)s"""
 _WHOSE = statements("walproof.targets.sql", "ledger.sql")["database_mark"].encode()
 
 
@@ -45,7 +48,7 @@ def is_missing(leader: Endpoint, name: str) -> bool:
     row = _row(leader, name)
     if row is None:
         return True
-    if row["comment"] != MARK:
+    if not str(row["comment"]).startswith(MARK):
         raise MachineError(
             f"the database {name} is not walproof's, so it is left alone",
             'rename it, or name another one: database = "…" in the target file',
@@ -66,13 +69,10 @@ def make(leader: Endpoint, name: str, draft: str) -> None:
             # Its own commits wait for no standby: where one is missing it must not hang.
             connection.execute("SET synchronous_commit = local")
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
+            ours, mark = sql.Identifier(draft), sql.Literal(f"{MARK}: {draft}")
             with connection.transaction():
-                connection.execute(
-                    sql.SQL("COMMENT ON DATABASE {} IS {}").format(sql.Identifier(draft), sql.Literal(MARK))
-                )
-                connection.execute(
-                    sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(draft), sql.Identifier(name))
-                )
+                connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(ours, mark))
+                connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(ours, sql.Identifier(name)))
         except psycopg.errors.InsufficientPrivilege:
             user = connection.info.user
             raise TargetError(
@@ -96,15 +96,25 @@ def _there(endpoint: Endpoint, name: str) -> bool:
 
 def remove_draft(leader: Endpoint, draft: str | None) -> bool:
     """Drop what a killed run left under the random name of its journal; whether there was one. No other name."""
-    there = bool(draft and re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft)) and whose(leader, str(draft)) is not None
-    if there:
-        _drop(leader, str(draft))
-    return there
+    if draft is None or not re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft):
+        return False
+    with connected(leader) as connection:
+        # The server may still be at it: without the client, but with the statement.
+        connection.execute(_END, {"statement": f"%{draft}%"})
+    if whose(leader, draft) is None:
+        return False
+    _drop(leader, draft)
+    return True
 
 
-def remove(leader: Endpoint, name: str) -> bool:
-    """Drop it with everything in it, where it carries our mark; whether there was one."""
-    if whose(leader, name) != MARK:
+def remove(leader: Endpoint, name: str, draft: str | None = None) -> bool:
+    """Drop it with everything in it, where it carries our mark; `draft`: and was made under that name.
+
+    Returns whether there was one.
+    """
+    mark = whose(leader, name) or ""
+    # The mark of earlier versions is alone.
+    if not mark.startswith(MARK) or (draft is not None and mark not in (MARK, f"{MARK}: {draft}")):
         return False
     _drop(leader, name)
     return True
