@@ -130,7 +130,7 @@ def test_a_database_that_another_run_made_since_is_not_dropped_by_an_older_journ
 ) -> None:
     with opened(str(pair_file(pair, tmp_path))) as target:
         journal, draft = Journal(tmp_path / "journal.jsonl"), own_database.draft_name()
-        own_database.make(target.admin("n1"), "walproof_own", draft)
+        own_database.make(target.admin(target.leader()), "walproof_own", draft)
         for after, left in ((own_database.draft_name(), {*others, "walproof_own"}), (draft, others)):
             journal.note(1.0, target.name, "database", "walproof_own", before=None, after=after)
             assert target.revert(journal) == []

@@ -4,13 +4,18 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.fake_patroni import fake_patroni
 from tests.hostile.test_power_cut_of_journal import Disk
+from walproof.cli import watch
 from walproof.cli.runs import applied_folder, runs_folder
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
+from walproof.model.ports import Target
 from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, register, registered
 
 
@@ -128,3 +133,29 @@ def test_what_is_noted_after_everything_was_undone_outlives_a_power_cut_too(
     noted(journal, "b")
     (left,) = (disk.after_power_cut(tmp_path / "copy") / "journals").iterdir()
     assert [change.name for change in Journal(left).pending()] == ["b"]
+
+
+@pytest.mark.parametrize("allowed", [("--allow", "kill"), ()])
+def test_faults_of_the_live_page_are_noted_without_a_record(
+    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, allowed: tuple[str, ...]
+) -> None:
+    """Before, `revert` after kill -9 knew nothing of what its buttons had begun."""
+
+    class Page:
+        def __init__(self, collector: object, target: Target, **_: object) -> None:
+            target.journal.note(1.0, "c", "cnpg fault", "freeze pg-1", before=None, after=None)
+
+        def run(self, *_: object) -> None:
+            """Nothing."""
+
+        stop = run
+
+    monkeypatch.setattr(watch, "Page", Page)
+    monkeypatch.setattr(watch, "Collector", lambda *_, **__: Mock())
+    with fake_patroni() as server:
+        server.members = [server.listed()]
+        done = walproof("watch", "--target", str(server.file(tmp_path / "c.toml")), *allowed)
+        assert done[0] == 0, done
+    noted = [[change.name for change in one.pending()] for one in registered(runs_folder())]
+    assert noted == ([["freeze pg-1"]] if allowed else [])
+    assert sorted(tmp_path.rglob(NAME)) == []
