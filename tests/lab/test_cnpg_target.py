@@ -31,7 +31,8 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
 
 
 def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: Kubernetes) -> None:
-    code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")
+    with current_context(kubernetes.running, ["doctor"]):
+        code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")
     assert (code, [found["id"] for found in json.loads(out)["findings"]]) == (
         1,
         ["cnpg-instances-together", "rights-missing"],
@@ -39,12 +40,34 @@ def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: 
     assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
 
 
+def test_what_the_role_does_not_allow_is_said_alike_by_a_dry_run_and_by_the_run(
+    kubernetes: Kubernetes, tmp_path: Path
+) -> None:
+    """The doctor's Role can neither make a role of its own nor a fault; nothing is begun."""
+    words = ("prove", "--target", ADDRESS, "--fault", "kill-member,stop,freeze", "--levels", "on", "--json")
+    with current_context(kubernetes.running, ["doctor"]):
+        _, planned = kubernetes.ended(*words, "--dry-run")
+        code, out = kubernetes.ended(*words, "--allow", "load,kill-member,stop,freeze", "--record", str(tmp_path / "r"))
+        priced = kubernetes.ended("price", "--target", ADDRESS, *SHORT, "--allow", "load")
+        lacking = kubernetes.ended("target", "cnpg", "--dry-run", "--for", "prove", "--target", ADDRESS, "--json")
+    drills = json.loads(out)["drills"]
+    said = [f"skipped, because {drill['skipped']}" for drill in json.loads(planned)["drills"]]
+    assert code == 4 and [drill["why"] for drill in drills] == said and len(drills) == 3, (out, planned)
+    for drill, right in zip(drills, ("delete pods", "patch clusters", "get pods/exec"), strict=True):
+        assert drill["verdict"] == "skipped" and drill["rto_s"] is None
+        assert f"may not {right}" in drill["why"] and "add to the rules of its Role: - {apiGroups" in drill["why"]
+        assert any(one.startswith(right) for one in json.loads(lacking[1])["missing"]["prove"])
+    assert priced[0] == 3 and ", create secrets, get secrets" in priced[1] and "lab up" not in priced[1], priced
+    assert kubernetes.left() == []
+
+
 def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernetes: Kubernetes, tmp_path: Path) -> None:
     before = kubernetes.spec()
     words = ("price", "--target", ADDRESS, *SHORT, "--cpu", "0.5,1", "--memory", "512Mi", "--json")
     code, out = kubernetes.ended(*words, "--allow", "load")
     assert (code, "--allow load,scale consents" in out) == (2, True), out
-    code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", str(tmp_path / "r"))
+    with current_context(kubernetes.running, ["price", "scale"]):
+        code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", str(tmp_path / "r"))
     assert code == 0, out
     scenarios = {arm["scenario"] for arm in json.loads(out)["arms"]}
     assert scenarios == {"0.5 cpu, 0.5 GiB", "1 cpu, 0.5 GiB"}, out
@@ -112,27 +135,32 @@ def test_it_is_priced_proved_advised_configured_and_reverted_from_the_command_li
 ) -> None:
     priced, proved, advice = (str(tmp_path / name) for name in ("priced", "proved", "advice.json"))
     before = kubernetes.spec()
-    code, out = kubernetes.ended("price", "--target", ADDRESS, *SHORT, "--allow", "load", "--record", priced)
+    with current_context(kubernetes.running, ["price"]):
+        code, out = kubernetes.ended("price", "--target", ADDRESS, *SHORT, "--allow", "load", "--record", priced)
     assert code == 0, out
     assert kubernetes.left() == []
-    faults = "kill,freeze,switchover"
+    faults = "kill-member,stop,freeze,switchover"
     words = ("--levels", "on", "--fault", faults, "--writers", "4", "--allow", f"load,{faults}", "--record", proved)
-    code, out = kubernetes.ended("prove", "--target", "pg.toml", *words, "--json")
+    with current_context(kubernetes.running, ["prove"]):
+        code, out = kubernetes.ended("prove", "--target", "pg.toml", *words, "--json")
     drills = json.loads(out)["drills"]
     assert code in (0, 4), out
-    assert [drill["fault"] for drill in drills] == faults.split(",")
+    assert sorted(drill["fault"] for drill in drills) == sorted(faults.split(","))
+    assert all(drill["assumptions"]["fault happened"] for drill in drills) and "may not" not in out, out
     assert all(drill["findings"]["lost"] == 0 for drill in drills)
     assert all(drill["verdict"] in ("held", "undecided") for drill in drills), out
     assert kubernetes.left() == []
     code, out = kubernetes.ended("advise", priced, proved, "--rpo", "0", "--json")
     assert code == 0, out
     Path(advice).write_text(out)
-    code, out = kubernetes.ended("apply", advice, "--target", ADDRESS, "--allow", "config")
+    with current_context(kubernetes.running, ["apply"]):
+        code, out = kubernetes.ended("apply", advice, "--target", ADDRESS, "--allow", "config")
     assert (code, "in effect on" in out) == (0, True), out
     # SHOW gives 0 on the local socket that the stand-in's psql comes by.
     applied = "SELECT count(*) FROM pg_file_settings WHERE name = 'tcp_user_timeout' AND applied"
     assert kubernetes.members.psql(kubernetes.members.primary, applied, ()).stdout == b"1\n"
-    code, out = kubernetes.ended("apply", "--undo", "--target", ADDRESS, "--allow", "config")
+    with current_context(kubernetes.running, ["apply"]):
+        code, out = kubernetes.ended("apply", "--undo", "--target", ADDRESS, "--allow", "config")
     assert code == 0, out
     assert kubernetes.spec() == before
     assert kubernetes.left() == []

@@ -132,7 +132,8 @@ def pricing_of(target: Target) -> Pricing:
     """What prices the target; TargetError, with the reason, where nothing can."""
     able = target.capabilities()
     if able.pricing is None:
-        raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", "walproof lab up")
+        hint = "" if target.external else "walproof lab up"
+        raise TargetError(f"{target.name} cannot be priced: {able.why_not(Capability.PRICE)}", hint)
     return able.pricing
 
 
