@@ -71,6 +71,8 @@ def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernete
     assert code == 0, out
     scenarios = {arm["scenario"] for arm in json.loads(out)["arms"]}
     assert scenarios == {"0.5 cpu, 0.5 GiB", "1 cpu, 0.5 GiB"}, out
+    at_shutdown = kubernetes.running.cnpg.open_at_shutdown
+    assert len(at_shutdown) >= 9 and not any(clients for _, clients in at_shutdown), at_shutdown
     assert kubernetes.spec() == before
     assert kubernetes.left() == []
     settled(kubernetes.running, kubernetes.members)

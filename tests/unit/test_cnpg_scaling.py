@@ -1,6 +1,9 @@
 """Processors and memory of the pods on the stand-in: one roll a size, back to what was declared, also after kill -9."""
 
+import contextlib
 import json
+import re
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,18 +12,23 @@ from typing import Any
 import pytest
 
 from tests.fixtures.kubernetes.access import Account, Rule
+from tests.fixtures.kubernetes.kinds import Refusal
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
+from tests.fixtures.kubernetes.store import Object
 from tests.unit.test_cnpg_interruptions import HEALTHY
 from walproof.errors import NotObtained, UsageError
+from walproof.machine import signals
 from walproof.machine.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, Kind, Tree
 from walproof.targets.cnpg.rbac import Names, for_scaling, refusal
 from walproof.targets.cnpg.scaling import CnpgScaling, PodSize
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
+from walproof.targets.cnpg.target_file import LoadPart
 
 DECLARED = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
@@ -34,10 +42,18 @@ class Scaled:
     client: Client
     journal: Journal
     waits: dict[str, float] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+    load: LoadPart = field(default_factory=LoadPart)
 
     def scaling(self) -> CnpgScaling:
         """Another run's, where it is asked again."""
-        return CnpgScaling("cnpg:default/pg", RealClock(self.waits), (self.client, "pg"), lambda: HEALTHY)
+        return CnpgScaling("cnpg:default/pg", RealClock(self.waits), (self.client, "pg"), lambda: HEALTHY, self.load)
+
+    def without(self, *verbs: tuple[str, str]) -> Client:
+        """A client of a user who may do all but these verbs of kinds."""
+        account = Account(without=tuple(Rule((verb,), (kind,)) for verb, kind in verbs))
+        configuration, context = connection("", {"KUBECONFIG": str(self.running.serving.kubeconfig(account))})
+        return Client(configuration, "default", context)
 
     @property
     def declared(self) -> Any:
@@ -72,8 +88,8 @@ def test_from_size_to_size_every_instance_restarts_once_and_once_more_at_the_end
     assert scaled.declared["limits"] == {"cpu": "500m", "memory": "1Gi"}
     assert scaled.sizes() == [("500m", "1Gi")] * 3
     scaling.enter(PodSize(cores=1, memory_mib=2048), scaled.journal)
-    assert scaled.declared == {kind: {"cpu": "1", "memory": "2048Mi"} for kind in ("requests", "limits")}
-    assert scaled.sizes() == [("1", "2048Mi")] * 3
+    assert scaled.declared == {kind: {"cpu": "1", "memory": "2Gi"} for kind in ("requests", "limits")}
+    assert scaled.sizes() == [("1", "2Gi")] * 3
     scaling.enter(PodSize(cores=1, memory_mib=2048), scaled.journal)
     assert scaling.undo(scaled.journal) == [] and scaled.journal.pending() == ()
     assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
@@ -113,15 +129,91 @@ def test_what_somebody_else_declared_since_is_left_alone(scaled: Scaled) -> None
     assert scaled.declared["limits"]["cpu"] == "3" and scaled.journal.pending() == ()
 
 
-def test_a_size_that_no_node_has_is_reverted_with_the_reason(scaled: Scaled) -> None:
-    scaled.waits["POD_PLACED"] = 0.1
+@pytest.mark.parametrize("cores", [64, 2.6])
+def test_a_size_that_does_not_fit_is_refused_before_anything_is_patched(scaled: Scaled, cores: float) -> None:
+    """With 2.6 the standbys would fit on the node of 8, and the primary would be the one that no node takes."""
+    scaled.load = LoadPart(image="walproof", pods=1)
     scaling = scaled.scaling()
+    words = r"3 instances with \S+ cpu and 256 MiB each and 1 load pod with 0\.5 cpu and 256 MiB each do not fit on the"
+    for asked in (lambda: scaling.check(PodSize(cores)), lambda: scaling.enter(PodSize(cores), scaled.journal)):
+        with pytest.raises(NotObtained, match=f"{words} nodes: beside what other pods request, node1 has 8 cpu"):
+            asked()
+    assert scaled.declared == DECLARED and scaled.stopped == [] and scaled.journal.pending() == ()
+    assert "fit on the nodes, each instance where it is now" in scaling.forecast([PodSize(2.4), PodSize(1)])
+
+
+def test_where_nodes_may_not_be_read_the_first_standby_that_is_refused_ends_the_roll(scaled: Scaled) -> None:
+    scaled.client = scaled.without(("list", "nodes"))
+    scaling = scaled.scaling()
+    said = scaling.forecast([PodSize(64)])
+    assert "Whether the sizes fit on the nodes is not known" in said and "may not list nodes" in said
     with pytest.raises(NotObtained, match=r"no node takes pg-3: 0/1 nodes are available: 1 Insufficient cpu"):
         scaling.enter(PodSize(cores=64), scaled.journal)
     assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
     assert scaled.stopped == ["pg-3"] and scaled.journal.pending() == ()
     scaling.enter(PodSize(cores=2), scaled.journal)
     assert scaled.sizes() == [("2", "1Gi")] * 3
+    assert re.fullmatch(
+        r"Every pod was made anew 2 times, in \d+, \d+ s; without a ready primary for \d+, \d+ s of them.",
+        scaling.taken(),
+    )
+
+
+def test_a_pod_that_does_not_start_with_it_ends_the_roll_and_is_made_anew(scaled: Scaled) -> None:
+    """Too little memory: the operator itself replaces no pod that is not ready."""
+    scaling, store = scaled.scaling(), scaled.running.store
+
+    def crashing(pod: Object) -> None:
+        state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+        pod["status"] |= {
+            "containerStatuses": [{"name": "postgres", "restartCount": 2, "state": state}],
+            "conditions": [],
+        }
+
+    def crash() -> None:
+        while not scaled.over.wait(0.005):
+            pod = store.find("Pod", "pg-3")
+            if pod and pod["spec"]["containers"][0]["resources"].get("limits", {}).get("memory") == "64Mi":
+                with contextlib.suppress(Refusal):
+                    store.modify("Pod", "pg-3", crashing)
+
+    thread = threading.Thread(target=crash)
+    thread.start()
+    try:
+        with pytest.raises(NotObtained, match="pg-3 does not start: CrashLoopBackOff: back-off 10s"):
+            scaling.enter(PodSize(memory_mib=64), scaled.journal)
+    finally:
+        scaled.over.set()
+        thread.join()
+    assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
+    assert scaled.journal.pending() == ()
+
+
+def test_what_was_declared_comes_back_although_the_rest_of_the_spec_is_changed_meanwhile(scaled: Scaled) -> None:
+    scaling = scaled.scaling()
+    scaling.enter(PodSize(cores=0.5, memory_mib=2048), scaled.journal)
+    patch, others = scaled.client.patch, [{"logLevel": "debug"}, {"primaryUpdateMethod": "switchover"}]
+
+    def meanwhile(kind: Kind, name: str, body: Any, *args: Any, **named: Any) -> Tree:
+        if others:
+            patch(kind, name, {"spec": others.pop()})
+        return patch(kind, name, body, *args, **named)
+
+    scaled.client.patch = meanwhile  # type: ignore[method-assign]
+    assert scaling.undo(scaled.journal) == [] and scaled.declared == DECLARED
+    assert scaled.client.get(CLUSTERS, "pg")["spec"]["primaryUpdateMethod"] == "switchover"
+    assert scaled.journal.pending() == () and not others
+
+
+def test_after_a_signal_the_operator_finishes_alone_what_it_can(
+    scaled: Scaled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaling = scaled.scaling()
+    scaling.enter(PodSize(cores=0.5), scaled.journal)
+    monkeypatch.setattr(signals, "received", lambda: 15)
+    assert scaling.undo(scaled.journal) == [] and scaled.declared == DECLARED and scaled.journal.pending() == ()
+    assert scaled.stopped[:3] == ["pg-3", "pg-2", "pg-1"] and len(scaled.stopped) < 6
+    wait_for(Wait.CLUSTER_HEALTHY, lambda: scaled.sizes() == [(None, "1Gi")] * 3, RealClock())
 
 
 def test_what_admission_refuses_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
@@ -140,6 +232,7 @@ def test_what_admission_refuses_is_refused_before_anything_is_changed(tmp_path: 
         ({"spec": {"primaryUpdateStrategy": "supervised"}}, "primaryUpdateStrategy is supervised"),
         ({"metadata": {"annotations": {"cnpg.io/reconcilePodSpec": "disabled"}}}, "reconcilePodSpec is disabled"),
         ({"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-2"]'}}}, "an instance is fenced"),
+        ({"spec": {"nodeMaintenanceWindow": {"inProgress": True, "reusePVC": False}}}, "may delete volumes of a pod"),
     ],
 )
 def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, change: dict[str, Any], why: str) -> None:
@@ -150,9 +243,5 @@ def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, ch
 
 @pytest.mark.parametrize(("kind", "verb"), [("clusters", "patch"), ("pods", "delete")])
 def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
-    account = Account(without=(Rule((verb,), (kind,)),))
-    configuration, context = connection("", {"KUBECONFIG": str(scaled.running.serving.kubeconfig(account))})
-    wrong = refusal(
-        Client(configuration, "default", context), for_scaling(Names("pg", ("pg-1",))), "another size of its pods"
-    )
+    wrong = refusal(scaled.without((verb, kind)), for_scaling(Names("pg", ("pg-1",))), "another size of its pods")
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message

@@ -250,8 +250,20 @@ def test_a_roll_by_switchover_changes_who_leads_and_a_supervised_one_waits_for_a
     assert (after.phase, after.member("pg-1").template) == ("Waiting for user action", "")
 
 
+@pytest.mark.parametrize(("smart_s", "began"), [(180.0, 180), (20.0, 20), (0.0, 0)])
+def test_a_pod_that_is_deleted_waits_for_its_clients_before_it_shuts_down_fast(smart_s: float, began: int) -> None:
+    """As TryShuttingDownSmartFast: spec.smartShutdownTimeout, 0 for none."""
+    busy = three().with_member("pg-3", clients=1)
+    after, _ = advance(MACHINE, MACHINE.change_template(busy, Template("2", smart_s=smart_s)), began + 1.5)
+    orders = [(order.name, order.value) for order in after.orders if order.member == "pg-3"]
+    assert orders[:2] == ([("stop", "smart")] if smart_s else []) + [("stop", "fast")] and after.member("pg-2").ready
+    before, _ = advance(MACHINE, MACHINE.change_template(busy, Template("2", smart_s=smart_s)), max(0.04, began - 1))
+    assert ("stop", "fast") not in [(order.name, order.value) for order in before.orders]
+
+
 def test_a_pod_that_no_node_takes_stops_a_roll_and_stays_although_the_resources_are_reverted() -> None:
-    after, changes = rolled(Template("99", placed=False))
+    full = three().with_member("pg-3", fits=False)
+    after, changes = advance(MACHINE, MACHINE.change_template(full, Template("99")), 120.0)
     assert replaced(changes) == ["pod pg-3"] and after.member("pg-3").pod == "Pending"
     after, _ = advance(MACHINE, MACHINE.change_template(after, Template()), after.now_s + 60)
     assert after.member("pg-3").pod == "Pending" and after.member("pg-1").ready

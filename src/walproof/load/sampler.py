@@ -4,7 +4,7 @@ One connection per member, kept over samples. A member that does not answer is l
 
 import math
 import select
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -151,6 +151,11 @@ class Sampler:
         self._connections: dict[str, StatsConnection] = {}
         self._retry_at: dict[str, float] = {}
         """By member that did not answer: when it is tried again."""
+
+    @property
+    def names(self) -> Set[str]:
+        """Its members."""
+        return self._members.keys()
 
     def connect(self) -> None:
         """Connect to every member beforehand, so that it does not cost the sample."""

@@ -165,6 +165,19 @@ class Pricing(Protocol):
         """Run one sample and observe meanwhile."""
 
 
+class Rolls(Protocol):
+    """Scenarios for which a target's own manager restarts every server."""
+
+    def forecast(self, scenarios: Sequence[Scenario]) -> str:
+        """What they cost, in seconds without writes, and whether they can be had: sentences, "" for no restart.
+
+        NotObtained where one is known not to be had. Changes nothing.
+        """
+
+    def taken(self) -> str:
+        """What restarts took so far, "" for none."""
+
+
 class Ledger(Protocol):
     """Is written by the ledger's writers and read back."""
 
@@ -280,6 +293,7 @@ class Capabilities:
     pool: Pool | None = None
     scenario_factors: frozenset[Capability] = frozenset()
     """SHAPE_LINKS and LIMIT_PROCESSORS, where a scenario may name them."""
+    rolls: Rolls | None = None
     limits: LoadLimits = NO_LIMITS
     """How much load it bears at most."""
     reasons: Mapping[Capability, str] = field(default_factory=dict)

@@ -110,16 +110,18 @@ class Client:
         query = [("dryRun", "All")] if dry_run else []
         return self._asked(_Request("patch", kind, name, subresource, body, query))
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
-        """Delete an object and what it owns; gone already is fine."""
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str = "") -> None:
+        """Delete an object and what it owns; gone already is fine, another of that name than `uid` too."""
         # A Job's pods outlive it unless that is asked for.
         options: dict[str, Any] = {"propagationPolicy": "Background"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
+        if uid:
+            options["preconditions"] = {"uid": uid}
         try:
             self._asked(_Request("delete", kind, name, body=options))
         except ApiError as wrong:
-            if wrong.code != 404:
+            if wrong.code != 404 and not (uid and wrong.code == 409):
                 raise
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:

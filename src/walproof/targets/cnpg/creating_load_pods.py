@@ -140,10 +140,6 @@ def _away_from(cluster: str) -> dict[str, Any]:
 LOAD = "load pods"
 """What the journal calls them; its name is the Job's and the secret's, `after` the run's."""
 _HEARTBEAT_S = 5.0
-_HOPELESS = frozenset(
-    ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
-)
-"""Reasons of a container that waits and will not start by itself."""
 
 
 class Login(Protocol):
@@ -308,13 +304,11 @@ def _refuse(pods: dict[str, Pod]) -> None:
     for name, pod in pods.items():
         if pod.status.phase in ("Failed", "Succeeded"):
             raise TargetError(f"the load pod {name} ended at once{_ended(pod)}", f"kubectl logs {name}")
-        for status in pod.status.container_statuses:
-            waiting = status.state.waiting
-            if waiting is not None and waiting.reason in _HOPELESS:
-                raise TargetError(
-                    f"the load pod {name} does not start: {waiting.reason}: {waiting.message}",
-                    "is the image where the cluster can pull it, or loaded into its nodes? docs/kubernetes.md",
-                )
+        if pod.failing is not None:
+            raise TargetError(
+                f"the load pod {name} does not start: {pod.failing}",
+                "is the image where the cluster can pull it, or loaded into its nodes? docs/kubernetes.md",
+            )
 
 
 def _ended(pod: Pod) -> str:

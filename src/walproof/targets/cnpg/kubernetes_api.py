@@ -102,8 +102,8 @@ class KubernetesApi(Protocol):
         """
         ...
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None) -> None:
-        """Delete an object and what it owns; gone already is fine. grace_s 0 forces."""
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str = "") -> None:
+        """Delete an object and what it owns; gone already is fine. grace_s 0 forces; `uid`: only that very one."""
         ...
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -93,6 +93,10 @@ class Bootstrap(Read):
     initdb: Initdb | None = None
 
 
+class MaintenanceWindow(Read):
+    in_progress: bool = False
+
+
 class ClusterSpec(Read):
     instances: int = 1
     min_sync_replicas: int = 0
@@ -111,6 +115,8 @@ class ClusterSpec(Read):
     wal_storage: Storage | None = None
     resources: dict[str, Any] = {}
     primary_update_strategy: str = "unsupervised"
+    primary_update_method: Literal["restart", "switchover"] = "restart"
+    node_maintenance_window: MaintenanceWindow = MaintenanceWindow()
 
 
 class RolesByStatus(Read):
@@ -184,6 +190,19 @@ class ContainerStatus(Read):
     state: ContainerState = ContainerState()
 
 
+_HOPELESS = frozenset(
+    (
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CrashLoopBackOff",
+    )
+)
+"""Reasons of a container that waits and will not start by itself."""
+
+
 class PodStatus(Read):
     phase: str = ""
     reason: str = ""
@@ -203,7 +222,17 @@ class Pod(Read):
     def ready(self) -> bool:
         """As its readiness probe says, unless it is being deleted."""
         conditions = {c.type: c.status for c in self.status.conditions}
-        return conditions.get("Ready") == "True" and self.metadata.deletion_timestamp is None
+        return conditions.get("Ready") == "True" and not self.ending
+
+    @property
+    def ending(self) -> bool:
+        """Whether it is being deleted."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def leads(self) -> bool:
+        """Whether the write service leads to it."""
+        return self.metadata.labels.get("cnpg.io/instanceRole") == "primary"
 
     @property
     def restarts(self) -> int:
@@ -215,6 +244,12 @@ class Pod(Read):
         """Why no node takes it, as the scheduler says; None where one does."""
         refused = (c for c in self.status.conditions if c.type == "PodScheduled" and c.status == "False")
         return next((c.message or c.reason for c in refused), None)
+
+    @property
+    def failing(self) -> str | None:
+        """Why a container will not start by itself, as the kubelet says; None where each may."""
+        waiting = (status.state.waiting for status in self.status.container_statuses)
+        return next((f"{w.reason}: {w.message}" for w in waiting if w is not None and w.reason in _HOPELESS), None)
 
     @property
     def resources(self) -> dict[str, Any]:

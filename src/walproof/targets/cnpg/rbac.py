@@ -200,7 +200,18 @@ def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes:
         + _comments(
             "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights; its",
             f"token: kubectl create token {name} --namespace {namespace} --duration 8h",
+            *(_optional(name, namespace) if SCALE in uses else ()),
         )
+    )
+
+
+def _optional(account: str, namespace: str) -> tuple[str, ...]:
+    """By a ClusterRole beside the Role: whether sizes fit is known by nodes and the pods of all namespaces alone."""
+    name = "walproof-nodes"
+    return (
+        "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
+        f"kubectl create clusterrole {name} --verb list --resource nodes,pods",
+        f"kubectl create clusterrolebinding {name}-{namespace} --clusterrole {name} --serviceaccount {namespace}:{account}",
     )
 
 

@@ -1,23 +1,36 @@
 """Vertical scaling: processors and memory of the pods, by patches of spec.resources; and pricing at another size.
 
-Journaled before. From one size to the next each instance restarts once, one after another, and once more at the end."""
+Journaled before. From one size to the next each instance restarts once, one after another, and once more at the end:
+standbys first, the primary last, and none before all are active (CloudNativePG 1.30, internal/controller:
+cluster_upgrade.go, rolloutRequiredInstances; cluster_controller.go, allInstancesAreActive)."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import InvalidOperation
 from typing import Any
 
+<<<<<<< HEAD
 from walproof.errors import NotObtained, UsageError, WaitTimeout
 from walproof.model.ports import SILENT, Clock, Notebook, Pricing, Reverting
+=======
+from walproof.errors import NotObtained, TargetError, UsageError, WaitTimeout
+from walproof.machine import signals
+from walproof.model.ports import Clock, Notebook
+>>>>>>> 6a0aef4 (cnpg: nothing of ours is connected while pods are made anew; sizes must fit, and go back at the first pod that no node takes)
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
+from walproof.model.units import counted
 from walproof.model.waiting import Wait, longest_s, wait_for
-from walproof.targets.cnpg.configuration import ClusterSpec, same
-from walproof.targets.cnpg.kubernetes_api import PODS, KubernetesApi, Tree
+from walproof.targets.cnpg.configuration import ClusterSpec
+from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.node_capacity import Fit, fit, quantity
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, pods_of
+from walproof.targets.cnpg.target_file import LoadPart
 from walproof.targets.configure import needed, noted
 from walproof.targets.external.configuration_patches import KeyPath, at, left_alone
+from walproof.targets.external.pricing import ExternalPricing
 
 RESOURCES = "cnpg resources"
 """What the journal calls a change of the pods' processors and memory."""
@@ -25,6 +38,12 @@ _PATH: KeyPath = ("resources",)
 _NOT_RECONCILED = "cnpg.io/reconcilePodSpec"
 Resources = Mapping[str, Any] | None
 """spec.resources; None where the Cluster declares none."""
+_PRIMARY_AWAY = {
+    "restart": "about 13 s (on a recorded cluster a pod was ready 11 s after it was made, and its end takes 2 s)",
+    "switchover": "about 9 s (three recorded switchovers: 8.96, 9.09, 9.13 s)",
+}
+"""Seconds without writes before any was measured, by primaryUpdateMethod; docs/kubernetes.md names the recordings."""
+_UNDO_AGAIN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +74,23 @@ def resources_of(size: PodSize, declared: Resources) -> Resources:
 def equal(one: Resources, other: Resources) -> bool:
     """Whether two declarations are the same; an empty one is none.
 
+    Quantities count by their value: the operator's mutating webhook writes 2048Mi anew as 2Gi, and 1000m as 1.
+
     >>> equal(None, {}), equal({"limits": {"cpu": "1"}}, {"limits": {"cpu": "1", "memory": "1Gi"}})
     (True, False)
+    >>> equal({"limits": {"cpu": "1", "memory": "2048Mi"}}, {"limits": {"cpu": "1000m", "memory": "2Gi"}})
+    True
     """
-    return same(one or {}, other or {}) and same(other or {}, one or {})
+    return _values(one or {}) == _values(other or {})
+
+
+def _values(resources: Any) -> Any:
+    if isinstance(resources, Mapping):
+        return {name: _values(of) for name, of in resources.items() if of not in (None, {}, [])}
+    try:
+        return resources if isinstance(resources, list) else quantity(resources)
+    except InvalidOperation:
+        return resources
 
 
 def why_not_scaled(cluster: Cluster) -> str | None:
@@ -69,6 +101,11 @@ def why_not_scaled(cluster: Cluster) -> str | None:
         return f"the annotation {_NOT_RECONCILED} is disabled, so the operator changes no pod"
     if fenced_in(cluster):
         return "an instance is fenced, and the operator changes no fenced pod"
+    if cluster.spec.node_maintenance_window.in_progress:
+        # cluster_controller.go, processUnschedulableInstances: without reusePVC the volumes of such a pod are deleted.
+        return "a node maintenance window is in progress: the operator may delete volumes of a pod that no node takes"
+    if cluster.status.ready_instances < cluster.spec.instances:
+        return "an instance is not ready, and the operator replaces no pod before all are"
     return None
 
 
@@ -76,17 +113,23 @@ class CnpgScaling:
     """Brings a size into effect on every instance, and what was declared back."""
 
     def __init__(
-        self, target: str, clock: Clock, cluster: tuple[KubernetesApi, str], observe: Callable[[], ClusterView]
+        self,
+        target: str,
+        clock: Clock,
+        cluster: tuple[KubernetesApi, str],
+        observe: Callable[[], ClusterView],
+        load: LoadPart,
     ) -> None:
         """`target` is what the journal calls the cluster; `cluster` the API and the Cluster's name."""
-        self.target, self._clock, self._observe = target, clock, observe
+        self.target, self._clock, self._observe, self._load = target, clock, observe, load
         self._api, self._name = cluster
         self._spec = ClusterSpec(*cluster, clock)
         self.entered = PodSize()
         """What is in effect now."""
+        self._rolls: list[_Roll] = []
 
     def check(self, size: PodSize) -> None:
-        """Refuse what this Cluster or its admission does not take; changes nothing."""
+        """Refuse what this Cluster, its admission or its nodes do not take; changes nothing."""
         if size == PodSize():
             return
         tree = self._spec.read()
@@ -95,7 +138,38 @@ class CnpgScaling:
             raise UsageError(
                 f"processors and memory of {self.target} are not changed: {reason}", "leave --cpu and --memory out"
             )
-        self._spec.try_patch({_PATH: resources_of(size, at(tree["spec"], _PATH))}, tree["spec"])
+        wanted = resources_of(size, at(tree["spec"], _PATH))
+        self._spec.try_patch({_PATH: wanted}, tree["spec"])
+        self._fit(wanted)
+
+    def _fit(self, wanted: Resources) -> Fit:
+        """Whether that fits or is not known to; NotObtained where it is known not to."""
+        answer = fit(self._api, list(pods_of(self._api, self._name)), wanted or {}, self._load)
+        if answer.answer is False:
+            raise NotObtained(answer.text, "ask for smaller --cpu, --memory or fewer --load-pods")
+        return answer
+
+    def forecast(self, sizes: Sequence[PodSize]) -> str:
+        """What bringing these sizes into effect costs, and whether they fit; NotObtained where one does not."""
+        tree = self._spec.read()
+        cluster, declared = read(Cluster, tree), at(tree["spec"], _PATH)
+        fits = dict.fromkeys(self._fit(resources_of(size, declared)).text for size in sizes)
+        method, smart_s = cluster.spec.primary_update_method, cluster.spec.smart_shutdown_timeout
+        return (
+            f"Each of {counted(len(sizes), 'size')}, and what is declared at the end, makes every instance's pod anew, "
+            f"standbys first, the primary last, by {method}: each time no writes for {_PRIMARY_AWAY[method]}; where "
+            f"other clients stay connected, a pod that ends lets in no new ones for up to {smart_s:.0f} s more. "
+            f"{'. '.join(text[:1].upper() + text[1:] for text in fits)}."
+        )
+
+    def taken(self) -> str:
+        """What rolls took so far, "" where there were none."""
+        if not self._rolls:
+            return ""
+        took = ", ".join(f"{roll.until - roll.began:.0f}" for roll in self._rolls)
+        away = ", ".join(f"{roll.away_s:.0f}" for roll in self._rolls)
+        times = counted(len(self._rolls), "time")
+        return f"Every pod was made anew {times}, in {took} s; without a ready primary for {away} s of them."
 
     def enter(self, size: PodSize, journal: Notebook) -> None:
         """Every instance runs with that size; NotObtained, and everything as declared, where it cannot be had."""
@@ -108,6 +182,7 @@ class CnpgScaling:
         tree = self._spec.read()
         declared = json.loads(former[-1].before) if former else at(tree["spec"], _PATH)
         wanted = resources_of(size, declared)
+        self._fit(wanted)
         # Before the first change: one that fails halfway is reverted too.
         self.entered = size
         journal.note(
@@ -122,11 +197,12 @@ class CnpgScaling:
         for change in former:
             journal.undone(change)
         try:
-            self._await(wanted)
+            self._await(wanted, back=False)
         except (NotObtained, WaitTimeout) as wrong:
             self.undo(journal)
             raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
 
+<<<<<<< HEAD
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """What was declared, on every instance; sentences about what another user has changed since, which stays."""
         changes = noted(journal, self.target, RESOURCES)
@@ -142,47 +218,118 @@ class CnpgScaling:
                 reverting.tell("setting", "resources")
             else:
                 left = [left_alone("resources", here)]
+=======
+    def undo(self, journal: Notebook) -> list[str]:
+        """What was declared, on every instance; sentences about what another user has changed since, which stays.
+
+        After a signal the last steps are the operator's own: it is not waited for where every pod is one it replaces.
+        """
+        changes = noted(journal, self.target, RESOURCES)
+        if not changes:
+            return []
+        declared = json.loads(changes[-1].before)
+        left = self._restore(declared, [json.loads(change.after) for change in changes])
+>>>>>>> 6a0aef4 (cnpg: nothing of ours is connected while pods are made anew; sizes must fit, and go back at the first pod that no node takes)
         if not left:
-            self._await(declared)
+            self._await(declared, back=True)
         for change in changes:
             journal.undone(change)
         self.entered = PodSize()
         return left
 
-    def _await(self, wanted: Resources) -> None:
-        seen: dict[str, float] = {}
+    def _restore(self, declared: Resources, ours: Sequence[Resources]) -> list[str]:
+        """Patch back what was declared where ours still stands; read anew where the rest of the spec was changed."""
+        for again in range(_UNDO_AGAIN):
+            tree = self._spec.read()
+            here = at(tree["spec"], _PATH)
+            if equal(here, declared):
+                break
+            if not any(equal(here, one) for one in ours):
+                return [left_alone("resources", here)]
+            try:
+                self._spec.patch({_PATH: declared}, tree, whole=True)
+                break
+            except TargetError as wrong:
+                if isinstance(wrong, ApiError) or again + 1 == _UNDO_AGAIN:
+                    raise
+        return []
+
+    def _await(self, wanted: Resources, *, back: bool) -> None:
+        """Every instance ready with these resources; NotObtained at the first that will not be, unless it goes back."""
+        roll = _Roll(self._clock.now())
 
         def done() -> bool:
-            pods = pods_of(self._api, self._name)
-            for name, pod in pods.items():
-                if pod.unplaced is None:
-                    seen.pop(name, None)
-                elif not equal(pod.resources, wanted):
-                    # Of the size before: the operator replaces no pod that is not ready.
-                    self._api.delete(PODS, name)
-                elif self._clock.now() - seen.setdefault(name, self._clock.now()) > placed_s:
-                    raise NotObtained(f"no node takes {name}: {pod.unplaced}", "kubectl describe nodes")
-            return self._runs(pods, wanted) and self._observe().healthy
+            try:
+                pods, cluster = pods_of(self._api, self._name), read(Cluster, self._spec.read())
+            except ApiError as wrong:
+                if wrong.code in (401, 403, 404):
+                    raise
+                return False
+            stuck = roll.stuck(pods, cluster.status.instance_names, self._clock.now(), placed_s)
+            for name, why in stuck.items():
+                if not back:
+                    raise NotObtained(why, "kubectl describe pod shows more")
+                if name in pods and not equal(pods[name].resources, wanted):
+                    # Of the size before: the operator of older versions replaces no pod that is not ready.
+                    self._api.delete(PODS, name, uid=pods[name].metadata.uid)
+            if len(pods) < cluster.spec.instances:
+                return False
+            if back and signals.received() is not None:
+                return not stuck and all(p.ready or p.ending or equal(p.resources, wanted) for p in pods.values())
+            every = all(pod.ready and equal(pod.resources, wanted) for pod in pods.values())
+            return every and self._observe().healthy
 
         placed_s = longest_s(Wait.POD_PLACED, self._clock)
         wait_for(Wait.INSTANCES_SCALED, done, self._clock, pace_s=0.5)
+        self._rolls.append(roll)
 
-    def _runs(self, pods: Mapping[str, Pod], wanted: Resources) -> bool:
-        """Whether every instance there should be is ready with these resources."""
-        tree: Tree = self._spec.read()
-        here = [pod for pod in pods.values() if pod.ready and equal(pod.resources, wanted)]
-        return len(here) == len(pods) >= read(Cluster, tree).spec.instances
+
+@dataclass(slots=True)
+class _Roll:
+    """One change of all pods: when it began and was last looked at, seconds of it without a ready primary."""
+
+    began: float
+    until: float = 0.0
+    away_s: float = 0.0
+    missing: dict[str, float] = field(default_factory=dict)
+    """Since when an instance has had no pod."""
+
+    def stuck(self, pods: Mapping[str, Pod], instances: Sequence[str], now: float, placed_s: float) -> dict[str, str]:
+        """Look at the pods; by instance why it will not be ready by itself: no pod for placed_s, no start, no node."""
+        if not any(pod.ready and pod.leads for pod in pods.values()):
+            self.away_s += now - max(self.until, self.began)
+        self.until = now
+        self.missing = {name: self.missing.get(name, now) for name in instances if name not in pods}
+        refused = {name: f"no node takes {name}: {pod.unplaced}" for name, pod in pods.items() if pod.unplaced}
+        failing = {name: f"{name} does not start: {pod.failing}" for name, pod in pods.items() if pod.failing}
+        none = {name: f"no pod is made for {name}" for name, at in self.missing.items() if now - at > placed_s}
+        return {**none, **failing, **refused}
 
 
 class CnpgPricing:
-    """Takes processors and memory of a scenario upon itself, and leaves the rest to `within`."""
+    """Takes processors and memory of a scenario upon itself, and leaves the rest to `within`.
 
-    def __init__(self, within: Pricing, scaling: CnpgScaling, journal: Callable[[], Notebook]) -> None:
+    A pod that is replaced shuts PostgreSQL down smart: for spec.smartShutdownTimeout (180 s) it waits for every client
+    and lets in no new one (CloudNativePG 1.30, pkg/management/postgres/instance.go, TryShuttingDownSmartFast), so
+    nothing of ours is connected while pods are made anew. A switchover and a fence shut down fast at once
+    (TryShuttingDownFastImmediate), as do restarts by Patroni and by pg_ctl.
+    """
+
+    def __init__(self, within: ExternalPricing, scaling: CnpgScaling, journal: Callable[[], Notebook]) -> None:
         self._within, self._scaling, self._journal = within, scaling, journal
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs."""
         self._within.prepare(workload)
+
+    def forecast(self, scenarios: Sequence[Scenario]) -> str:
+        """What the sizes of these scenarios cost, and whether they fit, "" where none is asked; NotObtained."""
+        sizes = [size for size in dict.fromkeys(map(_size, scenarios)) if size != PodSize()]
+        return self._scaling.forecast(sizes) if sizes else ""
+
+    def taken(self) -> str:
+        """What making pods anew took so far."""
+        return self._scaling.taken()
 
     def check(self, scenario: Scenario) -> None:
         """Refuse what this Cluster does not take, and what shapes machines."""
@@ -193,11 +340,13 @@ class CnpgPricing:
         """The pods' size first, then quorum and parameters; NotObtained where the size cannot be had."""
         size = _size(scenario)
         if size != self._scaling.entered:
+            self._within.disconnect()
             self._scaling.enter(size, needed(self._journal()))
         return self._within.enter(_otherwise(scenario))
 
     def leave(self) -> None:
         """The size that was declared, and what every external cluster reverts."""
+        self._within.disconnect()
         try:
             self._scaling.undo(self._journal())
         finally:

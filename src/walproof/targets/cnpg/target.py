@@ -81,7 +81,7 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def _scaling(self) -> CnpgScaling:
-        return CnpgScaling(self.name, self.clock, self._cluster, self.observe)
+        return CnpgScaling(self.name, self.clock, self._cluster, self.observe, self.access.file.load)
 
     @cached_property
     def pricing(self) -> CnpgPricing:
@@ -299,6 +299,7 @@ class CnpgCluster(ExternalCluster):
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self.access.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
             happens={fault: what for fault, what in HAPPENS.items() if fault not in self.file.faults},
+            rolls=self.pricing,
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
 

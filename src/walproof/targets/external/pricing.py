@@ -33,6 +33,10 @@ class ExternalPricing:
         self._close = close_database
         self._entered = Scenario()
 
+    def disconnect(self) -> None:
+        """Close what is kept open to members between samples."""
+        self._pricer.disconnect()
+
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs, in walproof's own database; tables that exist are used where they are."""
         if not workload.existing:

@@ -51,12 +51,17 @@ class SqlPricer:
         self._pids = pids
         self._others = others
         self._current_sampler: Sampler | None = None
-        self._sampled: tuple[str, ...] = ()
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
         self._pool: int | None = None
         self._warming: dict[int, float] = {}
         """Seconds that this many clients took to get warm, when last seen."""
+
+    def disconnect(self) -> None:
+        """Close what is kept open to members between samples: a PostgreSQL that shuts down waits for its clients."""
+        if self._current_sampler is not None:
+            self._current_sampler.close()
+            self._current_sampler = None
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs; idempotent. Tables of these names that are not ours are never touched."""
@@ -162,13 +167,11 @@ class SqlPricer:
 
     def _sampler(self, view: ClusterView) -> Sampler:
         """The sampler of the members there are now: made anew when they are others than before."""
-        names = tuple(m.name for m in view.members if m.lsn is not None)
-        if self._current_sampler is None or not set(names) <= set(self._sampled):
-            if self._current_sampler is not None:
-                self._current_sampler.close()
+        names = {m.name for m in view.members if m.lsn is not None}
+        if self._current_sampler is None or not names <= self._current_sampler.names:
+            self.disconnect()
             members = {name: self._target.member_endpoint(name) for name in names}
             self._current_sampler = Sampler(members, self._target.clock, self._pids, self._others)
-            self._sampled = names
         return self._current_sampler
 
     def _program(self) -> Path:
