@@ -78,7 +78,7 @@ def test_sizes_fit_do_not_or_it_is_not_known(
 
 def test_taints_and_selectors_are_the_pods_own() -> None:
     tainted = node("b", spec={"taints": [{"key": "db", "value": "yes", "effect": "NoSchedule"}]}, tier="db")
-    tolerating = {"tolerations": [{"key": "db", "value": "yes"}], "nodeSelector": {"tier": "db"}}
+    tolerating: Tree = {"tolerations": [{"key": "db", "value": "yes"}], "nodeSelector": {"tier": "db"}}
     pods = [pod(name, "b", **tolerating) for name in NAMES]
     assert answer([node("a"), tainted], pods, "0.6") is True
     assert answer([node("a"), tainted], pods, "0.7") is False

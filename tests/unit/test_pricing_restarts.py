@@ -7,10 +7,10 @@ import pytest
 from tests.fixtures.priced_fake import FakePriced
 from walproof.errors import NotObtained, TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
-from walproof.model.event import Note, SampleDone, ScenarioEntered
+from walproof.model.event import SampleDone, ScenarioEntered, ScenarioLeftOut
 from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, Scenario
-from walproof.pricing.command import consents_needed, run_command
+from walproof.pricing.command import consents_needed, result_as_json, result_lines, run_command
 from walproof.pricing.estimates import samples_of
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import RESTART_SHARE, run_price
@@ -54,8 +54,18 @@ def test_a_scenario_that_cannot_be_had_is_left_out_with_the_reason_and_asked_for
     bench = Bench(target, lambda _: None, 1)
     run_price(bench, Question((HALF, HUGE), ARMS, sample_s=1.0, budget_s=60))
     assert set(samples_of(bench.events)) == {HALF} and len(target.refused) == 1
-    notes = [event.text for event in bench.events if isinstance(event, Note)]
+    notes = [event.text for event in bench.events if isinstance(event, ScenarioLeftOut)]
     assert notes == ["64 cpu is left out: no node takes pg-3: Insufficient cpu"]
+
+
+def test_a_run_in_which_nothing_could_be_had_says_why_as_its_conclusion() -> None:
+    bench = Bench(Restarting(), lambda _: None, 1)
+    found = run_command(bench, parse_options({"cpu": "64", "clients": "1"}), ignore_progress)
+    why = "64 cpu is left out: no node takes pg-3: Insufficient cpu"
+    assert result_lines(found) == [f"Nothing was measured: {why}."] and found.stopped_by is StoppedBy.LEFT_OUT
+    tree = result_as_json(found, None)
+    assert tree["left_out"] == [{"scenario": "64 cpu", "reason": "no node takes pg-3: Insufficient cpu"}]
+    assert (tree["conclusion"], tree["arms"]) == (f"Nothing was measured: {why}.", [])
 
 
 @pytest.mark.parametrize(
@@ -66,8 +76,9 @@ def test_searches_and_whole_cycles_leave_it_out_too(asked: dict[str, object]) ->
     bench = Bench(target, lambda _: None, 1)
     found = run_command(bench, parse_options({"cpu": "64", "clients": "1", **asked}), ignore_progress)
     assert not any(isinstance(event, SampleDone) for event in bench.events) and target.left == 1
-    (note,) = (event.text for event in bench.events if isinstance(event, Note))
-    assert "is left out" in note and found.conclusions in ((), (note,))
+    (left_out,) = (event for event in bench.events if isinstance(event, ScenarioLeftOut))
+    assert found.conclusions in ((), (left_out.text,)) and result_lines(found)[0].removeprefix("Nothing was measured: ")
+    assert left_out.text in result_lines(found)[0] and found.table.left_out == (left_out,)
 
 
 def test_a_soak_of_nothing_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """`walproof price`: options in, one priced table out. Opens target, record and run, and prints the answer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from walproof.cli.runs import keep_journal, progress_bar, started
 from walproof.errors import ExitCode, UsageError
 from walproof.links.round_trips import shipped
 from walproof.machine.redaction import in_text, without_secrets
-from walproof.model.event import Described, Ended, Event
+from walproof.model.event import Described, Ended, Event, SampleDone
+from walproof.model.ports import Target
 from walproof.model.sample import Workload
 from walproof.pricing.command import (
     PriceResult,
@@ -19,18 +21,19 @@ from walproof.pricing.command import (
     consents_needed,
     dry_run_lines,
     question_as_json,
+    restarts_forecast,
     result_as_json,
     result_lines,
     run_command,
 )
-from walproof.pricing.options import parse_options
-from walproof.pricing.results_and_gate import exit_code, required, required_as_json
+from walproof.pricing.options import PriceOptions, parse_options
+from walproof.pricing.results_and_gate import Required, exit_code, required, required_as_json
 from walproof.pricing.sampling import Bench
 from walproof.pricing.workload_options import code_in
 from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
-from walproof.reporting.console_output import print_json, print_result, print_tables
+from walproof.reporting.console_output import console, print_json, print_result, print_tables
 from walproof.targets.choose import choose, is_external
 from walproof.targets.external import consent
 
@@ -120,14 +123,13 @@ def price(
     if options.relative_scale:
         options = options.scaled(chosen.describe())
         raw["scale"] = options.grid.arms[0].workload.scale
+    restarts = restarts_forecast(chosen, options)
     if dry_run:
-        question = options.question(len(chosen.observe().standbys))
-        tree = {"dry_run": True, "target": chosen.name, **question_as_json(question)}
-        print_result(tree, *dry_run_lines(options, question, chosen.name), as_json=as_json)
+        _print_plan(chosen, options, restarts, as_json=as_json)
         return ExitCode.HELD
     allowed = consent.read(raw.get("allow"))
     clients = max(arm.clients for arm in options.grid.arms)
-    consent.check(chosen, "pricing", consents_needed(options), allowed, clients=clients)
+    consent.check(chosen, "pricing", consents_needed(options), allowed, clients=clients, beforehand=restarts)
     check_target(chosen, options, allowed)
     with (
         Writer(Path(resume) if resume else directory, "price", resume=bool(resume)) as writer,
@@ -141,6 +143,7 @@ def price(
             asked = {**raw, "baseline": raw.get("baseline") or "local", "target": without_secrets(target or "lab")}
             bench.emit(started("price", asked, at=bench.now(), seed=bench.seed))
         bench.emit(Described(bench.now(), chosen.describe()))
+        _tell(bench, restarts)
         result = run_command(bench, options, show_progress)
         bench.emit(Ended(bench.now(), str(result.stopped_by)))
     answers = required(options.requirements, result.table)
@@ -149,9 +152,29 @@ def price(
         print_json({**result_as_json(result, str(writer.directory)), **decided})
     else:
         _print_result(result, bench.events, str(writer.directory), [one.text for one in answers])
+    return _ended(result, bench.events, answers)
+
+
+def _ended(result: PriceResult, events: Sequence[Event], answers: Sequence[Required]) -> ExitCode:
     if result.stopped_by == "interrupted":
         return ExitCode.INTERRUPTED
+    if result.table.left_out and not any(isinstance(event, SampleDone) for event in events):
+        return ExitCode.ENVIRONMENT
     return exit_code(answers) if result.table.arms or result.parts else ExitCode.UNDECIDED
+
+
+def _print_plan(target: Target, options: PriceOptions, restarts: str, *, as_json: bool) -> None:
+    question = options.question(len(target.observe().standbys))
+    costs = {"restarts": restarts} if restarts else {}
+    tree = {"dry_run": True, "target": target.name, **question_as_json(question), **costs}
+    print_result(tree, *dry_run_lines(options, question, target.name), *costs.values(), as_json=as_json)
+
+
+def _tell(bench: Bench, restarts: str) -> None:
+    """What restarts will cost, before the first: on standard error, and in the record."""
+    if restarts:
+        console(stderr=True).print(restarts)
+        bench.note(restarts)
 
 
 def _same_files(record: Path, workload: Workload) -> None:

@@ -173,6 +173,7 @@ class StoppedBy(StrEnum):
     INTERRUPTED = "interrupted"
     DONE = "done"
     CYCLES = "whole checkpoint cycles"
+    LEFT_OUT = "scenarios that could not be had"
 
 
 def narrow(ratio: Estimate, blocks: int, precision: float, fewest: int = FEWEST_BLOCKS) -> bool:

@@ -55,6 +55,21 @@ class ScenarioEntered:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenarioLeftOut:
+    """Outer factors that could not be brought into effect: nothing is measured under them."""
+
+    at: float
+    scenario: Scenario
+    reason: str
+    kind: Literal["scenario-left-out"] = "scenario-left-out"
+
+    @property
+    def text(self) -> str:
+        """Scenario and reason."""
+        return f"{self.scenario.text} is left out: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
 class SampleDone:
     """A sample was measured."""
 
@@ -179,6 +194,7 @@ Event = (
     | Described
     | Observed
     | ScenarioEntered
+    | ScenarioLeftOut
     | SampleDone
     | SampleFailed
     | SearchStep

@@ -33,6 +33,8 @@ class PriceResult:
     breakdowns: tuple[Breakdown, ...] = ()
     parts: dict[str, Any] = field(default_factory=dict)
     conclusions: tuple[str, ...] = ()
+    restarts: str = ""
+    """What restarts of the target's servers for scenarios took."""
 
 
 def check_target(target: Target, options: PriceOptions, allowed: Collection[str]) -> None:
@@ -131,8 +133,18 @@ def _until(question: Question) -> str:
     return f"{precision} {question.budget_s:.0f} s"
 
 
+def restarts_forecast(target: Target, options: PriceOptions) -> str:
+    """What restarting the target's servers for these scenarios costs, "" for none; NotObtained: they do not fit."""
+    rolls = target.capabilities().rolls
+    return rolls.forecast(options.question().scenarios) if rolls else ""
+
+
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
     """Run all that these options ask on the bench; a search takes the whole budget in place of the grid, a soak too."""
+    return replace(_run(bench, options, on_progress), restarts=bench.restarts)
+
+
+def _run(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:
     question = options.question(len(bench.target.observe().standbys))
     if options.tune or options.break_even:
         return _run_search(bench, question, options, on_progress)
@@ -166,7 +178,7 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
         started = bench.now()
         for scenario in question.scenarios:
             if not bench.enter(scenario):
-                conclusions.append(f"{scenario.text} is left out: {bench.left_out[scenario]}")
+                conclusions.append(bench.left_out[scenario].text)
                 continue
             search = SearchRun(bench, each, on_progress)
             if options.tune:
@@ -190,8 +202,12 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
 
 def result_lines(result: PriceResult) -> list[str]:
     """Sentences of the result, the conclusion first."""
-    first = [conclusion(result.table)] if result.table.arms or not result.conclusions else []
-    return [*first, *result.conclusions, *_retried(result.table), *(a.bottleneck for a in result.breakdowns)]
+    table = result.table
+    first = [conclusion(table)] if table.arms or not result.conclusions else []
+    left_out = [one.text for one in table.left_out if table.arms]
+    restarts = [result.restarts] if result.restarts else []
+    bottlenecks = (a.bottleneck for a in result.breakdowns)
+    return [*first, *result.conclusions, *left_out, *_retried(table), *bottlenecks, *restarts]
 
 
 def _retried(table: PriceTable) -> list[str]:
@@ -211,5 +227,6 @@ def result_as_json(result: PriceResult, record: str | None) -> dict[str, Any]:
         "stopped_by": str(result.stopped_by),
         "conclusion": result_lines(result)[0],
         "breakdown": [breakdown_as_json(a) for a in result.breakdowns],
+        **({"restarts": result.restarts} if result.restarts else {}),
         **result.parts,
     }

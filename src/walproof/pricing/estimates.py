@@ -13,7 +13,7 @@ from walproof.estimating.intervals import stopped_interval
 from walproof.estimating.quantiles import quantile_intervals
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.estimate import Caveat, Estimate, pooled, quantile_ms
-from walproof.model.event import Described, DrillStarted, Ended, Event, Observed, SampleDone, Started
+from walproof.model.event import Described, DrillStarted, Ended, Event, Observed, SampleDone, ScenarioLeftOut, Started
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm, MemberWindow, SampleResult, Scenario, WorkloadKind
 from walproof.pricing.sampling import WARM_BLOCK, group, is_baseline
@@ -219,6 +219,8 @@ class PriceTable:
     baseline: Level
     arms: tuple[ArmPrice, ...]
     stopped_by: str = ""
+    left_out: tuple[ScenarioLeftOut, ...] = ()
+    """Scenarios under which nothing was measured, for they could not be brought into effect."""
 
 
 Blocks = dict[int, dict[Arm, SampleResult]]
@@ -301,7 +303,8 @@ def price_table(events: Sequence[Event]) -> PriceTable:
         for scenario, blocks in samples.items()
         for arm in sorted({a for measured in blocks.values() for a in measured}, key=_order)
     ]
-    return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "")
+    left_out = {e.scenario: e for e in events if isinstance(e, ScenarioLeftOut) and e.scenario not in samples}
+    return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "", tuple(left_out.values()))
 
 
 def _order(arm: Arm) -> tuple[str, str, int, str, int]:

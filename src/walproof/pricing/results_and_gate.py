@@ -22,12 +22,14 @@ NAMES = ("mean", "p50", "p95", "p99", "p999")
 
 
 def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
-    """{"record", "baseline", "stopped_by", "arms": […]}."""
+    """{"record", "baseline", "stopped_by", "arms": […]}; "left_out" too where a scenario could not be had."""
+    left_out = [{"scenario": one.scenario.text, "reason": one.reason} for one in table.left_out]
     return {
         "record": record,
         "baseline": str(table.baseline),
         "stopped_by": table.stopped_by,
         "arms": [arm_as_json(price) for price in table.arms],
+        **({"left_out": left_out} if left_out else {}),
     }
 
 
@@ -129,7 +131,8 @@ def _cost(price: ArmPrice, table: PriceTable, first: bool) -> str:
 
 def _alone(table: PriceTable) -> str:
     if not table.arms or not math.isfinite(table.arms[0].tps.value):
-        return "Nothing was measured."
+        why = "; ".join(one.text for one in table.left_out)
+        return f"Nothing was measured{f': {why}' if why else ''}."
     best = max(table.arms, key=lambda p: p.tps.value)
     return f"{best.arm.level} with {counted(best.arm.clients, 'client')}: {best.tps.value:.0f} transactions per second."
 

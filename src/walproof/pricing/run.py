@@ -114,7 +114,7 @@ class _Grid:
                 s for s in visit_order(self.question.scenarios, round_number, self.question.seed) if self.needed(s)
             ]
             if not pending:
-                return StoppedBy.PRECISION
+                return StoppedBy.LEFT_OUT if not self.found else StoppedBy.PRECISION
             for scenario in pending:
                 if not self.visit(scenario, FIRST_VISIT if round_number == 0 else LATER_VISITS):
                     return StoppedBy.BUDGET
@@ -169,7 +169,7 @@ class _Grid:
             self.until_checkpoint(partial(self.warm, scenario))
             for _ in range(self.question.cycles):
                 self.until_checkpoint(partial(self.run_block, scenario, self.question.arms))
-        return StoppedBy.CYCLES
+        return StoppedBy.CYCLES if self.found else StoppedBy.LEFT_OUT
 
     def until_checkpoint(self, run: Callable[[], None]) -> None:
         """Run again and again until a checkpoint has ended; TargetError when none does in three times its time."""

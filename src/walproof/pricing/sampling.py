@@ -16,7 +16,17 @@ from walproof.errors import MachineError, NotObtained, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
 from walproof.model.estimate import Estimate
-from walproof.model.event import Emit, Event, Note, Observed, SampleDone, SampleFailed, ScenarioEntered, SearchStep
+from walproof.model.event import (
+    Emit,
+    Event,
+    Note,
+    Observed,
+    SampleDone,
+    SampleFailed,
+    ScenarioEntered,
+    ScenarioLeftOut,
+    SearchStep,
+)
 from walproof.model.guarantee import Level
 from walproof.model.ports import Pricing, Target
 from walproof.model.sample import Arm, Sample, SampleCut, SampleResult, Scenario, Workload
@@ -142,13 +152,15 @@ class Bench:
 
     def __init__(self, target: Target, emit: Emit, seed: int, earlier: Sequence[Event] = ()) -> None:
         self.target = target
-        self.pricing = pricing_of(target)
+        self.pricing, self._rolls = pricing_of(target), target.capabilities().rolls
         self.seed = seed
         self.events: list[Event] = list(earlier)
         self._emit = emit
         self._scenario: Scenario | None = None
-        self.left_out: dict[Scenario, str] = {}
+        self.left_out: dict[Scenario, ScenarioLeftOut] = {}
         """Scenarios that the target could not bring into effect, and why."""
+        self.restarts = ""
+        """What restarts of the target's servers for scenarios took, once it is left."""
         self._prepared: set[Workload] = set()
         self._failures = 0
         self._lowest_block = 0
@@ -189,7 +201,7 @@ class Bench:
                 self._prepared.add(workload)
 
     def enter(self, scenario: Scenario) -> bool:
-        """Bring a scenario into effect unless it already is; False, with a note, where it cannot be: it is left out."""
+        """Bring a scenario into effect unless it already is; False, emitted, where it cannot be: it is left out."""
         if scenario == self._scenario:
             return True
         if scenario in self.left_out:
@@ -198,8 +210,8 @@ class Bench:
             measured = self.pricing.enter(scenario)
         except NotObtained as wrong:
             self._scenario = None
-            self.left_out[scenario] = wrong.message
-            self.note(f"{scenario.text} is left out: {wrong.message}")
+            self.left_out[scenario] = ScenarioLeftOut(self.now(), scenario, wrong.message)
+            self.emit(self.left_out[scenario])
             return False
         self._scenario = scenario
         self.emit(ScenarioEntered(self.now(), scenario, measured))
@@ -210,6 +222,9 @@ class Bench:
         self._scenario = None
         with shielded():
             self.pricing.leave()
+        self.restarts = self._rolls.taken() if self._rolls else ""
+        if self.restarts:
+            self.note(self.restarts)
 
     def measure(self, planned: Sample, seconds: float) -> SampleResult | None:
         """One sample; None when it failed, with a note; MachineError after three failures in a row.

@@ -37,7 +37,7 @@ def run_soak(bench: Bench, question: Question, on_progress: OnProgress) -> Stopp
         bench.prepare(question.arms)
         bench.observe()
         if not bench.enter(scenario):
-            raise TargetError(bench.left_out[scenario], "leave that scenario out")
+            raise TargetError(bench.left_out[scenario].reason, "leave that scenario out")
         first = replace(question.arms[0], level=question.baseline, mix=(), label="warm")
         bench.measure(Sample(WARM_BLOCK, 0, first, scenario), _WARM_S)
         began = bench.now() - spent_s

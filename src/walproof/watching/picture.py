@@ -17,6 +17,7 @@ from walproof.model.event import (
     Note,
     SampleDone,
     ScenarioEntered,
+    ScenarioLeftOut,
     Started,
 )
 from walproof.model.guarantee import read_standby_names
@@ -239,7 +240,7 @@ def with_record_event(picture: Picture, event: Event) -> Picture:
             text = f"scenario: {event.scenario.text}"
         case ClaimJudged():
             text = f"{event.claim}: {event.verdict}"
-        case Note():
+        case Note() | ScenarioLeftOut():
             text = event.text
         case Started():
             text = f"{event.verb} started"

@@ -16,7 +16,7 @@ from walproof.targets.cnpg.target_file import LoadPart
 NODES = Kind("", "v1", "nodes", namespaced=False)
 EVERY_POD = Kind("", "v1", "pods", namespaced=False)
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_BINARY = {f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTPE", 1)}
 LOAD_LABEL = ("app.kubernetes.io/name", "walproof-load")
 """Of load pods: they are counted as asked, not as they stand there."""
 
@@ -29,7 +29,7 @@ def quantity(text: object) -> Decimal:
     """
     words = str(text)
     if words[-2:] in _BINARY:
-        return Decimal(words[:-2]) * 1024 ** _BINARY[words[-2:]]
+        return Decimal(words[:-2]) * _BINARY[words[-2:]]
     if words[-1:] in _POWERS:
         return Decimal(words[:-1]).scaleb(_POWERS[words[-1]])
     return Decimal(words)
@@ -177,7 +177,9 @@ def fit(api: KubernetesApi, instances: Sequence[str], wanted: Mapping[str, Any],
         pods = [read(Placed, tree) for tree in api.list(EVERY_POD)]
         return _judged(nodes, pods, {(api.namespace, name) for name in instances}, wanted, load)
     except ApiError as wrong:
-        given = "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if wrong.code == 403 else wrong.hint
+        given = (
+            "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if wrong.code == 403 else wrong.hint
+        )
         return Fit(None, f"{unknown}: {wrong.message}; {given}")
     except InvalidOperation:
         return Fit(None, f"{unknown}: a pod's or a node's resources are no quantities")

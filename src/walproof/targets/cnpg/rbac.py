@@ -211,7 +211,7 @@ def _optional(account: str, namespace: str) -> tuple[str, ...]:
     return (
         "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
         f"kubectl create clusterrole {name} --verb list --resource nodes,pods",
-        f"kubectl create clusterrolebinding {name}-{namespace} --clusterrole {name} --serviceaccount {namespace}:{account}",
+        f"kubectl create clusterrolebinding {name} --clusterrole {name} --serviceaccount {namespace}:{account}",
     )
 
 

@@ -10,14 +10,9 @@ from dataclasses import dataclass, field, replace
 from decimal import InvalidOperation
 from typing import Any
 
-<<<<<<< HEAD
-from walproof.errors import NotObtained, UsageError, WaitTimeout
-from walproof.model.ports import SILENT, Clock, Notebook, Pricing, Reverting
-=======
 from walproof.errors import NotObtained, TargetError, UsageError, WaitTimeout
 from walproof.machine import signals
-from walproof.model.ports import Clock, Notebook
->>>>>>> 6a0aef4 (cnpg: nothing of ours is connected while pods are made anew; sizes must fit, and go back at the first pod that no node takes)
+from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted
@@ -81,7 +76,7 @@ def equal(one: Resources, other: Resources) -> bool:
     >>> equal({"limits": {"cpu": "1", "memory": "2048Mi"}}, {"limits": {"cpu": "1000m", "memory": "2Gi"}})
     True
     """
-    return _values(one or {}) == _values(other or {})
+    return bool(_values(one or {}) == _values(other or {}))
 
 
 def _values(resources: Any) -> Any:
@@ -202,24 +197,7 @@ class CnpgScaling:
             self.undo(journal)
             raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
 
-<<<<<<< HEAD
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """What was declared, on every instance; sentences about what another user has changed since, which stays."""
-        changes = noted(journal, self.target, RESOURCES)
-        if not changes:
-            return []
-        declared, ours = json.loads(changes[-1].before), [json.loads(change.after) for change in changes]
-        tree = self._spec.read()
-        here = at(tree["spec"], _PATH)
-        left = []
-        if not equal(here, declared):
-            if any(equal(here, one) for one in ours):
-                self._spec.patch({_PATH: declared}, tree, whole=True)
-                reverting.tell("setting", "resources")
-            else:
-                left = [left_alone("resources", here)]
-=======
-    def undo(self, journal: Notebook) -> list[str]:
         """What was declared, on every instance; sentences about what another user has changed since, which stays.
 
         After a signal the last steps are the operator's own: it is not waited for where every pod is one it replaces.
@@ -228,8 +206,7 @@ class CnpgScaling:
         if not changes:
             return []
         declared = json.loads(changes[-1].before)
-        left = self._restore(declared, [json.loads(change.after) for change in changes])
->>>>>>> 6a0aef4 (cnpg: nothing of ours is connected while pods are made anew; sizes must fit, and go back at the first pod that no node takes)
+        left = self._restore(declared, [json.loads(change.after) for change in changes], reverting)
         if not left:
             self._await(declared, back=True)
         for change in changes:
@@ -237,7 +214,7 @@ class CnpgScaling:
         self.entered = PodSize()
         return left
 
-    def _restore(self, declared: Resources, ours: Sequence[Resources]) -> list[str]:
+    def _restore(self, declared: Resources, ours: Sequence[Resources], reverting: Reverting) -> list[str]:
         """Patch back what was declared where ours still stands; read anew where the rest of the spec was changed."""
         for again in range(_UNDO_AGAIN):
             tree = self._spec.read()
@@ -248,6 +225,7 @@ class CnpgScaling:
                 return [left_alone("resources", here)]
             try:
                 self._spec.patch({_PATH: declared}, tree, whole=True)
+                reverting.tell("setting", "resources")
                 break
             except TargetError as wrong:
                 if isinstance(wrong, ApiError) or again + 1 == _UNDO_AGAIN:

@@ -58,14 +58,25 @@ def read(text: str | None) -> frozenset[str]:
     return allowed
 
 
-def check(target: Target, doing: str, needed: Iterable[str], allowed: frozenset[str], *, clients: int = 0) -> None:
-    """The gate: nothing on a cluster of our own; else UsageError (exit 2) without consent or beyond the caps."""
+def check(
+    target: Target,
+    doing: str,
+    needed: Iterable[str],
+    allowed: frozenset[str],
+    *,
+    clients: int = 0,
+    beforehand: str = "",
+) -> None:
+    """The gate: nothing on a cluster of our own; else UsageError (exit 2) without consent or beyond the caps.
+
+    `beforehand`: sentences about what it costs there, for who has not consented yet.
+    """
     if target.external:
-        require(doing, needed, allowed, target.name)
+        require(doing, needed, allowed, target.name, beforehand)
         target.capabilities().limits.check(clients)
 
 
-def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: str) -> None:
+def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: str, beforehand: str = "") -> None:
     """Nothing when every needed word is allowed; else UsageError (exit 2) with the exact flag to add.
 
     >>> require("applying", ["config"], frozenset({"config"}), "n1")
@@ -75,7 +86,8 @@ def require(doing: str, needed: Iterable[str], allowed: frozenset[str], whose: s
     if missing:
         means = "; ".join(MEANS[word] for word in missing)
         raise UsageError(
-            f"{doing} {means} on {whose}, an external cluster, and you did not allow it",
+            f"{doing} {means} on {whose}, an external cluster, and you did not allow it"
+            + (f". {beforehand}" if beforehand else ""),
             f"--allow {','.join(dict.fromkeys([*sorted(allowed), *missing]))} consents",
         )
 
