@@ -25,8 +25,9 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, Kind, Tree
+from walproof.targets.cnpg.objects import Pod, read
 from walproof.targets.cnpg.rbac import Names, for_scaling, refusal
-from walproof.targets.cnpg.scaling import CnpgScaling, PodSize
+from walproof.targets.cnpg.scaling import CnpgScaling, PodSize, Roll
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 from walproof.targets.cnpg.target_file import LoadPart
 
@@ -189,6 +190,16 @@ def test_a_pod_that_does_not_start_with_it_ends_the_roll_and_is_made_anew(scaled
         thread.join()
     assert scaled.declared == DECLARED and scaled.sizes() == [(None, "1Gi")] * 3
     assert scaled.journal.pending() == ()
+
+
+def test_a_primary_that_a_switchover_demotes_is_not_taken_for_one_that_does_not_start() -> None:
+    waiting = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    demoted = read(Pod, {"metadata": {"name": "pg-1"}, "status": {"containerStatuses": [waiting]}})
+    roll = Roll({"limits": {"cpu": "1"}}, 0.0)
+    assert roll.stuck({"pg-1": demoted}, ("pg-1",), 1.0, 60.0) == {}
+    assert "does not start" in roll.stuck({"pg-1": demoted}, ("pg-1",), 62.0, 60.0)["pg-1"]
+    assert "does not start" in Roll(None, 0.0).stuck({"pg-1": demoted}, ("pg-1",), 1.0, 60.0)["pg-1"]
+    assert roll.stuck({}, ("pg-1",), 63.0, 60.0) == {"pg-1": "no pod is made for pg-1"} and roll.away_s == 63.0
 
 
 def test_what_was_declared_comes_back_although_the_rest_of_the_spec_is_changed_meanwhile(scaled: Scaled) -> None:

@@ -27,7 +27,7 @@ class Wait(Enum):
     WRITERS_UP = (30.0, "the writers to commit")
     GUARD_READY = (240.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")
-    POD_PLACED = (60.0, "a node for an instance's pod")
+    POD_PLACED = (60.0, "an instance's pod to be made")
     INSTANCES_SCALED = (900.0, "every instance to run with its processors and memory")
     SWITCHOVER = (60.0, "a planned switchover")
     SUCCESSOR_NAMED = (120.0, "the operator to name a successor")

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from functools import reduce
 from typing import Any
 
+from walproof.errors import TargetError
 from walproof.model.units import counted
 from walproof.targets.cnpg.kubernetes_api import ApiError, Kind, KubernetesApi
 from walproof.targets.cnpg.objects import Condition, Metadata, PodStatus, Read, read
@@ -176,10 +177,9 @@ def fit(api: KubernetesApi, instances: Sequence[str], wanted: Mapping[str, Any],
         nodes = [read(Node, tree) for tree in api.list(NODES)]
         pods = [read(Placed, tree) for tree in api.list(EVERY_POD)]
         return _judged(nodes, pods, {(api.namespace, name) for name in instances}, wanted, load)
-    except ApiError as wrong:
-        given = (
-            "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if wrong.code == 403 else wrong.hint
-        )
+    except TargetError as wrong:
+        refused = isinstance(wrong, ApiError) and wrong.code == 403
+        given = "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if refused else wrong.hint
         return Fit(None, f"{unknown}: {wrong.message}; {given}")
     except InvalidOperation:
         return Fit(None, f"{unknown}: a pod's or a node's resources are no quantities")

@@ -39,6 +39,8 @@ _PRIMARY_AWAY = {
 }
 """Seconds without writes before any was measured, by primaryUpdateMethod; docs/kubernetes.md names the recordings."""
 _UNDO_AGAIN = 5
+_EACH_S = 60.0
+"""What one pod may take to be made anew, beyond its smart shutdown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class CnpgScaling:
         self._spec = ClusterSpec(*cluster, clock)
         self.entered = PodSize()
         """What is in effect now."""
-        self._rolls: list[_Roll] = []
+        self._rolls: list[Roll] = []
 
     def check(self, size: PodSize) -> None:
         """Refuse what this Cluster, its admission or its nodes do not take; changes nothing."""
@@ -234,7 +236,7 @@ class CnpgScaling:
 
     def _await(self, wanted: Resources, *, back: bool) -> None:
         """Every instance ready with these resources; NotObtained at the first that will not be, unless it goes back."""
-        roll = _Roll(self._clock.now())
+        roll, spec = Roll(wanted, self._clock.now()), read(Cluster, self._spec.read()).spec
 
         def done() -> bool:
             try:
@@ -258,30 +260,41 @@ class CnpgScaling:
             return every and self._observe().healthy
 
         placed_s = longest_s(Wait.POD_PLACED, self._clock)
-        wait_for(Wait.INSTANCES_SCALED, done, self._clock, pace_s=0.5)
+        longest = spec.instances * (spec.smart_shutdown_timeout + _EACH_S) / Wait.INSTANCES_SCALED.seconds
+        wait_for(Wait.INSTANCES_SCALED, done, self._clock, pace_s=0.5, times=max(1.0, longest))
         self._rolls.append(roll)
 
 
 @dataclass(slots=True)
-class _Roll:
+class Roll:
     """One change of all pods: when it began and was last looked at, seconds of it without a ready primary."""
 
+    wanted: Resources
     began: float
     until: float = 0.0
     away_s: float = 0.0
-    missing: dict[str, float] = field(default_factory=dict)
-    """Since when an instance has had no pod."""
+    since: dict[str, float] = field(default_factory=dict)
+    """Since when an instance has had no pod, or one that does not start."""
 
     def stuck(self, pods: Mapping[str, Pod], instances: Sequence[str], now: float, placed_s: float) -> dict[str, str]:
-        """Look at the pods; by instance why it will not be ready by itself: no pod for placed_s, no start, no node."""
+        """Look at the pods; by instance why it will not be ready by itself: no pod for placed_s, no start, no node.
+
+        A container that crashes is one of the wanted size, or fails for placed_s: a primary that a switchover demotes
+        waits in CrashLoopBackOff for some 20 s (recorded in failover/f).
+        """
         if not any(pod.ready and pod.leads for pod in pods.values()):
             self.away_s += now - max(self.until, self.began)
         self.until = now
-        self.missing = {name: self.missing.get(name, now) for name in instances if name not in pods}
-        refused = {name: f"no node takes {name}: {pod.unplaced}" for name, pod in pods.items() if pod.unplaced}
-        failing = {name: f"{name} does not start: {pod.failing}" for name, pod in pods.items() if pod.failing}
-        none = {name: f"no pod is made for {name}" for name, at in self.missing.items() if now - at > placed_s}
-        return {**none, **failing, **refused}
+        self.since = {
+            name: self.since.get(name, now) for name in {*instances, *pods} if name not in pods or pods[name].failing
+        }
+        lasting = {name for name, first in self.since.items() if now - first > placed_s}
+        failing = {n for n, p in pods.items() if p.failing and (n in lasting or equal(p.resources, self.wanted))}
+        return {
+            **{name: f"no pod is made for {name}" for name in lasting - pods.keys()},
+            **{name: f"{name} does not start: {pods[name].failing}" for name in failing},
+            **{name: f"no node takes {name}: {pod.unplaced}" for name, pod in pods.items() if pod.unplaced},
+        }
 
 
 class CnpgPricing:
