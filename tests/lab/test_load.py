@@ -102,6 +102,22 @@ def test_a_sample_counts_the_commits_that_the_server_counts(pair: PlainPair, arm
         assert sum(sum(h.values()) for h in found.per_level.values()) <= found.transactions
 
 
+def test_page_images_of_a_short_sample_are_of_all_its_wal_or_not_known(pair: PlainPair) -> None:
+    """Busy backends report their WAL once a second: of half a second none may be reported yet, and that is not 0."""
+    arm = Arm(Level.LOCAL, 4, Workload(scale=5))
+    load = pricer(pair)
+    load.prepare(arm.workload)
+    for number, seconds in enumerate((0.5, 0.5, 0.5, 3.0)):
+        pair.sql("n1", "CHECKPOINT")
+        found = load.run_sample(Sample(number, number, arm, Scenario()), seconds, number)
+        leader = found.window.members["n1"]
+        assert leader.wal_bytes is not None
+        # Nothing but page images makes a transaction of pgbench write more than this.
+        if leader.wal_bytes > 2_000 * found.transactions:
+            assert leader.wal_full_pages is None or leader.wal_full_pages > leader.wal_bytes / 8192 / 4, leader
+    assert leader.wal_full_pages is not None
+
+
 def page_images(pair: PlainPair, row: int) -> int:
     """Full-page images of changing that row in each page of pgbench_accounts."""
     change = f"UPDATE pgbench_accounts SET abalance = 1 WHERE aid % 61 = {row}"

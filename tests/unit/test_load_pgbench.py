@@ -201,6 +201,32 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
     assert seen.stolen == pytest.approx((3.0 - 0.5 - 1.0) / 4.0)
 
 
+@pytest.mark.parametrize(
+    ("written", "reported", "pages", "known"),
+    [
+        (100_000, 0, 0, None),
+        (100_000, 49_000, 20, None),
+        (100_000, 50_000, 20, 40),
+        (100_000, 100_000, 0, 0),
+        (100_000, 200_000, 40, 20),
+        (0, 0, 0, None),
+        (100_000, None, 20, None),
+    ],
+    ids=["nothing reported yet", "too little", "half of it", "none in all", "older WAL too", "no WAL", "an old record"],
+)
+def test_full_pages_are_those_of_the_wal_that_statistics_report(
+    written: int, reported: int | None, pages: int, known: int | None
+) -> None:
+    """As PostgreSQL 15 under four clients reports it: 2.7 of 6.0 MB written, 333 of about 740 page images."""
+    then = Counters(1000, 50, 9.0, 9, "", 0, 7, None if reported is None else 900)
+    now = replace(then, lsn=1000 + written, full_pages=7 + pages, reported_wal=reported and 900 + reported)
+    now = replace(now, reported_wal=900) if reported == 0 else now
+    member = window(snapshot(0.0, counters={"n1": then}), snapshot(0.5, counters={"n1": now}), Polled(), "n1").members[
+        "n1"
+    ]
+    assert (member.wal_bytes, member.wal_full_pages) == (written, known)
+
+
 def test_a_member_that_restarted_has_unknown_counters_not_negative_ones() -> None:
     before = snapshot(0.0, counters={"n1": Counters(1000, 50, 9.0, 9, "", 0)})
     later = snapshot(1.0, counters={"n1": Counters(10, 1, 0.0, 0, "", 0)})

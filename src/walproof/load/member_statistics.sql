@@ -8,7 +8,8 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        (SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter),
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
-       (SELECT wal_fpi FROM pg_stat_wal)
+       (SELECT wal_fpi FROM pg_stat_wal),
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint
 
 -- name: counters_17
 -- One member's counters, PostgreSQL 17: flushes in pg_stat_wal, checkpoints started in pg_stat_checkpointer.
@@ -18,7 +19,8 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        (SELECT num_timed + num_requested FROM pg_stat_checkpointer),
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
-       (SELECT wal_fpi FROM pg_stat_wal)
+       (SELECT wal_fpi FROM pg_stat_wal),
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint
 
 -- name: counters_18
 -- One member's counters, PostgreSQL 18: WAL flushes are in pg_stat_io. Times in ms, 0 when not tracked.
@@ -28,7 +30,8 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        (SELECT num_done FROM pg_stat_checkpointer),
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
-       (SELECT wal_fpi FROM pg_stat_wal)
+       (SELECT wal_fpi FROM pg_stat_wal),
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint
 
 -- name: waits
 -- What the load's sessions wait for just now (no wait event means that they compute), and whether a checkpoint or an

@@ -94,7 +94,7 @@ Pids = Callable[[str], Iterable[int]]
 class Counters:
     """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in effect, streaming.
 
-    full_pages: page images in its WAL.
+    full_pages: page images in the WAL that its statistics know of, which are reported_wal bytes.
     """
 
     lsn: int | None
@@ -104,6 +104,7 @@ class Counters:
     names: str
     streaming: int
     full_pages: int | None = None
+    reported_wal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,9 @@ class Sampler:
         if connection is None:
             return None
         version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
-        for lsn, flushes, flush_ms, checkpoints, names, streaming, pages in self._query(member, _COUNTERS[version]):
+        for lsn, flushes, flush_ms, checkpoints, names, streaming, pages, reported in self._query(
+            member, _COUNTERS[version]
+        ):
             return Counters(
                 lsn=_int(lsn),
                 flushes=_int(flushes),
@@ -273,6 +276,7 @@ class Sampler:
                 names=names or "",
                 streaming=_int(streaming) or 0,
                 full_pages=_int(pages),
+                reported_wal=_int(reported),
             )
         return None
 
@@ -337,11 +341,24 @@ def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, second
         wal_flushes=None if flushes is None else int(flushes),
         wal_flush_ms=spent / flushes if flushes and spent else None,
         wal_bytes=_counted(old, new, "lsn"),
-        wal_full_pages=_counted(old, new, "full_pages"),
+        wal_full_pages=_full_pages(old, new),
         write_lag_ms=write,
         flush_lag_ms=flush,
         replay_lag_ms=replay,
     )
+
+
+def _full_pages(old: Counters | None, new: Counters | None) -> int | None:
+    """Page images in the WAL between the two: their share in what statistics report, of all that was written.
+
+    A backend that is kept busy reports its WAL once a second at most (PostgreSQL 15 to 18, PGSTAT_MIN_INTERVAL in
+    src/backend/utils/activity/pgstat.c; 14: PGSTAT_STAT_INTERVAL, twice), images and bytes together, but the position
+    is of the moment. None where less than half is reported: in a short sample none of it may be.
+    """
+    pages, reported, written = (_counted(old, new, name) for name in ("full_pages", "reported_wal", "lsn"))
+    if pages is None or not reported or not written or reported < written / 2:
+        return None
+    return round(pages * written / reported)
 
 
 def _counted(old: Counters | None, new: Counters | None, name: str) -> int | None:

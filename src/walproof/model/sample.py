@@ -160,7 +160,8 @@ class MemberWindow:
     """What one member did during a sample. Rates are over the sample; latencies are means in ms; None is not known.
 
     disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs,
-    wal_full_pages the page images that WAL holds because of a checkpoint (full_page_writes).
+    wal_full_pages the page images that WAL holds because of a checkpoint (full_page_writes), None where statistics
+    report too little of a short sample.
     """
 
     cpu_cores: float | None = None
