@@ -26,7 +26,7 @@ from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
 from tests.fixtures.external_cluster import everything, lab_file, opened, pair_file
 from tests.fixtures.plain_pair import PlainPair, debian_pair
-from tests.fixtures.priced_records import advice_file
+from tests.fixtures.priced_records import PAIR, advice_file
 from walproof.errors import Error
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
@@ -65,7 +65,7 @@ VERBS = (
         9,
     ),
     Verb("prove, external", "prove --target {pair} --fault none --levels local --writers 2 --allow load", 8),
-    Verb("apply, external", "apply {advice} --target {pair} --allow config", 3),
+    Verb("apply, external", "apply {pair_advice} --target {pair} --allow config", 3),
 )
 
 
@@ -162,7 +162,8 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
     EARLY where it had ended by itself before the signal.
     """
     own_state = "{" not in verb.words
-    words = verb.words.format(lab=place.blueprint.name, pair=place.pair_target, advice=place.folder / "advice.json")
+    advice = {"advice": place.folder / "advice.json", "pair_advice": place.folder / "pair.json"}
+    words = verb.words.format(lab=place.blueprint.name, pair=place.pair_target, **advice)
     log = place.folder / "output.log"
     before = log.stat().st_size if log.exists() else 0
     running = place.walproof(words, own_state=own_state)
@@ -195,6 +196,7 @@ def ended_at(place: Place, verb: Verb, name: str, after_s: float) -> str:
 def place_of(folder: Path) -> Iterator[Place]:
     """A lab that stays up, a pair of servers, and advice to apply to both."""
     advice_file(folder / "advice.json")
+    advice_file(folder / "pair.json", cluster=PAIR)
     with ExitStack() as stack:
         blueprint = stack.enter_context(benchmark_lab("killed", LabOrder(port=6200)))
         pair = stack.enter_context(debian_pair())

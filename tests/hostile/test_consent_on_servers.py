@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
-from tests.fixtures.priced_records import advice_file
+from tests.fixtures.priced_records import PAIR, advice_file
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait, wait_for
 from walproof.watching.canary import Canary, Probe
@@ -27,7 +27,7 @@ def every_statement_is_logged(pair: PlainPair) -> None:
 
 @pytest.fixture
 def advice(tmp_path: Path) -> Path:
-    return advice_file(tmp_path / "advice.json")
+    return advice_file(tmp_path / "advice.json", cluster=PAIR)
 
 
 def statements(pair: PlainPair) -> str:

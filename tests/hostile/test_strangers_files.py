@@ -168,9 +168,9 @@ def test_all_that_walproof_sets_is_on_the_list(manager: str) -> None:
     tuned = {name for one in tuning.PARAMETERS for name, _ in one}
     assert tuned <= PARAMETERS
     full = replace(first, parameters=tuple((name, "1") for name in tuned))
-    assert {one.name for one in postgres_settings(full)} <= PARAMETERS
     for version in ("", "2.1.0", "3.0.0", "4.1.0"):
         cluster = ClusterProfile(manager, patroni=version)
+        assert {one.name for one in postgres_settings(full, cluster)} <= PARAMETERS
         assert set(patroni_settings(full, cluster)) <= SETTABLE
         assert set(config_change(full, cluster).manager) <= SETTABLE
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
+from tests.fixtures.same_list import WITH_MANAGER, same_list
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.studies.declaration import studies
+from walproof.targets.external.configuration_patches import at, paths_of
 
 pytestmark = pytest.mark.lab
 SHORT = ("--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
@@ -132,6 +134,28 @@ def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> 
     settled(kubernetes.running, kubernetes.members)
 
 
+def test_advise_and_apply_list_the_same_and_that_is_what_is_patched(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    before = kubernetes.spec()["postgresql"]
+    with current_context(kubernetes.running, ["apply"]):
+        lists = same_list(kubernetes.ended, ADDRESS, tmp_path, WITH_MANAGER)
+    assert not any("tcp" in name for one in lists for name in one)
+    advice = ("apply", str(tmp_path / "advice.json"), "--target", ADDRESS, "--allow", "config", "--choice", "1")
+    code, out = kubernetes.ended(*advice)
+    assert code == 0, out
+    now = kubernetes.spec()["postgresql"]
+    changed = {path for path in paths_of(before, now) if at(before, path) != at(now, path)}
+    assert {".".join(("postgresql", *path)) for path in changed} <= {
+        *lists[-1],
+        "postgresql.synchronous.dataDurability",
+    }
+    parameters = {name: value for name, value in lists[-1].items() if ".parameters." in name}
+    assert parameters == {
+        f"postgresql.parameters.{n}": now["parameters"][n] for n in (p.split(".")[-1] for p in parameters)
+    }
+    code, out = kubernetes.ended("apply", "--undo", "--target", ADDRESS, "--allow", "config")
+    assert code == 0, out
+
+
 def test_it_is_priced_proved_advised_configured_and_reverted_from_the_command_line(
     kubernetes: Kubernetes, tmp_path: Path
 ) -> None:
@@ -153,13 +177,15 @@ def test_it_is_priced_proved_advised_configured_and_reverted_from_the_command_li
     assert all(drill["verdict"] in ("held", "undecided") for drill in drills), out
     assert kubernetes.left() == []
     code, out = kubernetes.ended("advise", priced, proved, "--rpo", "0", "--json")
-    assert code == 0, out
+    kill = next(drill for drill in drills if drill["fault"] == "kill")
+    assert code == (0 if kill["verdict"] == "held" else 4), out
+    assert json.loads(out)["choices"][0]["level"] == "on"
     Path(advice).write_text(out)
     with current_context(kubernetes.running, ["apply"]):
-        code, out = kubernetes.ended("apply", advice, "--target", ADDRESS, "--allow", "config")
+        code, out = kubernetes.ended("apply", advice, "--target", ADDRESS, "--allow", "config", "--choice", "1")
     assert (code, "in effect on" in out) == (0, True), out
     # SHOW gives 0 on the local socket that the stand-in's psql comes by.
-    applied = "SELECT count(*) FROM pg_file_settings WHERE name = 'tcp_user_timeout' AND applied"
+    applied = "SELECT count(*) FROM pg_file_settings WHERE name = 'wal_sender_timeout' AND applied"
     assert kubernetes.members.psql(kubernetes.members.primary, applied, ()).stdout == b"1\n"
     with current_context(kubernetes.running, ["apply"]):
         code, out = kubernetes.ended("apply", "--undo", "--target", ADDRESS, "--allow", "config")

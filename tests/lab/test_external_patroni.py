@@ -13,6 +13,7 @@ from tests.fixtures.command_line import returned as run
 from tests.fixtures.external_cluster import everything, external, found, is_back, lab_file
 from tests.fixtures.fake_patroni import merged
 from tests.fixtures.priced_records import advice_file
+from tests.fixtures.same_list import WITH_MANAGER, same_list
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
 from walproof.model.drill import Capability
@@ -23,6 +24,7 @@ from walproof.patroni.rest import PatroniRest
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.configuration_patches import at, listed, paths_of
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.patroni.target import PatroniCluster
 
@@ -189,22 +191,40 @@ def test_patroni_restarts_and_switches_over_when_asked(target: ExternalCluster) 
     able.recovery.recover()
 
 
+def test_advise_and_apply_list_the_same_on_a_lab_and_through_patroni(
+    lab: Blueprint, target: ExternalCluster, file: Path, tmp_path: Path
+) -> None:
+    """And that is what is patched."""
+    for folder, address in ((tmp_path / "lab", f"lab:{lab.name}"), (tmp_path / "own", str(file))):
+        lists = same_list(run, address, folder, WITH_MANAGER)
+        assert {len(one) for one in lists} == {10, 11, 15}
+    config = rest_of(target).config()
+    applied = ("apply", str(tmp_path / "own/advice.json"), "--target", str(file), "--allow", "config")
+    assert run(*applied, "--choice", "1")[0] == 0
+    now = rest_of(target).config()
+    shown = {one.name: one.value for one in listed({path: at(now, path) for path in paths_of(now)})}
+    assert lists[-1].items() <= shown.items()
+    changed = {path for path in paths_of(config, now) if at(config, path) != at(now, path)}
+    assert {".".join(path) for path in changed} <= set(lists[-1])
+    assert run("apply", "--undo", "--target", str(file), "--allow", "config")[0] == 0
+
+
 def test_the_whole_loop_ends_in_a_configuration_that_is_in_effect_and_gated(
-    target: ExternalCluster, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """price → prove → advise → apply → gate, as docs/external-clusters.md walks through it."""
     monkeypatch.chdir(tmp_path)
-    where = ("--target", str(file))
+    where = ("--target", str(lab_file(lab, tmp_path, kills=True)))
     priced = ("price", *where, "--levels", "local,on", "--clients", "2", "--scale", "1", "--budget", "8s")
     assert run(*priced, "--sample", "1s", "--allow", "load", "--record", "priced", "--json")[0] == 0
-    proved = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4")
-    agreed = ("--allow", "load,switchover")
+    proved = ("prove", *where, "--fault", "kill,switchover", "--levels", "on", "--writers", "4")
+    agreed = ("--allow", "load,kill,switchover")
     assert run(*proved, *agreed, "--record", "proved", "--json")[0] in (0, 4)
     code, output = run("advise", "priced", "proved", "--rpo", "0", "--rto", "30s", "--json")
-    assert code == 0
     Path("advice.json").write_text(output)
-    assert json.loads(output)["choices"][0]["level"] == "on"
-    assert run("apply", "advice.json", *where, "--allow", "config", "--json")[0] == 0
+    first = json.loads(output)["choices"][0]
+    assert (first["level"], code) == ("on", 4 if first["undecided"] else 0)
+    assert run("apply", "advice.json", *where, "--choice", "1", "--allow", "config", "--json")[0] == 0
     gate = ("prove", *where, "--fault", "switchover", "--levels", "on", "--writers", "4")
     assert run(*gate, *agreed, "--require", "rpo=0", "--record", "gated", "--json")[0] in (0, 4)
     assert run("apply", "--undo", *where, "--allow", "config")[0] == 0

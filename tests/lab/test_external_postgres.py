@@ -12,7 +12,8 @@ from tests.fixtures import toy
 from tests.fixtures.command_line import returned as run
 from tests.fixtures.external_cluster import everything, found, is_back, opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
-from tests.fixtures.priced_records import advice_file
+from tests.fixtures.priced_records import PAIR, advice_file
+from tests.fixtures.same_list import ANYWHERE, same_list
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
@@ -35,7 +36,7 @@ def pair(debian: PlainPair) -> PlainPair:
 
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return advice_file(tmp_path_factory.mktemp("advice") / "advice.json")
+    return advice_file(tmp_path_factory.mktemp("advice") / "advice.json", cluster=PAIR)
 
 
 def changed(target: ExternalCluster, parameters: dict[str, str | None]) -> None:
@@ -122,6 +123,20 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         assert is_back(target, before)
         assert [entries(f.read_text()) for f in files] == [entries(t) for t in texts]
         assert files[0].read_text() == texts[0]
+
+
+def test_advise_and_apply_list_the_same_and_that_is_what_is_set(
+    pair: PlainPair, tmp_path: Path, own_state: Path
+) -> None:
+    file = str(pair_file(pair, tmp_path))
+    lists = same_list(run, file, tmp_path, ANYWHERE)
+    before = entries((pair.data("n1") / "postgresql.auto.conf").read_text())
+    advice = str(tmp_path / "advice.json")
+    assert run("apply", advice, "--target", file, "--allow", "config", "--choice", "1")[0] == 0
+    now = entries((pair.data("n1") / "postgresql.auto.conf").read_text())
+    assert {line.split(" = ")[0] for line in set(now) - set(before)} <= set(lists[-1])
+    assert {f"{name} = '{value}'" for name, value in lists[-1].items()} <= set(now)
+    assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
 
 
 def entries(text: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Configuration of a CloudNativePG cluster: patches onto the version that was read, reverted key by key."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +9,15 @@ from typing import Any
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.priced_records import price_record, prove_record
+from walproof.advising.advise import advise, choose_environment
+from walproof.advising.evidence import evidence_of
+from walproof.advising.recipes import config_change
+from walproof.cli.advise import with_settings
 from walproof.errors import TargetError, UsageError, WaitTimeout
-from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
+from walproof.model.advice import ClusterProfile, Requirements
+from walproof.model.facts import CNPG_MANAGER
+from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.configuration import FIXED, CnpgConfiguration
@@ -25,7 +33,8 @@ class Instances:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.deaf = api, False
         self.defaults = {"synchronous_commit": "on", "work_mem": "4096", "wal_sender_timeout": "60000"}
-        self.units = {"work_mem": "kB", "wal_sender_timeout": "ms"}
+        self.defaults["wal_receiver_timeout"] = "60000"
+        self.units = {"work_mem": "kB", "wal_sender_timeout": "ms", "wal_receiver_timeout": "ms"}
 
     def rows(self, _member: str, names: list[str]) -> Mapping[str, Mapping[str, Any]]:
         spec = {} if self.deaf else self.api.cluster["spec"]["postgresql"]["parameters"]
@@ -76,7 +85,7 @@ def done(configuration: CnpgConfiguration, change: ConfigChange, journal: Journa
     plan = configuration.plan(change)
     configuration.apply(plan, journal)
     configuration.wait(plan)
-    return [d.text for d in plan.differences]
+    return [f"{d.where}: {d.name}: {d.before} → {d.after}" for d in plan.differences]
 
 
 STRICT_2 = SyncReplication(QuorumKind.ANY, 2, strict=True)
@@ -88,12 +97,34 @@ def test_a_change_is_patched_awaited_and_reverted(
 ) -> None:
     before = dict(api.cluster["spec"])
     text = done(configuration, replace(LEVEL, replication=STRICT_2), journal)
-    assert text[0] == "cluster: postgresql.parameters.synchronous_commit: not set → remote_apply"
+    assert text[0] == "cluster: postgresql.parameters.synchronous_commit: None → remote_apply"
     sync = api.cluster["spec"]["postgresql"]["synchronous"]
     assert sync == {"method": "any", "number": 2, "dataDurability": "required", "failoverQuorum": False}
     assert configuration.plan(replace(LEVEL, replication=STRICT_2)).differences == ()
     assert configuration.undo(journal) == [] and journal.pending() == ()
     assert api.cluster["spec"] == before
+
+
+@pytest.mark.parametrize("required", [Requirements(0.0), Requirements(0.0, 30.0), Requirements(level=Level.LOCAL)])
+def test_what_advice_lists_is_what_is_patched_and_tcp_is_left_alone(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, required: Requirements
+) -> None:
+    cluster = ClusterProfile(CNPG_MANAGER, members=("pg-1", "pg-2", "pg-3"))
+    evidence = replace(evidence_of([("p", price_record()), ("d", prove_record(Level.ON))]), cluster=cluster)
+    (first, *_) = advise(evidence, required, choose_environment(evidence, None, None)).choices
+    before = json.loads(json.dumps(api.cluster["spec"]["postgresql"]))
+    plan = configuration.plan(config_change(first, cluster))
+    assert plan.settings == with_settings(first, cluster, None).settings
+    configuration.apply(plan, journal)
+    now = api.cluster["spec"]["postgresql"]
+    listed = {one.name.removeprefix("postgresql."): one.value for one in plan.settings}
+    changed = {f"parameters.{n}": v for n, v in now["parameters"].items() if v != before["parameters"].get(n)}
+    assert changed == {name: listed[name] for name in changed}
+    assert (listed["synchronous"] is None) is ("synchronous" not in now)
+    assert not any("tcp" in name for name in listed)
+    api.change(CLUSTERS, "pg", {"spec": {"maxSyncReplicas": 1}})
+    more = {one.name for one in configuration.plan(plan.change).settings} - {one.name for one in plan.settings}
+    assert more == {"maxSyncReplicas"}, "the list says that the former keys go"
 
 
 def test_nothing_is_left_of_synchronous_replication_that_was_not_there(

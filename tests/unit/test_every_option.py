@@ -122,6 +122,7 @@ LABS = [
     if any("--lab" in p.opts for p in verb.params) and path not in {("demo",), ("lab", "up")}
 ]
 MORE = {
+    ("advise",): [f"{RECORDS}/demo"],
     ("apply",): [f"{RECORDS}/advice.json"],
     ("study", "run"): ["synchronous-commit", "--allow", "load"],
     ("target", "cnpg"): ["--dry-run"],

@@ -41,7 +41,7 @@ class Paper:
     def plan(self, change: ConfigChange) -> ConfigPlan:
         sync = self.asked = change.replication
         wanted = {**({"names": sync.text} if sync else {}), **change.parameters}
-        return ConfigPlan(change, tuple(Difference(NAME, n, self.now.get(n), v) for n, v in wanted.items()), "")
+        return ConfigPlan(change, (), tuple(Difference(NAME, n, self.now.get(n), v) for n, v in wanted.items()), "")
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         for one in plan.differences:

@@ -140,7 +140,7 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
 
 def _prove(choices: Sequence[Choice], cluster: ClusterProfile) -> str:
     """The command whose drills decide about these choices, on the cluster that the records describe."""
-    target = cluster.target.replace("lab ", "lab:", 1) or "lab"
+    target = cluster.target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
     consent = "" if target.startswith(("lab", "sim")) else " --allow load,kill"
     levels = ",".join(sorted({str(c.level) for c in choices}, key=lambda name: Level(name).strength))
     return f"walproof prove --target {shlex.quote(target)} --levels {levels} --fault kill{consent}"

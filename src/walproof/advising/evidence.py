@@ -179,8 +179,8 @@ def _of_record(events: Sequence[Event]) -> Iterator[tuple[_Kind, Drill]]:
             began = names
         elif isinstance(event, DrillDone):
             drill, quorum = event.drill, read_standby_names(began)
-            waited = (quorum.kind, quorum.k) if quorum else (None, None)
-            yield _Kind(drill.level, drill.fault, str(drill.victim), *waited, _simulated(events)), drill
+            kind, number = (quorum.kind, quorum.k) if quorum else (None, None)
+            yield _Kind(drill.level, drill.fault, str(drill.victim), kind, number, _simulated(events)), drill
 
 
 def _at_risk(drill: Drill) -> bool:

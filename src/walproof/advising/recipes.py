@@ -5,12 +5,13 @@ nowhere."""
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
+from walproof.model.facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
-from walproof.patroni.config import LEAST
+from walproof.patroni.config import LEAST, sync_keys, version_of
 
 _VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{0,128}")
@@ -42,31 +43,25 @@ class Set:
     why: str
 
 
-def standby_names(choice: Choice, cluster: ClusterProfile) -> str:
-    """synchronous_standby_names for a cluster without a manager: every member, so that it is right after a promotion.
+def postgres_settings(choice: Choice, cluster: ClusterProfile) -> tuple[Set, ...]:
+    """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all.
 
-    The leader's own name in the list does no harm: it never streams from itself.
+    TCP's own timeouts are left alone where the doctor calls them fine: where the manager ends dead connections sooner.
     """
-    if choice.quorum == 0:
-        return ""
-    names = cluster.members or ("standby1", "standby2")
-    return Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, names).text
-
-
-def postgres_settings(choice: Choice) -> tuple[Set, ...]:
-    """Parameters on every member, without synchronous_standby_names: PostgreSQL 14 to 18 know them all."""
     _refuse_foreign(choice)
     seconds = choice.timeouts.network_s
-    remote = choice.level.remote
-    stall = "an unreachable standby stalls commits this long" if remote else "an unreachable standby is dropped then"
-    return (
-        Set("synchronous_commit", str(choice.level), "what a commit guarantees; classes may differ with SET LOCAL"),
-        Set("wal_sender_timeout", f"{seconds}s", stall),
-        Set("wal_receiver_timeout", f"{seconds}s", "a standby reconnects to the new leader then"),
+    stall = "stalls commits this long" if choice.level.remote else "is dropped then"
+    tcp = (
         Set("tcp_user_timeout", f"{seconds}s", "unanswered data ends the connection, instead of TCP's 15 minutes"),
         Set("tcp_keepalives_idle", str(max(5, seconds // 2)), "an idle peer that is gone is detected"),
         Set("tcp_keepalives_interval", "3", "seconds between probes"),
         Set("tcp_keepalives_count", "3", "probes that may stay unanswered"),
+    )
+    return (
+        Set("synchronous_commit", str(choice.level), "what a commit guarantees; classes may differ with SET LOCAL"),
+        Set("wal_sender_timeout", f"{seconds}s", f"an unreachable standby {stall}"),
+        Set("wal_receiver_timeout", f"{seconds}s", "a standby reconnects to the new leader then"),
+        *(() if ends_dead_replication(cluster.manager, seconds, seconds) else tcp),
         *(Set(name, value, "as priced") for name, value in choice.parameters),
     )
 
@@ -87,57 +82,54 @@ def check_names(cluster: ClusterProfile) -> None:
             raise UsageError(f"{name!r} is no name to write into a recipe", "letters, digits, . _ : and - make one")
 
 
-def version_of(text: str) -> tuple[int, ...]:
-    """The numbers of a version, () when unknown.
+def _replication(choice: Choice, cluster: ClusterProfile) -> SyncReplication:
+    """Synchronous replication of the choice, as far as the manager has it."""
+    if choice.quorum == 0:
+        return SyncReplication(None, 0)
+    method = choice.quorum_kind or QuorumKind.ANY
+    if cluster.manager == "patroni" and _version(cluster) < (4,):
+        method = QuorumKind.FIRST
+    # Without a manager nothing degrades: every commit waits.
+    return SyncReplication(method, choice.quorum, choice.strict if cluster.manager != "none" else None)
 
-    >>> version_of("4.1.0")
-    (4, 1, 0)
-    """
-    return tuple(int(p) for p in text.split(".") if p.isdigit())
+
+def _version(cluster: ClusterProfile) -> tuple[int, ...]:
+    return version_of(cluster.patroni) or (4, 1)
 
 
-def patroni_settings(choice: Choice, cluster: ClusterProfile) -> dict[str, object]:
-    """Patroni's dynamic configuration without postgresql.parameters; keys its version lacks are left out."""
-    version = version_of(cluster.patroni) or (4, 1)
-    remote = choice.quorum > 0
-    quorum = remote and choice.quorum_kind is QuorumKind.ANY and version >= (4,)
-    mode = "quorum" if quorum else ("on" if version >= (4,) else True)
-    start = "primary_start_timeout" if version >= (3,) else "master_start_timeout"
-    times = choice.timeouts
+def _timing(choice: Choice, cluster: ClusterProfile) -> dict[str, object]:
+    """Patroni's dynamic configuration of failover; keys its version lacks are left out."""
+    three, times = _version(cluster) >= (3,), choice.timeouts
     timing = {
         "ttl": times.ttl,
         "loop_wait": times.loop_wait,
         "retry_timeout": times.retry_timeout,
-        start: times.primary_start_timeout,
+        "primary_start_timeout" if three else "master_start_timeout": times.primary_start_timeout,
     }
-    return {
-        **(timing if times.rto_required else {}),
-        **({"failsafe_mode": True} if version >= (3,) else {}),
-        "synchronous_mode": mode if remote else ("off" if version >= (4,) else False),
-        "synchronous_mode_strict": remote and choice.strict,
-        **({"synchronous_node_count": choice.quorum} if remote else {}),
-    }
+    return {**(timing if times.rto_required else {}), **({"failsafe_mode": True} if three else {})}
+
+
+def patroni_settings(choice: Choice, cluster: ClusterProfile) -> dict[str, object]:
+    """Patroni's dynamic configuration without postgresql.parameters; keys its version lacks are left out."""
+    cluster = replace(cluster, manager="patroni")
+    return {**_timing(choice, cluster), **sync_keys(_replication(choice, cluster), _version(cluster))}
 
 
 def config_change(choice: Choice, cluster: ClusterProfile) -> ConfigChange:
-    """The choice as a change of a cluster's configuration; keys that the manager's version lacks are left out."""
-    parameters = {s.name: s.value for s in postgres_settings(choice)}
-    sync = SyncReplication(None, 0)
-    if choice.quorum > 0:
-        method = choice.quorum_kind or QuorumKind.ANY
-        if cluster.manager == "patroni" and (version_of(cluster.patroni) or (4, 1)) < (4,):
-            method = QuorumKind.FIRST
-        # Without a manager nothing degrades: every commit waits.
-        sync = SyncReplication(method, choice.quorum, choice.strict if cluster.manager != "none" else None)
-    manager = {k: v for k, v in patroni_settings(choice, cluster).items() if not k.startswith("synchronous_")}
-    return ConfigChange(parameters, sync, manager if cluster.manager == "patroni" else {})
+    """The choice as a change of a cluster's configuration: all that `apply` sets, and the recipes write."""
+    parameters = {s.name: s.value for s in postgres_settings(choice, cluster)}
+    timing = _timing(choice, cluster) if cluster.manager == "patroni" else {}
+    return ConfigChange(parameters, _replication(choice, cluster), timing)
 
 
 def settings(choice: Choice, cluster: ClusterProfile) -> tuple[Set, ...]:
-    """Every parameter, standby names among them."""
-    names = standby_names(choice, cluster)
+    """Every parameter, standby names among them: each member's, so that they are right after a promotion too."""
+    names = ""
+    if choice.quorum:
+        members = tuple(sorted(name for name in cluster.members if ":" not in name)) or ("standby1", "standby2")
+        names = Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, members).text
     why = "who must have a commit before it is acknowledged" if names else "no standby is waited for"
-    return (*postgres_settings(choice), Set("synchronous_standby_names", names, why))
+    return (*postgres_settings(choice, cluster), Set("synchronous_standby_names", names, why))
 
 
 def quoted(value: str) -> str:
@@ -214,7 +206,7 @@ def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
         lines.append(f"# Patroni {cluster.patroni} has no failsafe_mode (it came with 3.0).")
     lines += [f"{name}: {written(value)}  # {_WHY[name]}" for name, value in patroni_settings(choice, cluster).items()]
     lines += ["postgresql:", "  parameters:"]
-    lines += [f"    {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
+    lines += [f"    {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice, cluster)]
     lines.append("# synchronous_standby_names is written by Patroni: never set it here.")
     return _recipe("patroni", "walproof-patroni.yaml", lines)
 
@@ -248,8 +240,9 @@ def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
         ]
         if choice.strict:
             lines.append("      failoverQuorum: true  # promote only when a standby that has every commit is known")
+    cluster = replace(cluster, manager=CNPG_MANAGER)
     lines.append("    parameters:")
-    lines += [f"      {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice)]
+    lines += [f"      {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice, cluster)]
     return _recipe("cnpg", "walproof-cnpg.yaml", lines)
 
 

@@ -16,24 +16,27 @@ from rich.table import Table
 from walproof.advising.advise import advise as advised
 from walproof.advising.advise import as_json as advice_json
 from walproof.advising.advise import choose_environment, chosen
-from walproof.advising.evidence import evidence_of
-from walproof.advising.recipes import recipe, recipes
+from walproof.advising.evidence import cluster_of, evidence_of
+from walproof.advising.recipes import config_change, recipe, recipes
 from walproof.advising.requirements import classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import ExitCode, UsageError
+from walproof.errors import Error, ExitCode, UsageError
 from walproof.forecasting.failure_rates import failures_of
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, measured
 from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
-from walproof.model.advice import Advice, Choice, Evidence, YearlyRisk
+from walproof.model.advice import Advice, Choice, ClusterProfile, Evidence, YearlyRisk
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, Setting
+from walproof.model.ports import Target
 from walproof.model.units import duration_s
 from walproof.records.reader import read
 from walproof.reporting.console_output import console, print_json, write_files
+from walproof.targets.choose import choose, settings_for
+from walproof.targets.configure import configuration_of
 
 YEARS = 20_000
 DEFAULT_MEMBERS = 3
@@ -98,10 +101,12 @@ def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
     return {**requirements, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
 
 
-def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
-    """The advice from those records for what `options.requirements` took."""
+def advice_of(records: tuple[str, ...], options: Mapping[str, Any], target: Target | None = None) -> Advice:
+    """The advice from those records for what `options.requirements` took, and for that target, else the records'."""
     events = [(name, read(Path(name)).events) for name in records]
     evidence = evidence_of(events)
+    if target is not None:
+        evidence = replace(evidence, cluster=cluster_of(target.describe()))
     requirements = requirements_of(requirement_options(options).items())
     if requirements.of_a_year:
         years = years_of(events, evidence, options["layout"], options["failures_file"])
@@ -110,12 +115,24 @@ def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
         raise UsageError("--layout and --failures need --availability or --loss-per-year", "--availability 99.99")
     rtt = options["rtt"]
     around = choose_environment(evidence, None if rtt is None else 1000 * duration_s(rtt), options["workload"])
-    return advised(evidence, requirements, around, classes_of(options["classes"]))
+    advice = advised(evidence, requirements, around, classes_of(options["classes"]))
+    return replace(advice, choices=tuple(with_settings(one, advice.cluster, target) for one in advice.choices))
+
+
+def with_settings(choice: Choice, cluster: ClusterProfile, target: Target | None) -> Choice:
+    """With all that `apply` sets for it: on the target as it is now, else on a cluster such as the records'."""
+    try:
+        change = config_change(choice, cluster)
+        settings = settings_for(change, cluster) if target is None else configuration_of(target).plan(change).settings
+    except Error as no:
+        return replace(choice, trade_offs=(*choice.trade_offs, f"apply refuses it: {no.message}"))
+    return replace(choice, settings=settings)
 
 
 @cloup.command(cls=Command)
 @cloup.argument("records", nargs=-1, required=True, metavar="RECORD…")
 @opt.requirements
+@opt.cluster(default="that of the records")
 @opt.group(
     "Choice",
     opt.option("--choice number", "N", "The choice that recipes are made of.", type=int, default=1),
@@ -128,13 +145,19 @@ def advice_of(records: tuple[str, ...], options: Mapping[str, Any]) -> Advice:
     constraint=mutually_exclusive,
 )
 def advise(
-    records: tuple[str, ...], number: int, out: str | None, wanted: str | None, as_json: bool, **options: Any
+    records: tuple[str, ...],
+    target: str | None,
+    number: int,
+    out: str | None,
+    wanted: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> ExitCode:
     """Which level, quorum, pool and timeouts to run, from records of price and prove.
 
     Exit 1 when a requirement cannot be met, 4 when no drill decides about what may be lost.
     """
-    advice = advice_of(records, options)
+    advice = advice_of(records, options, None if target is None else choose(target))
     if out:
         made = recipes(chosen(advice, number), advice.cluster).values()
         write_files(Path(out), {one.file: one.text for one in made}, "name another --out")
@@ -148,6 +171,15 @@ def advise(
         return ExitCode.BROKEN
     loss = any(required.of_loss for required in (advice.requirements, *(of for _, of in advice.classes)))
     return ExitCode.UNDECIDED if advice.prove and loss else ExitCode.HELD
+
+
+def print_settings(heading: str, settings: Sequence[Setting], now: Mapping[str, str] | None = None) -> None:
+    """The list of settings, for both verbs; now: what those that differ are."""
+    screen = console()
+    screen.print(heading, style="bold")
+    for one in settings:
+        state = "" if now is None else f"  (now {now[one.name]})" if one.name in now else "  (as it is)"
+        click.echo(f"  {one.text}{state}")
 
 
 def _interval(estimate: Estimate, digits: int) -> str:
@@ -173,10 +205,9 @@ def _print_advice(advice: Advice) -> None:
         screen.print(f"run {numbers}", style="bold")
     else:
         asked = advice.requirements.level
-        meets = f"nothing that meets {advice.requirements.text}" if advice.requirements.text else "nothing"
-        screen.print(
-            f"{first.text} as asked" if asked else meets, f"is not proven: {first.undecided}", style="bold yellow"
-        )
+        met = f" that meets {advice.requirements.text}" if advice.requirements.text else ""
+        what = f"{first.text}, as asked, is not proven" if asked else f"nothing{met} is proven"
+        screen.print(f"{what}: {first.undecided}", style="bold yellow", soft_wrap=True)
         screen.print(f"prove it first: {advice.prove}", soft_wrap=True)
         screen.print(f"{'as priced' if asked else 'by price alone'}, {numbers}")
     screen.print(
@@ -200,6 +231,7 @@ def _print_advice(advice: Advice) -> None:
     _print_details(screen, first)
     for caveat in advice.caveats:
         screen.print(f"caveat: {caveat}", style="yellow")
+    print_settings(f"walproof apply sets on {advice.cluster.target or 'such a cluster'}:", first.settings)
     screen.print("hint: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
 
 

@@ -1,30 +1,30 @@
 """`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
 import cloup
 
 from walproof.advising.advise import chosen, read_advice
+from walproof.advising.evidence import cluster_of
 from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
-from walproof.cli.advise import advice_of, requirement_options
+from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
 from walproof.cli.runs import APPLIED, Layer, journal_of_apply
 from walproof.errors import ExitCode, UndecidedError, UsageError
 from walproof.machine.signals import shielded
-from walproof.model.advice import Advice, Choice, ClusterProfile
-from walproof.model.drill import Capability
-from walproof.model.guarantee import ConfigChange, Difference
+from walproof.model.advice import Advice, Choice
+from walproof.model.guarantee import ConfigPlan
 from walproof.model.ports import Configuration, Target
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted
 from walproof.reporting.console_output import console, print_json, print_result
 from walproof.targets.choose import choose
-from walproof.targets.configure import applied
+from walproof.targets.configure import applied, configuration_of
 from walproof.targets.external import consent
 
 
@@ -59,32 +59,32 @@ def apply(
         raise UsageError(
             "give advice, a record, or --undo", "walproof advise RECORD --rpo 0 --json > advice.json; apply it"
         )
-    choice, unproven = (None, None) if advice is None else _choice(_advice(advice, options), number)
+    stored = None if advice is None else _stored(advice, options)
     cluster = choose(target)
-    configuration = cluster.capabilities().configuration
-    if configuration is None:
-        reason = cluster.capabilities().why_not(Capability.CONFIGURE)
-        raise UsageError(f"{cluster.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
-    if choice is None or undo:
+    configuration = configuration_of(cluster)
+    if advice is None or undo:
         if not dry_run:
             consent.check(cluster, "undoing", ["config"], consent.read(allow))
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
-    plan = configuration.plan(_change(choice, cluster))
+    choice, unproven = _choice(stored or advice_of((advice,), options, cluster), number)
+    plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
+    if stored is not None:
+        _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
     if dry_run or not plan.differences:
-        _print_result(choice, cluster, plan.differences, None, as_json=as_json)
+        _print_result(choice, cluster, plan, None, as_json=as_json)
         return ExitCode.HELD
     if unproven:
         raise unproven
     consent.check(cluster, "applying", ["config"], consent.read(allow))
     if not as_json:
-        _print_lines(plan.differences)
+        _print_plan(f"setting {_counts(plan)} of {cluster.name}: {choice.text}", plan)
     name = _journal_name(cluster)
     journal = journal_of_apply(name)
     applied(configuration, plan, Layer(journal, complete=False))
     with shielded():
         # From here on it is applied, and a signal does not keep that from being reported.
         journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
-        _print_result(choice, cluster, plan.differences, cluster.observe(), as_json=as_json)
+        _print_result(choice, cluster, plan, cluster.observe(), as_json=as_json)
     return ExitCode.HELD
 
 
@@ -93,14 +93,15 @@ def _journal_name(cluster: Target) -> str:
     return cluster.name if cluster.name != "lab" else "lab:lab"
 
 
-def _advice(path: str, options: dict[str, Any]) -> Advice:
+def _stored(path: str, options: dict[str, Any]) -> Advice | None:
+    """The advice of a file; None for a record, of which advice is made; UsageError where that needs a requirement."""
     if os.path.isfile(path) and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
     if not requirement_options(options):
         raise UsageError(
             f"{path} is a record and no requirement is given", "walproof apply RECORD --rpo 0, or give advice.json"
         )
-    return advice_of((path,), options)
+    return None
 
 
 def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError | None]:
@@ -112,46 +113,57 @@ def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError 
     return choice, UndecidedError(why, f"{advice.prove}; or name it: --choice 1")
 
 
-def _change(choice: Choice, cluster: Target) -> ConfigChange:
-    """For this very cluster: its own versions, not those of the records."""
-    described, members = cluster.describe(), tuple(m.name for m in cluster.observe().members)
-    versions = ClusterProfile(described.manager or "none", described.postgres or 18, described.patroni, members)
-    return config_change(choice, versions)
+def _check_listed(choice: Choice, plan: ConfigPlan, where: str) -> None:
+    """UsageError unless the advice lists what the plan sets, and nothing else: what was read is what is set."""
+    hint = f"walproof advise RECORD --target {shlex.quote(where)} --json > advice.json lists what is set there"
+    if not choice.settings:
+        raise UsageError("the advice does not list what it sets: it is of another version of walproof", hint)
+    for one in plan.settings:
+        if one not in choice.settings:
+            raise UsageError(f"the advice does not list {one.text}, which would be set on {where}", hint)
+    for one in choice.settings:
+        if one not in plan.settings:
+            raise UsageError(f"the advice lists {one.text}, which would not be set on {where}", hint)
 
 
-def _print_lines(lines: tuple[Difference, ...]) -> None:
-    for line in lines:
-        click.echo(f"  {line.text}")
+def _counts(plan: ConfigPlan) -> str:
+    changed = len({one.name for one in plan.differences})
+    return f"{counted(len(plan.settings), 'setting')} ({counted(changed, 'difference')} now)"
 
 
-def _print_result(
-    choice: Choice,
-    cluster: Target,
-    lines: tuple[Difference, ...],
-    now: ClusterView | None,
-    *,
-    as_json: bool,
-) -> None:
+def _print_plan(heading: str, plan: ConfigPlan) -> None:
+    now: dict[str, str] = {}
+    for one in plan.differences:
+        value = "not set" if one.before is None else one.before
+        value = value if one.where == "cluster" else f"{value} on {one.where}"
+        now[one.name] = f"{now[one.name]}, {value}" if one.name in now else value
+    print_settings(heading, plan.settings, now)
+
+
+def _print_result(choice: Choice, cluster: Target, plan: ConfigPlan, now: ClusterView | None, *, as_json: bool) -> None:
     if as_json:
         tree = {
             "target": cluster.name,
             "choice": choice.text,
-            "differences": [asdict(line) for line in lines],
+            "undecided": choice.undecided,
+            "settings": [asdict(one) for one in plan.settings],
+            "differences": [asdict(one) for one in plan.differences],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
         }
         print_json(tree)
         return
     screen = console()
+    if choice.undecided:
+        screen.print(f"not proven: {choice.undecided}", style="yellow")
     if now is not None:
         screen.print(
             f"in effect on {cluster.name}: {choice.text}; {now.standby_names or 'no standby named'}", style="bold"
         )
         screen.print("walproof apply --undo reverts it", style="dim")
-    elif lines:
-        screen.print(f"would change {counted(len(lines), 'setting')} of {cluster.name}: {choice.text}", style="bold")
-        _print_lines(lines)
+    elif plan.differences:
+        _print_plan(f"would set {_counts(plan)} of {cluster.name}: {choice.text}", plan)
     else:
-        screen.print(f"nothing to change: {choice.text} is already in effect on {cluster.name}", style="bold")
+        _print_plan(f"nothing to change: {choice.text} is already in effect on {cluster.name}", plan)
 
 
 def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> ExitCode:

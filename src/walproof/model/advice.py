@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from walproof.model.drill import Victim
 from walproof.model.estimate import Estimate
-from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.guarantee import Level, QuorumKind, Setting
 from walproof.model.units import and_undecided, counted
 
 
@@ -256,6 +256,8 @@ class Choice:
     year: YearlyRisk | None = None
     undecided: str = ""
     """Why no drill decides whether it loses commits with the leader; "" where drills do."""
+    settings: tuple[Setting, ...] = ()
+    """All that `apply` sets for it on the cluster that the advice is for."""
 
     @property
     def text(self) -> str:

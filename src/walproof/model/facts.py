@@ -19,6 +19,16 @@ CNPG_CUT_S = 121.0
 """Its network was cut, at worst: 85 to 121."""
 
 
+def ends_dead_replication(manager: str, *timeouts_s: float) -> bool:
+    """Whether replication notices a dead peer within a minute by itself, so that TCP need not: CloudNativePG's own
+    wal_sender_timeout and wal_receiver_timeout are 5 s. The doctor and advice both go by it.
+
+    >>> ends_dead_replication(CNPG_MANAGER, 5.0, 5.0), ends_dead_replication(CNPG_MANAGER, 5.0, 0.0)
+    (True, False)
+    """
+    return manager == CNPG_MANAGER and all(0 < seconds <= 60 for seconds in timeouts_s)
+
+
 _MIB = {"": 1 / 2**20, "K": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20}
 _MIB |= {"Ki": 1 / 2**10, "Mi": 1.0, "Gi": 2.0**10, "Ti": 2.0**20}
 

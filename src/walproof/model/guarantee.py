@@ -178,17 +178,25 @@ class Difference:
     before: str | None
     after: str | None
 
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a change, whatever it is now, by the name that the target's configuration has; None removes it."""
+
+    name: str
+    value: str | None
+
     @property
     def text(self) -> str:
-        """As a diff."""
-        then = "removed" if self.after is None else self.after
-        return f"{self.where}: {self.name}: {'not set' if self.before is None else self.before} → {then}"
+        """As in lists."""
+        return f"{self.name} removed" if self.value is None else f"{self.name} = {self.value or repr('')}"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """What a change would change now. `version` is the target's own token of what the configuration was."""
+    """What a change sets, and which of it differs now; `version`: the target's own token of the configuration."""
 
     change: ConfigChange
+    settings: tuple[Setting, ...]
     differences: tuple[Difference, ...]
     version: str

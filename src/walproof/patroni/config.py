@@ -12,6 +12,15 @@ DEFAULTS = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
 """Patroni's timeouts, s: the smallest it takes (config.py, _validate_and_adjust_timeouts), and where none is set."""
 
 
+def version_of(text: str) -> tuple[int, ...]:
+    """The numbers of a version, () when unknown.
+
+    >>> version_of("4.1.0")
+    (4, 1, 0)
+    """
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
 def least_ttl(loop_wait: float, retry_timeout: float) -> float:
     """The ttl that these two need, s: Patroni of 3.2 and later keeps loop_wait within it."""
     return loop_wait + 2 * retry_timeout

@@ -10,6 +10,7 @@ import httpx2
 from walproof.errors import TargetError, UsageError
 from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
+from walproof.patroni.config import version_of
 from walproof.patroni.private_http import private_client
 
 _MOST_URLS = 300
@@ -168,7 +169,7 @@ class PatroniRest:
 
     def version(self) -> tuple[int, ...]:
         """The oldest member's version, () when no member says it."""
-        versions = [tuple(int(p) for p in v.split(".") if p.isdigit()) for v in self.versions().values()]
+        versions = [version_of(v) for v in self.versions().values()]
         return min((v for v in versions if v), default=())
 
     def member_url(self, member: str) -> str:

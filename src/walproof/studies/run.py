@@ -135,7 +135,7 @@ def plan_as_json(study: Study, options: StudyOptions, target: Target | None) -> 
         {"name": part.name, "left_out": _why_not(target, part) if target else None, **question_as_json(question)}
         for part, question in questions(study, options)
     ]
-    drills = [
+    drills: list[dict[str, Any]] = [
         {
             "name": part.name,
             "fault": part.fault,

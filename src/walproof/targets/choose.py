@@ -2,8 +2,13 @@
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
+from walproof.model.advice import ClusterProfile
+from walproof.model.facts import CNPG_MANAGER
+from walproof.model.guarantee import ConfigChange, Setting
 from walproof.model.ports import Target
+from walproof.patroni.config import version_of
 from walproof.targets import Rights, TargetType, cnpg, lab, patroni, postgres, simulated
+from walproof.targets.external.configuration_patches import listed
 from walproof.targets.external.target_file import HINT, kind_of
 
 TARGETS: list[TargetType] = [
@@ -26,6 +31,21 @@ def choose(address: str | None) -> Target:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)
         raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
     raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
+
+
+def settings_for(change: ConfigChange, cluster: ClusterProfile) -> tuple[Setting, ...]:
+    """What applying the change to such a cluster would set, by its manager, without asking it; UsageError."""
+    if cluster.manager == CNPG_MANAGER:
+        from walproof.targets.cnpg.configuration import asked_of as asked_of_operator
+
+        return listed(asked_of_operator(change, {}))
+    if cluster.manager == "patroni":
+        from walproof.targets.patroni.configuration import asked_of as asked_of_patroni
+
+        return listed(asked_of_patroni(change, version_of(cluster.patroni) or (4, 1)))
+    from walproof.targets.postgres.target import asked_of, settings_of
+
+    return settings_of(asked_of(change, cluster.members))
 
 
 def rights_of(kind: str, address: str | None) -> Rights:

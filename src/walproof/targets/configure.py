@@ -2,9 +2,19 @@
 
 from typing import Any
 
-from walproof.errors import Error, MachineError
+from walproof.errors import Error, MachineError, UsageError
+from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
-from walproof.model.ports import Configuration, Notebook
+from walproof.model.ports import Configuration, Notebook, Target
+
+
+def configuration_of(target: Target) -> Configuration:
+    """What changes that target's configuration; UsageError where nothing can."""
+    configuration = target.capabilities().configuration
+    if configuration is None:
+        reason = target.capabilities().why_not(Capability.CONFIGURE)
+        raise UsageError(f"{target.name} has no configuration to apply to: {reason}", "name a lab or a cluster")
+    return configuration
 
 
 def configure(configuration: Configuration, change: ConfigChange, journal: Notebook) -> ConfigPlan:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, bad_setting, checks_of, of_leader, set_anywhere, setting_hit
-from walproof.model.facts import Facts, MemberFacts
+from walproof.model.facts import CNPG_MANAGER, Facts, MemberFacts, ends_dead_replication
 
 
 def _leader(facts: Facts) -> tuple[MemberFacts, ...]:
@@ -25,7 +25,7 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
         probes = [s for part in _KEEPALIVES if (s := member.setting(f"tcp_keepalives_{part}")) is not None]
         if len(probes) < len(_KEEPALIVES):
             continue
-        if facts.cnpg and all(s.source == "default" for s in probes) and _ends_replication_itself(member):
+        if all(s.source == "default" for s in probes) and _ends_replication_itself(facts, member):
             continue
         values = zip(probes, _KEEPALIVES.values(), strict=True)
         idle, interval, count = (float(s.value) or system for s, (_, system) in values)
@@ -36,15 +36,15 @@ def _keepalives(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, " ".join(fixes), probes[0].where, member.name)
 
 
-def _ends_replication_itself(member: MemberFacts) -> bool:
-    """Whether PostgreSQL notices a dead peer of replication within a minute, as CloudNativePG's own 5 s do."""
+def _ends_replication_itself(facts: Facts, member: MemberFacts) -> bool:
     timeouts = [member.setting(f"wal_{part}_timeout") for part in ("sender", "receiver")]
-    return all(one is not None and 0 < one.seconds <= 60 for one in timeouts)
+    manager = CNPG_MANAGER if facts.cnpg else ""
+    return ends_dead_replication(manager, *(0.0 if one is None else one.seconds for one in timeouts))
 
 
 def _user_timeout(facts: Facts) -> Iterator[Hit]:
     """CloudNativePG ends half-open replication after 5 s itself: defaults are no finding while it does."""
-    ends = {member.name for member in facts.inspected if facts.cnpg and _ends_replication_itself(member)}
+    ends = {member.name for member in facts.inspected if _ends_replication_itself(facts, member)}
     for hit in bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s")(facts):
         if hit.member not in ends or hit.where != "default":
             yield hit

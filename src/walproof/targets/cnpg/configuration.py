@@ -26,6 +26,7 @@ from walproof.targets.external.configuration_patches import (
     Leaves,
     at,
     differences,
+    listed,
     parameters_in,
     patch_of,
     undoing,
@@ -157,7 +158,7 @@ class CnpgConfiguration:
         tree = self._spec.read()
         asked = asked_of(change, tree["spec"])
         self._refuse_restarts(list(parameters_in(asked)))
-        return ConfigPlan(change, differences(asked, tree["spec"], same), version_of(tree))
+        return ConfigPlan(change, listed(asked), differences(asked, tree["spec"], same), version_of(tree))
 
     def _refuse_restarts(self, names: list[str]) -> None:
         answers = (self._settings.rows(member, names) for member in self._members()) if names else ()

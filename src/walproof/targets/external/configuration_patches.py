@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import eq
 from typing import Any
 
-from walproof.model.guarantee import Difference
+from walproof.model.guarantee import Difference, Setting
 
 Tree = Mapping[str, Any]
 KeyPath = tuple[str, ...]
@@ -91,6 +91,15 @@ def differences(asked: Leaves, tree: Tree, same: Same = eq) -> tuple[Difference,
         for path, value in asked.items()
         if not same(value, at(tree, path))
     )
+
+
+def listed(asked: Mapping[KeyPath, Any]) -> tuple[Setting, ...]:
+    """All that the patch of these values sets, whatever it changes.
+
+    >>> listed({("a", "b"): 1, ("c",): None})
+    (Setting(name='a.b', value='1'), Setting(name='c', value=None))
+    """
+    return tuple(Setting(".".join(path), _text(value)) for path, value in asked.items())
 
 
 def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[Leaves, list[str]]:

@@ -23,6 +23,7 @@ from walproof.targets.external.configuration_patches import (
     Tree,
     at,
     differences,
+    listed,
     parameters_in,
     patch_of,
     paths_of,
@@ -32,6 +33,18 @@ from walproof.targets.external.settings_of_members import MemberSettings, in_eff
 
 CONFIG = "patroni config"
 """What the journal calls a change of the dynamic configuration."""
+
+
+def asked_of(change: ConfigChange, version: tuple[int, ...]) -> Leaves:
+    """What a change asks of the dynamic configuration of Patroni of that version, by path; UsageError for what is its
+    own.
+    """
+    if "synchronous_standby_names" in change.parameters:
+        raise UsageError("Patroni writes synchronous_standby_names itself", "set synchronous replication instead")
+    sync = sync_keys(change.replication, version) if change.replication is not None else {}
+    own = {**change.manager, **sync}
+    parameters = {(*PARAMETERS, name): value for name, value in change.parameters.items()}
+    return {**{path: at(own, path) for path in paths_of(own)}, **parameters}
 
 
 class PatroniConfiguration:
@@ -52,15 +65,10 @@ class PatroniConfiguration:
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What patching the dynamic configuration would change; synchronous_standby_names is Patroni's own."""
         now, asked = self._rest.config(), self._asked(change)
-        return ConfigPlan(change, differences(asked, now), _version(_values(now, asked)))
+        return ConfigPlan(change, listed(asked), differences(asked, now), _version(_values(now, asked)))
 
     def _asked(self, change: ConfigChange) -> Leaves:
-        if "synchronous_standby_names" in change.parameters:
-            raise UsageError("Patroni writes synchronous_standby_names itself", "set synchronous replication instead")
-        sync = sync_keys(change.replication, self._rest.version()) if change.replication is not None else {}
-        own = {**change.manager, **sync}
-        parameters = {(*PARAMETERS, name): value for name, value in change.parameters.items()}
-        return {**{path: at(own, path) for path in paths_of(own)}, **parameters}
+        return asked_of(change, self._rest.version() if change.replication is not None else ())
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Patch our keys, journaled before; TargetError when another user changed one of them since the plan."""

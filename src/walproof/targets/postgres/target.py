@@ -2,7 +2,7 @@
 
 Configured by ALTER SYSTEM on every member, standby names only where they are met."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.machine.redaction import UNREADABLE, without_secrets
-from walproof.model.guarantee import ConfigChange, ConfigPlan, Quorum, read_standby_names
+from walproof.model.guarantee import ConfigChange, ConfigPlan, Quorum, Setting, read_standby_names
 from walproof.model.ports import SILENT, Clock, Configuration, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -31,6 +31,31 @@ from walproof.targets.sql.doctor_facts import Inspector, query
 from walproof.targets.sql.settings import AutoConf
 
 NAMES = "synchronous_standby_names"
+
+
+def asked_of(change: ConfigChange, members: Iterable[str]) -> dict[str, str | None]:
+    """The parameters that a change asks of every member; UsageError for a name that cannot stand among standby names.
+
+    Every member is named, the leader too, so that the names hold after it failed: it never streams from itself.
+    """
+    sync = change.replication
+    if sync is None:
+        return dict(change.parameters)
+    if sync.method is None or sync.number == 0:
+        return {**change.parameters, NAMES: ""}
+    quorum = Quorum(sync.method, sync.number, tuple(sorted(name for name in members if ":" not in name)))
+    # A standby names itself (application_name): a name with a quote, a comma or "*" would let others count too.
+    if read_standby_names(quorum.text) != quorum or "*" in quorum.names:
+        raise UsageError(
+            f"one of these names cannot stand in {NAMES}: {', '.join(map(repr, quorum.names))}",
+            "set cluster_name there, or application_name in its primary_conninfo",
+        )
+    return {**change.parameters, NAMES: quorum.text}
+
+
+def settings_of(wanted: Mapping[str, str | None]) -> tuple[Setting, ...]:
+    """What ALTER SYSTEM sets on every member."""
+    return tuple(Setting(name, value) for name, value in wanted.items())
 
 
 class PostgresConfiguration:
@@ -55,33 +80,16 @@ class PostgresConfiguration:
         if quorum is not None:
             self._refuse_hanging(quorum)
         auto = self._auto()
-        return ConfigPlan(change, auto.differences(wanted), auto.version())
+        return ConfigPlan(change, settings_of(wanted), auto.differences(wanted), auto.version())
 
     def _parameters(self, change: ConfigChange) -> dict[str, str | None]:
-        """Synchronous replication as standby names: who streams now, and the leader, so that they hold after it failed.
-
-        A leader's own name does no harm: it never streams from itself.
-        """
-        wanted = dict(change.parameters)
-        sync = change.replication
-        if sync is None:
-            return wanted
-        if sync.strict is False:
+        """Synchronous replication as standby names: who streams now, and the leader."""
+        if change.replication is None:
+            return dict(change.parameters)
+        if change.replication.strict is False:
             raise UsageError("without a manager every commit waits for its standbys", "leave --mode degrading out")
         view = self._observe()
-        named = tuple(
-            m.name for m in view.members if (m.state == "streaming" or m.name == view.leader) and ":" not in m.name
-        )
-        if sync.method is None or sync.number == 0:
-            return {**wanted, NAMES: ""}
-        quorum = Quorum(sync.method, sync.number, named)
-        # A standby names itself (application_name): a name with a quote, a comma or "*" would let others count too.
-        if read_standby_names(quorum.text) != quorum or "*" in named:
-            raise UsageError(
-                f"one of these names cannot stand in {NAMES}: {', '.join(map(repr, named))}",
-                "set cluster_name there, or application_name in its primary_conninfo",
-            )
-        return {**wanted, NAMES: quorum.text}
+        return asked_of(change, [m.name for m in view.members if m.state == "streaming" or m.name == view.leader])
 
     def _refuse_hanging(self, quorum: Quorum) -> None:
         streaming = {m.name for m in self._observe().members if m.state == "streaming"}

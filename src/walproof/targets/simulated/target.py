@@ -19,6 +19,7 @@ from walproof.model.sample import NO_SERIES, Checkpoints, Sample, SampleResult, 
 from walproof.model.topology import SIMULATED, ClusterView, Description, Endpoint, Route, Snapshot
 from walproof.model.units import duration_s
 from walproof.targets.configure import NoJournal
+from walproof.targets.postgres.target import NAMES, asked_of, settings_of
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature, World, sync_of
 from walproof.targets.simulated.faults import NOTHING, LostDcs, OneWay, SimulatedFaults, SlowFlushes
@@ -44,10 +45,9 @@ class SimulatedConfiguration:
             if self.parameters.get(name) != value
         ]
         if sync is not None and sync != self._world.nature.sync:
-            differences.append(
-                Difference("cluster", "synchronous replication", self._world.nature.sync.text, sync.text)
-            )
-        return ConfigPlan(change, tuple(differences), self._version())
+            differences.append(Difference("cluster", NAMES, self._world.nature.sync.text, sync.text))
+        settings = settings_of(asked_of(change, self._world.nature.members))
+        return ConfigPlan(change, settings, tuple(differences), self._version())
 
     def _version(self) -> str:
         return json.dumps([self.parameters, self._world.nature.sync.text], sort_keys=True)
