@@ -176,7 +176,7 @@ def advise(
 def print_settings(heading: str, settings: Sequence[Setting], now: Mapping[str, str] | None = None) -> None:
     """The list of settings, for both verbs; now: what those that differ are."""
     screen = console()
-    screen.print(heading, style="bold")
+    screen.print(heading, style="bold", soft_wrap=True)
     for one in settings:
         state = "" if now is None else f"  (now {now[one.name]})" if one.name in now else "  (as it is)"
         click.echo(f"  {one.text}{state}")
