@@ -43,9 +43,9 @@ EVERY: tuple[Experiment, ...] = (
     created_objects.isolate("default", "pg-1"),
     created_objects.one_way("default", "pg-1", "pg-2"),
     created_objects.delayed("default", "pg-1", ["pg-2", "pg-3"]),
-    *created_objects.slow_disk("default", "pg-1", 0.02, wal_volume=True),
-    *created_objects.failing_disk("default", "pg-1", wal_volume=False),
-    *created_objects.full_disk("default", "pg-1", wal_volume=False),
+    *created_objects.disk_fault(Capability.SLOW_DISK, "default", "pg-1", wal_volume=True, delay_s=0.02),
+    *created_objects.disk_fault(Capability.FAILING_DISK, "default", "pg-1", wal_volume=False),
+    *created_objects.disk_fault(Capability.FULL_DISK, "default", "pg-1", wal_volume=False),
     created_objects.busy_processors("default", "pg-1"),
 )
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
@@ -33,15 +33,16 @@ class Reverted:
     """What came of one target's changes in one journal: `removed` or put back, by kind and name; what stays."""
 
     target: str
-    journal: Path
+    journal: str
     changes: int
-    removed: list[tuple[str, str]] = field(default_factory=list)
+    removed: list[dict[str, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
     def run(self, cluster: Target, journal: Notebook, ended_on: frozenset[str]) -> "Reverted":
         """Revert; what was done before an error is printed, and the error goes on."""
+        reverting = Reverting(lambda kind, name: self.removed.append({"kind": kind, "name": name}), ended_on)
         try:
-            self.left = cluster.revert(journal, Reverting(lambda *one: self.removed.append(one), ended_on))
+            self.left = cluster.revert(journal, reverting)
         except Error:
             for line in self.lines() if self.removed else ():
                 click.echo(line, err=True)
@@ -51,13 +52,7 @@ class Reverted:
     def lines(self) -> list[str]:
         """As text."""
         first = f"reverted on {self.target}:" if self.removed else f"nothing was left on {self.target}"
-        return [first, *(f"  {kind} {name}" for kind, name in self.removed), *(f"  {one}" for one in self.left)]
-
-    def tree(self) -> dict[str, object]:
-        """As JSON."""
-        removed = [{"kind": kind, "name": name} for kind, name in self.removed]
-        return {"target": self.target, "journal": str(self.journal), "changes": self.changes, "removed": removed,
-                "left": self.left}  # fmt: skip
+        return [first, *(f"  {one['kind']} {one['name']}" for one in self.removed), *(f"  {one}" for one in self.left)]
 
 
 @cloup.command(cls=Command)
@@ -81,7 +76,7 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
     if not done:
         click.echo(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}", err=True)
     print_result(
-        {"reverted": [one.tree() for one in done]},
+        {"reverted": [asdict(one) for one in done]},
         *(line for one in done for line in one.lines()),
         *(() if done or failed else ("nothing to revert",)),
         as_json=as_json,
@@ -109,7 +104,7 @@ def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], 
     if wanted is not None and is_external(target) and not done:
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
-        done.append(Reverted(wanted.name, kept.path, 0).run(wanted, Layer(kept, complete=False), ended_on))
+        done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), ended_on))
     return done, failed
 
 
@@ -125,7 +120,7 @@ def _reverted(
         pending = len(journal.pending(name))
         cluster = choose(target or name)
         cluster.name = name
-        done.append(Reverted(name, path, pending).run(cluster, journal, ended_on))
+        done.append(Reverted(name, str(path), pending).run(cluster, journal, ended_on))
     return done
 
 

@@ -4,6 +4,7 @@ An experiment ends by itself after LONGEST_S. Names of secrets and Jobs are know
 them: there is one run at a time on a Cluster."""
 
 import base64
+import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,6 @@ _ALL_ADDRESSES = ("0.0.0.0/1", "128.0.0.0/1")
 _API_SERVER = "kubernetes.default.svc"
 _VOLUMES = ("/var/lib/postgresql/data", "/var/lib/postgresql/wal")
 """Where CloudNativePG mounts an instance's volume, and the one of its WAL where it has one."""
-_EIO, _ENOSPC = 5, 28
 _DELAY = "50ms"
 _WORKERS = 8
 """Processes that compute, within the container's own limit of processors."""
@@ -154,22 +154,19 @@ def delayed(namespace: str, member: str, others: Sequence[str]) -> Experiment:
     return Experiment(NETWORK, _name(Capability.LINK_DELAY, member), spec)
 
 
-def slow_disk(namespace: str, member: str, delay_s: float, *, wal_volume: bool) -> tuple[Experiment, ...]:
-    """Each flush takes `delay_s` seconds longer."""
-    harm = {"action": "latency", "delay": f"{1000 * delay_s:g}ms", "methods": ["fsync"]}
-    return _disks(Capability.SLOW_DISK, namespace, member, harm, wal_volume=wal_volume)
-
-
-def failing_disk(namespace: str, member: str, *, wal_volume: bool) -> tuple[Experiment, ...]:
-    """Each flush fails with EIO."""
-    harm = {"action": "fault", "errno": _EIO, "methods": ["fsync"]}
-    return _disks(Capability.FAILING_DISK, namespace, member, harm, wal_volume=wal_volume)
-
-
-def full_disk(namespace: str, member: str, *, wal_volume: bool) -> tuple[Experiment, ...]:
-    """Each write fails with ENOSPC."""
-    harm = {"action": "fault", "errno": _ENOSPC, "methods": ["write"]}
-    return _disks(Capability.FULL_DISK, namespace, member, harm, wal_volume=wal_volume)
+def disk_fault(
+    fault: Capability, namespace: str, member: str, *, wal_volume: bool, delay_s: float = 0.0
+) -> tuple[Experiment, ...]:
+    """Flushes that take longer or fail, or writes that find the disk full: an experiment for each volume."""
+    harms: dict[Capability, Tree] = {
+        Capability.SLOW_DISK: {"action": "latency", "delay": f"{1000 * delay_s:g}ms", "methods": ["fsync"]},
+        Capability.FAILING_DISK: {"action": "fault", "errno": errno.EIO, "methods": ["fsync"]},
+        Capability.FULL_DISK: {"action": "fault", "errno": errno.ENOSPC, "methods": ["write"]},
+    }
+    spec = {**_pods(namespace, [member]), "containerNames": ["postgres"], "percent": 100, **harms[fault]}
+    paths = _VOLUMES if wal_volume else _VOLUMES[:1]
+    names = {path: f"{_name(fault, member)}-{path.rpartition('/')[2]}" for path in paths}
+    return tuple(Experiment(IO, name, {**spec, "volumePath": path}) for path, name in names.items())
 
 
 def busy_processors(namespace: str, member: str) -> Experiment:
@@ -210,21 +207,6 @@ def _pods(namespace: str, members: Sequence[str]) -> dict[str, Any]:
 
 def _cut(namespace: str, member: str, direction: str) -> Tree:
     return {"action": "partition", **_pods(namespace, [member]), "direction": direction}
-
-
-def _disks(fault: Capability, namespace: str, member: str, harm: Tree, *, wal_volume: bool) -> tuple[Experiment, ...]:
-    """One experiment for each volume."""
-    experiments = []
-    for path in _VOLUMES if wal_volume else _VOLUMES[:1]:
-        spec = {
-            **_pods(namespace, [member]),
-            "volumePath": path,
-            "containerNames": ["postgres"],
-            "percent": 100,
-            **harm,
-        }
-        experiments.append(Experiment(IO, f"{_name(fault, member)}-{path.rpartition('/')[2]}", spec))
-    return tuple(experiments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,11 +151,9 @@ class Login(Protocol):
 
     def from_within(self, place: tuple[str, int]) -> tuple[str, int]:
         """The address of a pod for what is an address of it here."""
-        ...
 
     def write_service(self) -> tuple[str, int]:
         """The service that leads to the primary."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import this_process
@@ -160,17 +161,17 @@ class ChaosMesh:
             Capability.PARTITION: lambda m: [created_objects.partition(place, m, self.others(m))],
             Capability.ISOLATE: lambda m: [created_objects.isolate(place, m)],
             Capability.LINK_DELAY: lambda m: [created_objects.delayed(place, m, self.others(m))],
-            Capability.FAILING_DISK: lambda m: created_objects.failing_disk(place, m, wal_volume=self.wal_volume()),
-            Capability.FULL_DISK: lambda m: created_objects.full_disk(place, m, wal_volume=self.wal_volume()),
+            **{fault: partial(self.disk_fault, fault) for fault in (Capability.FAILING_DISK, Capability.FULL_DISK)},
             Capability.CPU_STRESS: lambda m: [created_objects.busy_processors(place, m)],
         }
         return {
             fault: ChaosFault(self, make) for fault, make in made.items() if CHAOS_FAULTS[fault] not in self.why_not()
         }
 
-    def wal_volume(self) -> bool:
-        """Whether the instances have a volume of their own for WAL."""
-        return self.cluster().spec.wal_storage is not None
+    def disk_fault(self, fault: Capability, member: str, delay_s: float = 0.0) -> Sequence[Experiment]:
+        """Of the volume of its data, and of that of its WAL where instances have one."""
+        place, wal = self.instances.api.namespace, self.cluster().spec.wal_storage is not None
+        return created_objects.disk_fault(fault, place, member, wal_volume=wal, delay_s=delay_s)
 
     def slow_disk(self) -> "ChaosSlowDisk | None":
         """Flushes that take longer, where that can be done."""
@@ -207,8 +208,7 @@ class ChaosSlowDisk:
     chaos: ChaosMesh
 
     def _fault(self, delay_s: float) -> ChaosFault:
-        place, wal = self.chaos.instances.api.namespace, self.chaos.wal_volume()
-        return ChaosFault(self.chaos, lambda m: created_objects.slow_disk(place, m, delay_s, wal_volume=wal))
+        return ChaosFault(self.chaos, partial(self.chaos.disk_fault, Capability.SLOW_DISK, delay_s=delay_s))
 
     def inject(self, member: str, delay_s: float) -> None:
         """Each flush takes `delay_s` seconds longer."""

@@ -79,19 +79,15 @@ class KubernetesApi(Protocol):
 
     def serves(self, kind: Kind) -> bool:
         """Whether this Kubernetes knows the kind at all: its custom resource definition may not be installed."""
-        ...
 
     def get(self, kind: Kind, name: str) -> Tree:
         """One object."""
-        ...
 
     def list(self, kind: Kind, labels: str = "") -> Sequence[Tree]:
         """Every object with these labels ("a=b,c=d")."""
-        ...
 
     def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
         """Make an object; what the API made of it."""
-        ...
 
     def patch(
         self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "", *, dry_run: bool = False
@@ -100,23 +96,18 @@ class KubernetesApi(Protocol):
 
         dry_run: everything but the change, admission too.
         """
-        ...
 
     def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str = "") -> None:
         """Delete an object and what it owns; gone already is fine. grace_s 0 forces; `uid`: only that very one."""
-        ...
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
         """Run a command in a container and wait for it."""
-        ...
 
     def log(self, pod: str, container: str = "postgres", lines: int = 1000) -> str:
         """The last lines of a container's log."""
-        ...
 
     def forward(self, pod: str, port: int) -> Any:
         """A connected socket to a port of a pod."""
-        ...
 
 
 _USER = re.compile(r'User "([^"]+)"')

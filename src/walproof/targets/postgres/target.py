@@ -125,7 +125,7 @@ class PostgresConfiguration:
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Revert every pending change of this target, newest first; sentences about what others have changed since."""
         pending = [c for c in journal.pending(self._target) if c.what != "database"]
-        return self._auto().undo(pending, journal.undone, reverting.tell) if pending else []
+        return self._auto().undo(pending, journal.undone, reverting) if pending else []
 
 
 class Servers:

@@ -5,8 +5,8 @@ A change is journaled before, awaited, reverted exactly as it was; what another 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -14,10 +14,12 @@ from psycopg import sql
 from walproof.errors import TargetError, UsageError
 from walproof.machine.sql_file import statements
 from walproof.model.guarantee import Difference
-from walproof.model.ports import Clock, Notebook
+from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
+
+Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
 
 SHOWN = (
     "synchronous_standby_names",
@@ -87,7 +89,7 @@ _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
 
 
-def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str]:
+def auto_conf(connection: Connected) -> dict[str, str]:
     """postgresql.auto.conf as name → value in its order; TargetError names the right that is missing."""
     try:
         return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
@@ -103,7 +105,7 @@ def auto_conf(connection: "psycopg.Connection[dict[str, Any]]") -> dict[str, str
         raise connection_error(wrong) from None
 
 
-def alter(connection: "psycopg.Connection[dict[str, Any]]", name: str, value: str | None) -> None:
+def alter(connection: Connected, name: str, value: str | None) -> None:
     """ALTER SYSTEM SET, or RESET for None."""
     statement = sql.SQL("ALTER SYSTEM RESET {}").format(sql.Identifier(name))
     if value is not None:
@@ -181,7 +183,7 @@ class AutoConf:
             self._reload(member, list(wanted))
 
     @staticmethod
-    def _refuse_restart(connection: "psycopg.Connection[dict[str, Any]]", wanted: Mapping[str, str | None]) -> None:
+    def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
         rows = connection.execute(
             "SELECT name FROM pg_settings WHERE context = 'postmaster' AND name = ANY(%s)", (list(wanted),)
         ).fetchall()
@@ -205,9 +207,7 @@ class AutoConf:
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
-    def undo(
-        self, changes: Sequence[Any], done: Callable[[Any], None], tell: Callable[[str, str], object]
-    ) -> list[str]:
+    def undo(self, changes: Sequence[Any], done: Callable[[Any], None], reverting: Reverting) -> list[str]:
         """Revert, newest first; sentences about what was left because another user changed it since."""
         left: list[str] = []
         for member, endpoint in self._members.items():
@@ -216,7 +216,7 @@ class AutoConf:
             if not mine and not orders:
                 continue
             with connected(endpoint) as connection:
-                left += self._revert(connection, member, mine, tell)
+                left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
                 if orders:
                     before = json.loads(orders[-1].before or "[]")
                     for name in reordered(now := auto_conf(connection), before):
@@ -228,27 +228,20 @@ class AutoConf:
         left += [f"{c.what} {c.name}: no such member here, left alone" for c in changes if c.what not in known]
         return left
 
-    @staticmethod
-    def _revert(
-        connection: "psycopg.Connection[dict[str, Any]]",
-        member: str,
-        changes: Sequence[Any],
-        tell: Callable[[str, str], object],
-    ) -> list[str]:
-        left = []
-        for change in changes:
-            now = auto_conf(connection).get(change.name)
-            if now == change.before:
-                continue
-            if now != change.after:
-                left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-                continue
-            alter(connection, change.name, change.before)
-            tell("setting", f"{change.name} on {member}")
-        return left
+
+def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting) -> Iterator[str]:
+    """As it was; a sentence where another user has set it since."""
+    now = auto_conf(connection).get(change.name)
+    if now == change.before:
+        return
+    if now != change.after:
+        yield f"{member}: {change.name} is {now!r} now, set by another user since: left alone"
+        return
+    alter(connection, change.name, change.before)
+    reverting.tell("setting", f"{change.name} on {member}")
 
 
-def _shown(connection: "psycopg.Connection[dict[str, Any]]", name: str) -> str | None:
+def _shown(connection: Connected, name: str) -> str | None:
     row = connection.execute("SELECT current_setting(%s, true) AS value", (name,)).fetchone()
     if row is None or row["value"] is None:
         version = connection.info.server_version // 10000
