@@ -184,7 +184,7 @@ def test_names_that_yaml_takes_for_something_else_are_texts() -> None:
     file = CnpgFile(kind="cnpg", cluster="y/1e3", secret="no: 'x'\n- {verbs: ['*']}")
     text = CnpgRights(file, None).role(USES)
     values = [line for line in text.splitlines() if not line.startswith("#")]
-    assert 'metadata: {name: "walproof", namespace: "y"}' in values
+    assert 'metadata: {"name": "walproof", "namespace": "y"}' in values
     assert 'resourceNames: ["1e3"]' in text
     tree = role_in(text)
     (named,) = [

@@ -10,9 +10,6 @@ from walproof.model.ports import Target
 class Rights(Protocol):
     """What a target must be allowed to do, for each of its uses."""
 
-    uses: Sequence[str]
-    """doctor, price …"""
-
     def role(self, uses: Sequence[str]) -> str:
         """The least that these uses need, as text to paste."""
 

@@ -19,6 +19,7 @@ from walproof.targets.cnpg.kubernetes_api import (
     ApiError,
     Kind,
     KubernetesApi,
+    Tree,
     rule_line,
 )
 from walproof.targets.cnpg.objects import Cluster, read
@@ -183,26 +184,14 @@ def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def role_text(rules: Sequence[Rule], uses: Sequence[str], namespace: str, notes: Sequence[str] = ()) -> str:
-    """A ServiceAccount, a Role with these rules and what binds the two, with what to know of them.
+def _document(version: str, kind: str, name: str, namespace: str, *lines: str) -> str:
+    """One object as YAML, every value quoted: a namespace y or a Cluster 1e3 is a text, whatever else it looks like."""
+    meta = json.dumps({"name": name, "namespace": namespace})
+    return "\n".join((f"apiVersion: {version}", f"kind: {kind}", f"metadata: {meta}", *lines, ""))
 
-    Every value is quoted: a namespace y, or a Cluster 1e3, would else be read as something else.
-    """
-    name = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof"
-    meta = f"metadata: {_quoted(name=name, namespace=namespace)}\n"
-    return (
-        _comments(", ".join(uses), *notes)
-        + f"apiVersion: v1\nkind: ServiceAccount\n{meta}---\n"
-        + _role(meta, rules)
-        + f"---\napiVersion: {_RBAC}/v1\nkind: RoleBinding\n{meta}"
-        + f"roleRef: {_quoted(apiGroup=_RBAC, kind='Role', name=name)}\n"
-        + f"subjects:\n- {_quoted(kind='ServiceAccount', name=name, namespace=namespace)}\n"
-        + _comments(
-            "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights; its",
-            f"token: kubectl create token {name} --namespace {namespace} --duration 8h",
-            *(_optional(name, namespace) if SCALE in uses else ()),
-        )
-    )
+
+def _role(name: str, namespace: str, rules: Iterable[Rule]) -> str:
+    return _document(f"{_RBAC}/v1", "Role", name, namespace, "rules:", *(rule.line for rule in rules))
 
 
 def _optional(account: str, namespace: str) -> tuple[str, ...]:
@@ -215,18 +204,8 @@ def _optional(account: str, namespace: str) -> tuple[str, ...]:
     )
 
 
-def _role(meta: str, rules: Sequence[Rule]) -> str:
-    lines = "".join(f"{rule.line}\n" for rule in rules)
-    return f"apiVersion: {_RBAC}/v1\nkind: Role\n{meta}rules:\n{lines}"
-
-
 def _comments(*lines: str) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
-
-
-def _quoted(**values: str) -> str:
-    """A table on one line of YAML."""
-    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in values.items()) + "}"
 
 
 def missing_of(api: KubernetesApi, rules: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -245,18 +224,17 @@ def _allowed(api: KubernetesApi, rule: Rule, verb: str, name: str) -> bool:
     asked = {"namespace": api.namespace, "verb": verb, "group": rule.group, "resource": resource, "name": name}
     if subresource:
         asked["subresource"] = subresource
-    answer = api.create(ACCESS_REVIEWS, {**_review("SelfSubjectAccessReview"), "spec": {"resourceAttributes": asked}})
-    return bool((answer.get("status") or {}).get("allowed"))
+    return bool(_review(api, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": asked}).get("allowed"))
 
 
-def _review(kind: str) -> dict[str, object]:
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "metadata": {}}
+def _review(api: KubernetesApi, kind: Kind, name: str, spec: Mapping[str, object]) -> Tree:
+    """The status of a review of this user, which each user known to the API may ask for (system:basic-user)."""
+    body = {"apiVersion": f"{kind.group}/{kind.version}", "kind": name, "metadata": {}, "spec": spec}
+    return dict(api.create(kind, body).get("status") or {})
 
 
 class CnpgRights:
     """The rights that one Cluster needs, or any one."""
-
-    uses: Sequence[str] = USES
 
     def __init__(self, file: CnpgFile, connect: Callable[[], KubernetesApi] | None) -> None:
         """`connect` gives the API to ask; None where no cluster is named."""
@@ -299,9 +277,25 @@ class CnpgRights:
         return (self._named[1], *([_AMOUNTS_TO] if much else []))
 
     def role(self, uses: Sequence[str]) -> str:
-        """The Role of these uses and an account for it; instances are guessed where the Cluster cannot be asked."""
-        rules = self._rules(uses)
-        return role_text(rules, uses, self._file.namespace, self._notes(rules))
+        """A ServiceAccount, the Role of these uses, and what binds them; guesses instances that cannot be asked for."""
+        name, space = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof", self._file.namespace
+        rules, role = self._rules(uses), {"apiGroup": _RBAC, "kind": "Role", "name": name}
+        account = {"kind": "ServiceAccount", "name": name, "namespace": space}
+        bound = (f"roleRef: {json.dumps(role)}", "subjects:", f"- {json.dumps(account)}")
+        objects = (
+            _document("v1", "ServiceAccount", name, space),
+            _role(name, space, rules),
+            _document(f"{_RBAC}/v1", "RoleBinding", name, space, *bound),
+        )
+        return (
+            _comments(", ".join(uses), *self._notes(rules))
+            + "---\n".join(objects)
+            + _comments(
+                "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights.",
+                f"Its token: kubectl create token {name} --namespace {space} --duration 8h",
+                *(_optional(name, space) if SCALE in uses else ()),
+            )
+        )
 
     def _missing(self, uses: Sequence[str]) -> tuple[Rule, ...]:
         return missing_of(self._api(), self._rules(uses))
@@ -312,11 +306,10 @@ class CnpgRights:
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """A Role of what is missing, beside the one there is: one of the same name would take the rest away."""
-        rules, name = self._missing(uses), "walproof-missing"
-        meta = f"metadata: {_quoted(name=name, namespace=self._file.namespace)}\n"
-        bind = f"kubectl create rolebinding {name} --namespace {self._file.namespace} --role {name}"
+        rules, name, space = self._missing(uses), "walproof-missing", self._file.namespace
+        bind = f"kubectl create rolebinding {name} --namespace {space} --role {name}"
         then = f"then: {bind} --user USER (--serviceaccount NAMESPACE:NAME); or add the rules to the Role there is"
-        return _comments(", ".join(uses), *self._notes(rules)) + _role(meta, rules) + _comments(then)
+        return _comments(", ".join(uses), *self._notes(rules)) + _role(name, space, rules) + _comments(then)
 
 
 def rights(address: str | None) -> CnpgRights:
@@ -360,17 +353,12 @@ def refused_faults(api: KubernetesApi, names: Names) -> dict[Capability, str]:
 
 
 def perhaps_misnamed(api: KubernetesApi, cluster: str, wrong: ApiError) -> ApiError:
-    """The 403 of a Cluster, with those that this user may get: a Role names them, so a name that is wrong is one too.
-
-    Asks a SelfSubjectRulesReview, which every user known to the API may (system:basic-user).
-    """
+    """The 403 of a Cluster, with those that this user may get: where a Role names them, a wrong name is one too."""
     try:
-        answer = api.create(RULES_REVIEWS, {**_review("SelfSubjectRulesReview"), "spec": {"namespace": api.namespace}})
+        status = _review(api, RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": api.namespace})
     except Error:
         return wrong
-    names = dict.fromkeys(
-        name for rule in (answer.get("status") or {}).get("resourceRules") or () for name in _of(rule)
-    )
+    names = dict.fromkeys(name for rule in status.get("resourceRules") or () for name in _gettable(rule))
     listed = f"only {', '.join(names)}" if names else "no Cluster there by name"
     return ApiError(
         f"{wrong.message}: there may be no Cluster {cluster} there; this user's rights name {listed}",
@@ -379,7 +367,7 @@ def perhaps_misnamed(api: KubernetesApi, cluster: str, wrong: ApiError) -> ApiEr
     )
 
 
-def _of(rule: Mapping[str, Sequence[str]]) -> Sequence[str]:
+def _gettable(rule: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """The Clusters that a rule of such a review names for get."""
     asked = (("apiGroups", CNPG), ("resources", CLUSTERS.plural), ("verbs", "get"))
     applies = all({"*", value} & set(rule.get(key) or ()) for key, value in asked)
