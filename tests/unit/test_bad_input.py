@@ -255,6 +255,11 @@ def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(run: Run, code:
     assert files(Path()) == FILES
 
 
+def test_advice_that_is_not_there_is_not_taken_for_a_record(run: Run) -> None:
+    code, _, err = run("apply missing.json")
+    assert (code, err.splitlines()[0]) == (2, "walproof: there is no missing.json")
+
+
 @pytest.mark.parametrize("verb", ["price", "prove"])
 def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(run: Run, verb: str) -> None:
     _, out, err = run(f"{verb} --target 'http://me:secret@h:notaport'")

@@ -11,7 +11,7 @@ from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import applied, role_in
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, Kind, Tree
+from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, Kind, Tree
 from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, rules_for
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 
@@ -177,6 +177,9 @@ def test_the_dry_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     assert lacking["metadata"]["name"] not in {
         role(*uses)["metadata"]["name"] for uses in (["apply"], ["price", "apply"])
     }
+    reviewing.remove(CLUSTERS, "pg")
+    with pytest.raises(ApiError, match="there is no .* pg in namespace default"):
+        run("--dry-run", "--for", "doctor", "--target", "cnpg:default/pg")
 
 
 def test_names_that_yaml_takes_for_something_else_are_texts() -> None:

@@ -95,6 +95,8 @@ def _journal_name(cluster: Target) -> str:
 
 def _stored(path: str, options: dict[str, Any]) -> Advice | None:
     """The advice of a file; None for a record, of which advice is made; UsageError where that needs a requirement."""
+    if not os.path.exists(path):
+        raise UsageError(f"there is no {path}", "walproof advise RECORD --rpo 0 --json > advice.json; apply it")
     if os.path.isfile(path) and Path(path).suffix == ".json":
         return read_advice(Path(path).read_text("utf-8", errors="replace"))
     if not requirement_options(options):

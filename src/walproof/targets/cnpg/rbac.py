@@ -298,7 +298,11 @@ class CnpgRights:
         )
 
     def _missing(self, uses: Sequence[str]) -> tuple[Rule, ...]:
-        return missing_of(self._api(), self._rules(uses))
+        missing = missing_of(self._api(), self._rules(uses))
+        if not missing:
+            # RBAC allows what is not there as well: the Cluster itself is asked for.
+            self._instances()
+        return missing
 
     def missing(self, uses: Sequence[str]) -> Sequence[str]:
         """Verb by verb."""
