@@ -181,6 +181,9 @@ def test_a_leader_that_leads_again_is_no_promotion() -> None:
     assert ("restart", "n1") in [(m.what, m.member) for m in marks]
     assert (by_steps.promotion_s, by_steps.restart_s, by_steps.endpoint_s) == (None, 2.5, 0.5)
     assert as_clause(by_steps) == "outage: restart 2.5 s, endpoint 0.5 s, client 1.0 s"
+    # A thawed leader that led again for a moment, before another was promoted.
+    taken_over, marks = parts((5.5, None), (6.0, "n1"), (6.5, None), (7.5, "n2"))
+    assert (taken_over.promotion_s, taken_over.restart_s, marks[2].member) == (2.0, None, "n2")
     (other, _) = steps_of((6.0, None), (7.5, "n2"))
     assert (other.promotion_s, other.restart_s) == (2.5, None)
 

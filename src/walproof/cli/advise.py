@@ -243,7 +243,9 @@ def _print_details(screen: Console, choice: Choice) -> None:
         screen.print(f"  a year    {choice.year.text}", soft_wrap=True)
     if choice.rto_s is not None:
         seen = choice.rto_s
-        screen.print(f"  recovery  {seen.value:.1f} s seen ({seen.low:.1f}–{seen.high:.1f})")
+        # No middle: it would be one over faults, and over takeovers and restarts in place.
+        times = f"{seen.low:.1f}" if seen.low == seen.high else f"{seen.low:.1f} to {seen.high:.1f}"
+        screen.print(f"  recovery  {times} s seen in drills of the leader")
     if choice.timeouts.rto_required:
         screen.print(f"  failure   a failed leader is replaced within {choice.timeouts.leader_failure_s:g} s")
     for one in choice.classes:

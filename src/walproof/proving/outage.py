@@ -141,20 +141,12 @@ def _caused(
     acknowledged: NDArray[np.float64], fault_at: float, cleared_at: float, outages: Sequence[list[Gap]]
 ) -> list[Gap]:
     """The longest of the outages that the fault caused; where no gap is longer than usual, the longest there is."""
-    last = float(acknowledged[-1])
     caused = [gaps for gaps in outages if gaps[0][0] < cleared_at or gaps[-1][1] == math.inf]
-    longest = _longest_gap(acknowledged[:-1], acknowledged[1:], fault_at, cleared_at) or (last, math.inf)
-    return max(caused or [[longest]], key=lambda gaps: gaps[-1][1] - gaps[0][0])
-
-
-def _longest_gap(
-    begins: NDArray[np.float64], ends: NDArray[np.float64], fault_at: float, cleared_at: float
-) -> Gap | None:
-    candidates = np.flatnonzero((ends > fault_at) & (begins < cleared_at))
-    if len(candidates) == 0:
-        return None
-    worst = candidates[int(np.argmax((ends - begins)[candidates]))]
-    return float(begins[worst]), float(ends[worst])
+    if not caused:
+        begins, ends = acknowledged[:-1], acknowledged[1:]
+        of_fault = (ends > fault_at) & (begins < cleared_at)
+        caused = [[gap] for gap in zip(begins[of_fault].tolist(), ends[of_fault].tolist(), strict=True)]
+    return max(caused, key=lambda gaps: gaps[-1][1] - gaps[0][0], default=[(float(acknowledged[-1]), math.inf)])
 
 
 def writers_rto_s(
@@ -226,13 +218,11 @@ def split(
     detected = next((v.at for v in within if v.leader != leader_before), None)
     if elected_at is not None and out.last_before < elected_at <= out.first_after:
         detected = elected_at
-    promoted = next((v for v in within if v.leader and detected is not None and v.at >= detected), None)
-    if promoted is not None and elected_at is not None and promoted.leader == leader_before:
-        promoted = next((v for v in within if v.leader and v.leader != leader_before), None)
+    since = [] if detected is None else [v for v in within if v.at >= detected]
     chosen = np.flatnonzero(attempts.ended == out.first_after)
     moments = {
         "detection": None if detected is None else Mark(detected, "detection", leader_before or ""),
-        **_leads_again(promoted, leader_before),
+        **_leads_again(since, leader_before),
         "routing": Mark(float(attempts.started[chosen].min()), "routing") if len(chosen) else None,
         "client": Mark(out.first_after, "first acknowledgement"),
     }
@@ -269,30 +259,20 @@ def split_by_steps(
     moments = {
         "operator": next((s for s in within if s.what == "operator" and s.member != leader_before), None),
         "lease": next((s for s in within if s.what == "lease" and s.member != leader_before), None),
-        **_leads_again(_next_leader(out.last_before, end, views, leader_before), leader_before),
+        **_leads_again([view for view in views if out.last_before < view.at <= end], leader_before),
         "endpoint": next((s for s in reversed(within) if s.what == "endpoint"), None),
         "client": Mark(end, "first acknowledgement"),
     }
     return _one_after_another(out, moments, leader_before)
 
 
-def _leads_again(view: ClusterView | None, leader_before: str | None) -> dict[str, Mark]:
-    """The mark of a leader by its part: of the old one, restarted in place, it is no promotion."""
-    if view is None:
-        return {}
-    part = "restart" if view.leader == leader_before else "promotion"
-    return {part: Mark(view.at, part, view.leader or "")}
-
-
-def _next_leader(
-    begin: float, end: float, views: Sequence[ClusterView], leader_before: str | None
-) -> ClusterView | None:
-    """The first view with another leader; else the first with a leader again after one without."""
-    within = [view for view in views if begin < view.at <= end]
-    other = next((view for view in within if view.leader not in (None, leader_before)), None)
-    without = next((view.at for view in within if view.leader is None), None)
-    again = next((v for v in within if without is not None and v.at > without and v.leader is not None), None)
-    return other or again
+def _leads_again(views: Sequence[ClusterView], leader_before: str | None) -> dict[str, Mark]:
+    """Promotion: the first view with another leader; else restart: the first with the old one after one without."""
+    without = next((view.at for view in views if view.leader is None), math.inf)
+    other = next((view for view in views if view.leader not in (None, leader_before)), None)
+    again = other or next((view for view in views if view.at > without and view.leader is not None), None)
+    part = "promotion" if other else "restart"
+    return {part: Mark(again.at, part, again.leader or "")} if again else {}
 
 
 def as_clause(recovery: Recovery) -> str:
