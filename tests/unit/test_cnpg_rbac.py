@@ -178,7 +178,7 @@ def test_the_dry_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
         role(*uses)["metadata"]["name"] for uses in (["apply"], ["price", "apply"])
     }
     reviewing.remove(CLUSTERS, "pg")
-    with pytest.raises(ApiError, match="there is no .* pg in namespace default"):
+    with pytest.raises(ApiError, match=r"there is no .* pg in namespace default"):
         run("--dry-run", "--for", "doctor", "--target", "cnpg:default/pg")
 
 

@@ -68,7 +68,7 @@ def test_the_recorded_objects_are_read() -> None:
     assert list(state.pods) == ["pg-1", "pg-2", "pg-3"]
     assert (state.holder, state.writable, state.cluster.database) == ("pg-1", ("pg-1",), "app")
     facts = facts_of(state)
-    assert (facts.instances, facts.ready, facts.current_primary) == (3, 3, "pg-1")
+    assert (facts.instances, facts.current_primary) == (3, "pg-1")
     assert facts.synchronous is not None and facts.synchronous.text == "ANY 1" and facts.synchronous.required
     assert [pod.node for pod in facts.pods] == ["node1"] * 3 and all(pod.ready for pod in facts.pods)
     assert facts.probes.isolation_check and facts.probes.liveness_s == 30 and facts.placement.enable_pdb

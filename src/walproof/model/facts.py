@@ -51,7 +51,6 @@ class CnpgPod:
     """One instance's pod: node "" when it is not placed, ready as its readiness probe says."""
 
     name: str
-    role: str = ""
     node: str = ""
     ready: bool = False
 
@@ -90,7 +89,6 @@ class CnpgPlacement:
     """How pods are kept apart."""
 
     anti_affinity: bool = True
-    required: bool = False
     topology_key: str = "kubernetes.io/hostname"
     spreads: tuple[tuple[str, bool], ...] = ()
     """(topologyKey, whether the constraint selects this cluster's pods) of topologySpreadConstraints."""
@@ -104,7 +102,6 @@ class CnpgFacts:
     namespace: str
     name: str
     instances: int
-    ready: int = 0
     phase: str = ""
     current_primary: str = ""
     target_primary: str = ""
@@ -197,7 +194,6 @@ class Sender:
     state: str = "streaming"
     sync_state: str = "async"
     flush_lag_s: float | None = None
-    replay_lag_s: float | None = None
     lag_bytes: int | None = None
     slot: str = ""
 

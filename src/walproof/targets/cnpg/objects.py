@@ -53,7 +53,6 @@ class Probes(Read):
 
 class Affinity(Read):
     enable_pod_anti_affinity: bool | None = None
-    pod_anti_affinity_type: str = "preferred"
     topology_key: str = "kubernetes.io/hostname"
 
 

@@ -152,7 +152,6 @@ def facts_of(state: State) -> CnpgFacts:
         namespace=cluster.metadata.namespace,
         name=cluster.metadata.name,
         instances=spec.instances,
-        ready=status.ready_instances,
         phase=status.phase,
         current_primary=status.current_primary,
         target_primary=status.target_primary,
@@ -165,10 +164,7 @@ def facts_of(state: State) -> CnpgFacts:
         storage=spec.storage.size,
         wal_storage=spec.wal_storage.size if spec.wal_storage else "",
         fenced=fenced_in(cluster),
-        pods=tuple(
-            CnpgPod(name, pod.metadata.labels.get("cnpg.io/instanceRole", ""), pod.spec.node_name, pod.ready)
-            for name, pod in state.pods.items()
-        ),
+        pods=tuple(CnpgPod(name, pod.spec.node_name, pod.ready) for name, pod in state.pods.items()),
         resources=_resources(spec),
         refusals=state.refusals,
     )
@@ -215,7 +211,6 @@ def _placement(cluster: Cluster) -> CnpgPlacement:
     spec, affinity = cluster.spec, cluster.spec.affinity
     return CnpgPlacement(
         anti_affinity=affinity.enable_pod_anti_affinity is not False,
-        required=affinity.pod_anti_affinity_type == "required",
         topology_key=affinity.topology_key,
         spreads=tuple(
             (spread.topology_key, _selects(spread, cluster.metadata.name))
