@@ -14,10 +14,11 @@ from walproof.advising.requirements import class_of, classes_of, requirements_of
 from walproof.errors import UndecidedError, UsageError
 from walproof.model.advice import Advice, ClusterProfile, Requirements
 from walproof.model.drill import Verdict
-from walproof.model.event import Described, DrillDone, Event, SampleDone
+from walproof.model.event import Described, DrillDone, Ended, Event, SampleDone
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.sample import Workload, WorkloadKind
 from walproof.model.topology import Description
+from walproof.pricing.estimates import caveats_by_arm
 
 
 def advice(required: Requirements, *records: list[Event], classes: tuple[str, ...] = ()) -> Advice:
@@ -157,6 +158,30 @@ def test_what_was_never_drilled_drops_nothing_that_was() -> None:
 def test_a_class_is_given_a_level_that_was_drilled() -> None:
     (first, *_) = advice(Requirements(), price_record(), prove_record(Level.ON), classes=("payments:rpo=0",)).choices
     assert [c.level for c in first.classes] == [Level.ON]
+
+
+def test_caveats_of_prices_and_of_records_stand_beside_the_choices_that_rest_on_them() -> None:
+    priced = price_record(outside=True)
+    proved = [*prove_record(Level.ON, 2), drill(Level.ON, fault="freeze", verdict=Verdict.UNDECIDED)]
+    records = [
+        ("p", priced),
+        ("d", [*proved, Ended(9.0, "interrupted")]),
+        ("a", prove_record(Level.OFF, 1, broken=True)),
+    ]
+    found = evidence_of(records, {name: caveats_by_arm(events) for name, events in records})
+    (first, *_) = advise(found, Requirements(rpo_s=0.0), choose_environment(found, None, None)).choices
+    assert first.level is Level.ON
+    assert "load from outside the cluster" in first.caveats
+    assert "freeze of the leader: 1 drill left undecided, neither held nor lost" in first.caveats
+    assert "d was interrupted: it holds less than was asked" in first.caveats
+    assert not any(caveat.startswith("a ") for caveat in first.caveats), "of drills at another level"
+
+
+def test_drills_of_another_cluster_are_named_with_the_priced_one() -> None:
+    staging = Described(0.0, Description("cnpg:staging/pg", ("pg-1",), {"manager": "cloudnative-pg"}))
+    made = advice(Requirements(rpo_s=0.0), price_record(), [staging, drill(Level.ON)])
+    assert "drills are of cnpg:staging/pg, prices of lab: what held there may not hold here" in made.caveats
+    assert made.choices[0].undecided == ""
 
 
 def test_a_bounded_rpo_is_held_against_what_drills_lost() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.priced_records import price_record
+from tests.fixtures.priced_records import price_record, prove_record
+from tests.fixtures.records import recorded
 from walproof.advising.advise import advise, as_json, choose_environment, read_advice
 from walproof.advising.evidence import evidence_of
 from walproof.advising.requirements import classes_of, requirements_of
@@ -112,6 +113,25 @@ def test_percent_signs_and_nines_are_read_and_written_the_same() -> None:
 def test_advice_with_a_year_is_read_back() -> None:
     made = _advice(Requirements(loss_per_year=1e-6))
     assert read_advice(json.dumps(as_json(made))) == made
+
+
+def test_caveats_of_a_price_reach_forecast_advice_and_application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
+    recorded(tmp_path / "p", "price", price_record(outside=True))
+    recorded(tmp_path / "d", "prove", prove_record(Level.ON))
+    caveat = "load from outside the cluster"
+    assert f"caveat of 1, 2: {caveat}" in ended(capsys, ("advise", "p", "d", "--rpo", "0", "--level", "on"))[1]
+    for verb in (("forecast", "p", "d", "--years", "1000"), ("advise", "p", "d", "--rpo", "0")):
+        tree = json.loads(ended(capsys, (*verb, "--json"))[1])
+        (first, *_) = tree.get("forecasts") or tree["choices"]
+        assert any(caveat in text for text in first["caveats"]), verb
+    assert caveat in ended(capsys, ("forecast", "p", "d", "--years", "1000", "--html", "-"))[1]
+    applying = ("apply", "p", "--rpo", "0", "--target", "sim", "--dry-run")
+    assert f"caveat: {caveat}" in ended(capsys, applying)[1]
+    assert caveat in json.loads(ended(capsys, (*applying, "--json"))[1])["caveats"]
 
 
 def test_the_command_forecasts_what_was_priced(

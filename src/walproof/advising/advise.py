@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from walproof.advising.failover_timeouts import shortest_rto, timeouts_for
-from walproof.advising.proof import effective_level, leader_drills, proven, undecided, waits_for_standby
+from walproof.advising.proof import effective_level, leader_drills, proven, undecided, unproven, waits_for_standby
 from walproof.advising.requirements import (
     Reason,
     assumptions,
@@ -37,6 +37,7 @@ from walproof.model.advice import (
     PricedArm,
     Refused,
     Requirements,
+    YearlyRisk,
 )
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level
@@ -210,7 +211,17 @@ def _choice(
         classes=classes,
         year=year,
         undecided=undecided(arm, evidence),
+        caveats=_caveats(arm, evidence, year),
     )
+
+
+def _caveats(arm: PricedArm, evidence: Evidence, year: YearlyRisk | None) -> tuple[str, ...]:
+    """Of its price, of drills of its level that decide nothing about it, of the records of both, and of its year."""
+    level = effective_level(arm)
+    names = {*arm.records, *(n for d in evidence.drills if d.level is level for n in d.record.split(", "))}
+    of_records = (sentence for name, sentence in evidence.of_records if name in names)
+    of_year = (f"a year: {caveat}" for caveat in year.caveats) if year else ()
+    return tuple(dict.fromkeys((*arm.caveats, *unproven(arm, evidence), *of_records, *of_year)))
 
 
 def _classes(

@@ -4,6 +4,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +14,16 @@ from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate, quantile_ms
-from walproof.model.event import Described, DrillDone, DrillStarted, Event, Observed, SampleDone
+from walproof.model.event import Described, DrillDone, DrillStarted, Event, Observed, SampleDone, record_caveats
 from walproof.model.guarantee import Level, Loss, QuorumKind, read_standby_names
-from walproof.model.sample import SampleResult, WorkloadKind
+from walproof.model.sample import Arm, SampleResult, Scenario, WorkloadKind
 from walproof.model.topology import Description
 
 Records = Sequence[tuple[str, Sequence[Event]]]
 """(name of the record, its events)."""
 FEWEST = 3
+Caveats = Mapping[str, Mapping[tuple[Scenario, Arm], Sequence[str]]]
+"""Those of prices, by the name of the record: they are pricing's to judge."""
 
 
 class _Question(NamedTuple):
@@ -41,24 +44,40 @@ class _Measured:
     tps: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     p95: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     busy: list[float] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
 
 
-def evidence_of(records: Records) -> Evidence:
+def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Evidence:
     """The evidence of all records together; the cluster is that of the last record that describes its target."""
     descriptions = [e.description for _, events in records for e in events if isinstance(e, Described)]
-    cluster = cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none")
-    simulated = tuple(name for name, events in records if _simulated(events))
-    return Evidence(_priced(records), _drills(records), cluster, _caveats(descriptions), simulated=simulated)
+    return Evidence(
+        _priced(records, caveats),
+        _drills(records),
+        cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none"),
+        _caveats(records, descriptions),
+        simulated=tuple(name for name, events in records if _simulated(events)),
+        of_records=tuple((name, sentence) for name, events in records for sentence in record_caveats(name, events)),
+    )
 
 
 def _simulated(events: Sequence[Event]) -> bool:
     return any(isinstance(e, Described) and e.description.simulated for e in events)
 
 
-def _caveats(descriptions: Sequence[Description]) -> tuple[str, ...]:
+def _targets(records: Records, kind: type[Event]) -> set[str]:
+    """The targets of the records that hold such an event."""
+    holding = [events for _, events in records if any(isinstance(e, kind) for e in events)]
+    return {e.description.target for events in holding for e in events if isinstance(e, Described)}
+
+
+def _caveats(records: Records, descriptions: Sequence[Description]) -> tuple[str, ...]:
     caveats = []
-    if len({d.target for d in descriptions}) > 1:
-        caveats.append("the records are of different targets")
+    priced, drilled = _targets(records, SampleDone), _targets(records, DrillDone)
+    if len(priced) > 1:
+        caveats.append(f"prices are of different targets: {', '.join(sorted(priced))}")
+    if drilled - priced and priced:
+        where = f"{', '.join(sorted(drilled))}, prices of {', '.join(sorted(priced))}"
+        caveats.append(f"drills are of {where}: what held there may not hold here")
     if len({d.postgres for d in descriptions}) > 1:
         caveats.append("the records are of different PostgreSQL versions")
     return tuple(caveats)
@@ -109,7 +128,7 @@ def _question(result: SampleResult) -> _Question | None:
     )
 
 
-def _priced(records: Records) -> tuple[PricedArm, ...]:
+def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
     samples: dict[_Question, _Measured] = defaultdict(_Measured)
     for name, events in records:
         for event in events:
@@ -119,6 +138,7 @@ def _priced(records: Records) -> tuple[PricedArm, ...]:
             seen.tps[name].append(result.tps)
             seen.p95[name].append(quantile_ms(result.histogram, 0.95) if result.histogram else result.mean_ms)
             seen.busy.append(result.window.machine_busy)
+            seen.caveats += caveats.get(name, {}).get((result.sample.scenario, result.sample.arm), ())
     return tuple(
         PricedArm(
             **question._asdict(),
@@ -128,6 +148,7 @@ def _priced(records: Records) -> tuple[PricedArm, ...]:
             runs=len(seen.tps),
             busy=sum(seen.busy) / len(seen.busy),
             records=tuple(sorted(seen.tps)),
+            caveats=tuple(map(str, dict.fromkeys(seen.caveats))),
         )
         for question, seen in sorted(samples.items(), key=lambda pair: repr(pair[0]))
     )

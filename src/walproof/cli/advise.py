@@ -33,6 +33,7 @@ from walproof.model.event import Event
 from walproof.model.guarantee import Level, Setting
 from walproof.model.ports import Target
 from walproof.model.units import duration_s
+from walproof.pricing.estimates import caveats_by_arm
 from walproof.records.reader import read
 from walproof.reporting.console_output import console, print_json, write_files
 from walproof.targets.choose import choose, settings_for
@@ -73,6 +74,7 @@ def years_of(
             availability=one.availability,
             structural=one.p_structural,
             p_loss=one.p_loss,
+            caveats=one.caveats,
         )
         for what, one in zip(configurations, made, strict=True)
     )
@@ -104,7 +106,7 @@ def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
 def advice_of(records: tuple[str, ...], options: Mapping[str, Any], target: Target | None = None) -> Advice:
     """The advice from those records for what `options.requirements` took, and for that target, else the records'."""
     events = [(name, read(Path(name)).events) for name in records]
-    evidence = evidence_of(events)
+    evidence = evidence_of(events, {name: caveats_by_arm(of) for name, of in events})
     if target is not None:
         evidence = replace(evidence, cluster=cluster_of(target.describe()))
     requirements = requirements_of(requirement_options(options).items())
@@ -229,8 +231,12 @@ def _print_advice(advice: Advice) -> None:
         table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
     screen.print(table)
     _print_details(screen, first)
+    of_choices = dict.fromkeys(caveat for one in advice.choices for caveat in one.caveats)
+    for caveat in of_choices:
+        numbers = ", ".join(str(one.number) for one in advice.choices if caveat in one.caveats)
+        screen.print(f"caveat of {numbers}: {caveat}", style="yellow", soft_wrap=True)
     for caveat in advice.caveats:
-        screen.print(f"caveat: {caveat}", style="yellow")
+        screen.print(f"caveat: {caveat}", style="yellow", soft_wrap=True)
     print_settings(f"walproof apply sets on {advice.cluster.target or 'such a cluster'}:", first.settings)
     screen.print("hint: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
 

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ def _stored(path: str, options: dict[str, Any]) -> Advice | None:
 def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError | None]:
     """The choice, and why it is not applied: no drill decides about it, and neither it nor its level was named."""
     choice = chosen(advice, number or 1)
+    choice = replace(choice, caveats=(*choice.caveats, *advice.caveats))
     if not choice.undecided or number is not None or advice.requirements.level is not None:
         return choice, None
     why = f"choice 1 ({choice.text}) is not proven: {choice.undecided}"
@@ -148,6 +149,7 @@ def _print_result(choice: Choice, cluster: Target, plan: ConfigPlan, now: Cluste
             "target": cluster.name,
             "choice": choice.text,
             "undecided": choice.undecided,
+            "caveats": list(choice.caveats),
             "settings": [asdict(one) for one in plan.settings],
             "differences": [asdict(one) for one in plan.differences],
             "in_effect": None if now is None else {"names": now.standby_names, "synchronous": list(now.synchronous)},
@@ -156,7 +158,9 @@ def _print_result(choice: Choice, cluster: Target, plan: ConfigPlan, now: Cluste
         return
     screen = console()
     if choice.undecided:
-        screen.print(f"not proven: {choice.undecided}", style="yellow")
+        screen.print(f"not proven: {choice.undecided}", style="yellow", soft_wrap=True)
+    for caveat in choice.caveats:
+        screen.print(f"caveat: {caveat}", style="yellow", soft_wrap=True)
     if now is not None:
         screen.print(
             f"in effect on {cluster.name}: {choice.text}; {now.standby_names or 'no standby named'}", style="bold"

@@ -25,6 +25,7 @@ from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
 from walproof.model.guarantee import level
 from walproof.model.units import duration_s
+from walproof.pricing.estimates import caveats_by_arm
 from walproof.pricing.options import quorum_of
 from walproof.proving.faults import fault
 from walproof.records.reader import read
@@ -90,7 +91,7 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
         raise UsageError(
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
         )
-    arms = evidence_of(events).priced
+    arms = evidence_of(events, {name: caveats_by_arm(of) for name, of in events}).priced
     with several_processes() as each:
         made = [_studied(asked, Model(asked.where, what, asked.failures, known, asked.timeouts), options, arms, each)
                 for what in _with_guard(asked, known)]  # fmt: skip
@@ -181,14 +182,17 @@ def _range_s(text: str | None) -> tuple[float, float] | None:
 
 
 def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) -> Forecast:
-    """With the throughput of the best arm of that level and quorum, where the records hold one."""
+    """With the throughput of the best arm of that level and quorum, where the records hold one, and its caveats."""
     same = [
         arm
         for arm in arms
         if arm.level is what.level and (not what.waits or (arm.quorum_kind, arm.quorum) == (what.quorum_kind, what.k))
     ]
     best = max(same, key=lambda arm: arm.tps.value, default=None)
-    return made if best is None else replace(made, tps=best.tps, p95_ms=best.p95_ms)
+    if best is None:
+        return made
+    caveats = tuple(f"{made.text}: transactions/s and p95: {caveat}" for caveat in best.caveats)
+    return replace(made, tps=best.tps, p95_ms=best.p95_ms, caveats=(*made.caveats, *caveats))
 
 
 def _print(outline: Outline, asked: Asked, rare_error: float) -> None:

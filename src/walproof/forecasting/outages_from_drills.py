@@ -15,10 +15,9 @@ from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import Failure, Failures
 from walproof.forecasting.topology import Configuration, Topology
 from walproof.model.drill import Drill, Verdict, Victim
-from walproof.model.event import Described, DrillDone, Event
+from walproof.model.event import Described, DrillDone, Event, record_caveats
 from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
 from walproof.model.guarantee import Level, Loss
-from walproof.model.topology import Description
 from walproof.model.units import counted
 
 FEW = 3
@@ -98,7 +97,7 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
     for name, events in records:
         described = next((e.description for e in events if isinstance(e, Described)), None)
         of_record = [e.drill for e in events if isinstance(e, DrillDone)]
-        caveats += _about_record(name, described, of_record)
+        caveats += [*record_caveats(name, events), *_about_drills(name, of_record)]
         managers.add(described.manager if described else "")
         nodes = (described.nodes if described else {}) or nodes
         ttl_s = described.failover_ttl_s if described else None
@@ -130,10 +129,8 @@ def _by_failure(
     return {kind.name: _takeover(drills, kind) for kind in failures.kinds}, losses
 
 
-def _about_record(name: str, described: Description | None, drills: Sequence[Drill]) -> list[str]:
+def _about_drills(name: str, drills: Sequence[Drill]) -> list[str]:
     caveats = []
-    if described and described.simulated:
-        caveats.append(f"{name} is of a simulated cluster: a model, not a measurement")
     undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
     if undecided:
         caveats.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")

@@ -92,7 +92,8 @@ class PricedArm:
     busy: float
     """Share of the machine's processors in use while it was measured."""
     records: tuple[str, ...] = ()
-    mixed: bool = False
+    caveats: tuple[str, ...] = ()
+    """Of its prices, as walproof price shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ class YearlyRisk:
     """P(loss in a year) if takeovers that never lost anything when drilled never do."""
     p_loss: Estimate
     """P(loss in a year) with what the drills do not exclude."""
+    caveats: tuple[str, ...] = ()
 
     @property
     def minutes(self) -> float:
@@ -200,6 +202,8 @@ class Evidence:
     years: tuple[YearlyRisk, ...] = ()
     simulated: tuple[str, ...] = ()
     """Names of the records of simulated clusters."""
+    of_records: tuple[tuple[str, str], ...] = ()
+    """Caveats about whole records: (name of the record, sentence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +262,8 @@ class Choice:
     """Why no drill decides whether it loses commits with the leader; "" where drills do."""
     settings: tuple[Setting, ...] = ()
     """All that `apply` sets for it on the cluster that the advice is for."""
+    caveats: tuple[str, ...] = ()
+    """Of the prices and the drills that it rests on."""
 
     @property
     def text(self) -> str:

@@ -3,7 +3,7 @@
 The record is a list of these. Adding a kind: a class here and its name in `Event`; readers skip kinds they do not know.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
 from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description
+from walproof.model.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,4 +207,25 @@ Event = (
     | Note
     | Ended
 )
+
+
+def record_caveats(name: str, events: Sequence[Event]) -> list[str]:
+    """What everything that is concluded from a record must say: simulated, interrupted, samples without figures.
+
+    >>> record_caveats("r", [Ended(0.0, "interrupted")])
+    ['r was interrupted: it holds less than was asked']
+    """
+    caveats = []
+    if any(isinstance(e, Described) and e.description.simulated for e in events):
+        caveats.append(f"{name} is of a simulated cluster: a model, not a measurement")
+    ended = next((e.stopped_by for e in reversed(events) if isinstance(e, Ended)), None)
+    if ended == "interrupted":
+        caveats.append(f"{name} was interrupted: it holds less than was asked")
+    elif ended is None and events:
+        caveats.append(f"{name} has no end: it is still being written, or was cut short")
+    if failed := sum(isinstance(e, SampleFailed) for e in events):
+        caveats.append(f"{name}: {counted(failed, 'sample')} gave no figures")
+    return caveats
+
+
 Emit = Callable[[Event], None]

@@ -290,13 +290,9 @@ def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]]) -> 
 
 def price_table(events: Sequence[Event]) -> PriceTable:
     """The table of a record's events, or of those so far."""
-    started = next((e for e in events if isinstance(e, Started)), None)
-    baseline = level(str(started.question.get("baseline", "local"))) if started else Level.LOCAL
+    baseline = _baseline(events)
     ended = next((e for e in reversed(events) if isinstance(e, Ended)), None)
-    general = (
-        *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
-        *((Caveat.MIXED_VERSIONS,) if mixed_versions(events) else ()),
-    )
+    general = _general(events)
     samples = samples_of(events)
     prices = [
         _price(scenario, arm, blocks, baseline, general)
@@ -305,6 +301,31 @@ def price_table(events: Sequence[Event]) -> PriceTable:
     ]
     left_out = {e.scenario: e for e in events if isinstance(e, ScenarioLeftOut) and e.scenario not in samples}
     return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "", tuple(left_out.values()))
+
+
+def _baseline(events: Sequence[Event]) -> Level:
+    started = next((e for e in events if isinstance(e, Started)), None)
+    return level(str(started.question.get("baseline", "local"))) if started else Level.LOCAL
+
+
+def _general(events: Sequence[Event]) -> tuple[Caveat, ...]:
+    """Caveats about the run as a whole."""
+    return (
+        *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
+        *((Caveat.MIXED_VERSIONS,) if mixed_versions(events) else ()),
+    )
+
+
+def caveats_by_arm(events: Sequence[Event]) -> dict[tuple[Scenario, Arm], tuple[Caveat, ...]]:
+    """The caveats of each price of `price_table`, without its intervals."""
+    baseline, general = _baseline(events), _general(events)
+    caveats = {}
+    for scenario, blocks in samples_of(events).items():
+        for arm in {arm for measured in blocks.values() for arm in measured}:
+            results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
+            pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
+            caveats[scenario, arm] = caveats_of(results, log_ratios(pairs), general)
+    return caveats
 
 
 def _order(arm: Arm) -> tuple[str, str, int, str, int]:
