@@ -115,7 +115,8 @@ def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> 
         return kubernetes.spec()["resources"]
 
     before = resources()
-    process = kubernetes.walproof("price", "--target", ADDRESS, *SHORT, "--cpu", "2", "--allow", "load,scale")
+    with current_context(kubernetes.running, ["price", "scale"]):
+        process = kubernetes.walproof("price", "--target", ADDRESS, *SHORT, "--cpu", "2", "--allow", "load,scale")
 
     def changed() -> bool:
         assert process.poll() is None, process.communicate()
@@ -126,7 +127,8 @@ def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> 
     finally:
         process.kill()
         process.communicate()
-    code, out = kubernetes.ended("revert")
+    with current_context(kubernetes.running, ["price", "scale"]):
+        code, out = kubernetes.ended("revert")
     assert (code, resources()) == (0, before), out
     pods = [kubernetes.running.store.find("Pod", name, "default") or {} for name in kubernetes.members.names]
     assert [pod["spec"]["containers"][0]["resources"] for pod in pods] == [before] * 3

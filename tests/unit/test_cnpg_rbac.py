@@ -12,7 +12,7 @@ from tests.fixtures.kubernetes.access import applied, role_in
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, Kind, Tree
-from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, rules_for
+from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, perhaps_misnamed, rules_for
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg")
@@ -210,3 +210,32 @@ def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None
     assert seen == ["cnpg:db/pg?context=me@kind%20a"]
     with pytest.raises(UsageError, match="--context needs --target cnpg"):
         run("--print-rbac", "--context", "a")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": None},
+        {"status": "x"},
+        {"status": {"resourceRules": ["x"]}},
+        {"status": {"resourceRules": [{"verbs": 1}]}},
+    ],
+    ids=str,
+)
+def test_a_review_that_no_api_server_gives_leaves_the_refusal_as_it_is(answer: Tree) -> None:
+    class Strange(FakeApi):
+        def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
+            return answer
+
+    refused = ApiError("may not get", "add a rule", code=403)
+    assert perhaps_misnamed(Strange(), "pgg", refused) is refused
+    named = {
+        "apiGroups": ["*"],
+        "resources": ["clusters"],
+        "verbs": ["get"],
+        "resourceNames": [f"c{n}" for n in range(99)],
+    }
+    answer |= {"status": {"resourceRules": [named]}}
+    assert perhaps_misnamed(Strange(), "pgg", refused).message.endswith(
+        "name only " + ", ".join(f"c{n}" for n in range(10))
+    )

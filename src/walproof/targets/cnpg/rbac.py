@@ -19,10 +19,9 @@ from walproof.targets.cnpg.kubernetes_api import (
     ApiError,
     Kind,
     KubernetesApi,
-    Tree,
     rule_line,
 )
-from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.objects import Cluster, Review, Reviewed, read
 from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
 
@@ -181,6 +180,7 @@ def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(merged.values())
 
 
+_MOST_NAMED = 10
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -224,13 +224,13 @@ def _allowed(api: KubernetesApi, rule: Rule, verb: str, name: str) -> bool:
     asked = {"namespace": api.namespace, "verb": verb, "group": rule.group, "resource": resource, "name": name}
     if subresource:
         asked["subresource"] = subresource
-    return bool(_review(api, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": asked}).get("allowed"))
+    return _review(api, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": asked}).allowed
 
 
-def _review(api: KubernetesApi, kind: Kind, name: str, spec: Mapping[str, object]) -> Tree:
-    """The status of a review of this user, which each user known to the API may ask for (system:basic-user)."""
+def _review(api: KubernetesApi, kind: Kind, name: str, spec: Mapping[str, object]) -> Reviewed:
+    """A review of this user's own rights, which each user known to the API may ask for (system:basic-user)."""
     body = {"apiVersion": f"{kind.group}/{kind.version}", "kind": name, "metadata": {}, "spec": spec}
-    return dict(api.create(kind, body).get("status") or {})
+    return read(Review, api.create(kind, body)).status
 
 
 class CnpgRights:
@@ -359,20 +359,17 @@ def refused_faults(api: KubernetesApi, names: Names) -> dict[Capability, str]:
 def perhaps_misnamed(api: KubernetesApi, cluster: str, wrong: ApiError) -> ApiError:
     """The 403 of a Cluster, with those that this user may get: where a Role names them, a wrong name is one too."""
     try:
-        status = _review(api, RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": api.namespace})
+        review = _review(api, RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": api.namespace})
     except Error:
         return wrong
-    names = dict.fromkeys(name for rule in status.get("resourceRules") or () for name in _gettable(rule))
-    listed = f"only {', '.join(names)}" if names else "no Cluster there by name"
+    gets = [
+        rule for rule in review.resource_rules if {"*", CNPG} & set(rule.api_groups) and {"*", "get"} & set(rule.verbs)
+    ]
+    named = (rule.resource_names for rule in gets if {"*", CLUSTERS.plural} & set(rule.resources))
+    names = list(dict.fromkeys(name[:100] for several in named for name in several))
+    listed = f"only {', '.join(names[:_MOST_NAMED])}" if names else "no Cluster there by name"
     return ApiError(
         f"{wrong.message}: there may be no Cluster {cluster} there; this user's rights name {listed}",
         f"is the name right? {wrong.hint}",
         code=wrong.code,
     )
-
-
-def _gettable(rule: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The Clusters that a rule of such a review names for get."""
-    asked = (("apiGroups", CNPG), ("resources", CLUSTERS.plural), ("verbs", "get"))
-    applies = all({"*", value} & set(rule.get(key) or ()) for key, value in asked)
-    return rule.get("resourceNames") or () if applies else ()
