@@ -73,7 +73,7 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
         done = [one for path, journal in journals for one in _reverted(path, journal, target, hosts)]
     else:
         done, failed = _all(target, hosts)
-    if not done:
+    if not done and failed is None:
         click.echo(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}", err=True)
     print_result(
         {"reverted": [asdict(one) for one in done]},

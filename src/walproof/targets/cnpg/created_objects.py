@@ -252,8 +252,12 @@ class Left:
         state, hint = "is at work on", "wait for its end"
         if over is None:
             state = "is at work on, or was killed on,"
-            again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
-            hint += f"; where it was killed: {again if host else f'kubectl delete {self.text}'}"
+            again = (
+                f"kubectl delete {self.text}" if self.kind is not ROLES else f"{self.text} out of spec.managed.roles"
+            )
+            if host:
+                again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
+            hint += f"; where it was killed: {again}"
         elif over:
             state, hint = "was killed on", "walproof revert removes what it left"
         else:
