@@ -44,6 +44,7 @@ from walproof.targets.cnpg.rbac import (
 from walproof.targets.cnpg.rbac import Rule as Needed
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 from walproof.targets.cnpg.target_file import CnpgFile
+from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
@@ -193,7 +194,7 @@ def test_a_switchover_is_done_under_it(running: StandIn) -> None:
         members = tuple(MemberView(name, role, "running") for name, role in roles.items())
         return ClusterView(0.0, members, primary, "")
 
-    CnpgSwitchover(api, "pg", observe, RealClock()).switch_over("pg-2")
+    CnpgSwitchover(Instances(api, "pg", "", RealClock(), NoJournal), observe).switch_over("pg-2")
     assert primary_of(running) == "pg-2"
 
 

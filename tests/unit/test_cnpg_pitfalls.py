@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes import admission
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
@@ -23,8 +24,10 @@ from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES
 from walproof.targets.cnpg.pitfalls import ALTERED, AlterSystem, CnpgPitfalls
 from walproof.targets.configure import NoJournal
+from walproof.targets.simulated.clock import VirtualClock
 
 SPEED = 20.0
 
@@ -70,6 +73,27 @@ def test_k1_is_not_there_where_a_frozen_primary_gives_its_lease_up(cluster: Stan
     cluster.cnpg.machine.delays = replace(cluster.cnpg.machine.delays, frozen_releases_s=1.0)
     found = pitfalls(cluster).frozen_keeps_its_lease()
     assert not found.reproduced and "took over" in found.evidence
+
+
+class NothingToRecover:
+    def recover(self) -> None:
+        pass
+
+
+def test_k1_is_judged_by_the_status_before_there_was_a_lease() -> None:
+    """CloudNativePG 1.24 to 1.29."""
+    api, clock = FakeApi(), VirtualClock()
+    api.remove(LEASES, "pg")
+    api.change(CLUSTERS, "pg", {"status": {"targetPrimary": "pg-2"}})
+    instances = Instances(api, "pg", "cnpg:default/pg", clock, NoJournal)
+    k1 = CnpgPitfalls(instances, NothingToRecover, lambda place: Endpoint((place,)), watched_s=5.0)
+    kept = k1.frozen_keeps_its_lease()
+    assert kept.reproduced and "pg-1 still was the primary by the Cluster's status, and there is no lease" in (
+        kept.evidence
+    )
+    clock.after(2.0, lambda: api.change(CLUSTERS, "pg", {"status": {"currentPrimary": "pg-2"}}))
+    found = k1.frozen_keeps_its_lease()
+    assert found.reproduced is False and "took over after 2 s" in found.evidence
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import MARK, ROLES, left_behind, managed_roles
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree, patch_as_read
 from walproof.targets.cnpg.objects import Cluster, Secret, read
 from walproof.targets.configure import noted
 
@@ -169,20 +169,13 @@ class OwnRole:
 
     def _change(self, change: Callable[[Roles], Roles]) -> None:
         """Patch the list of roles onto the version that was read: a merge patch replaces it as a whole."""
-        for _ in range(_CONFLICTS):
-            tree = self._api.get(CLUSTERS, self._cluster)
+
+        def managed(tree: Tree) -> Tree:
             roles = change(managed_roles(tree))
-            version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
             others = {k: v for k, v in (tree["spec"].get("managed") or {}).items() if k != "roles"}
-            managed = {"roles": roles or None} if roles or others else None
-            try:
-                self._api.patch(CLUSTERS, self._cluster, {"metadata": version, "spec": {"managed": managed}})
-                return
-            except ApiError as wrong:
-                if wrong.code != 409:
-                    raise
-            self._clock.pause(0.1)
-        raise ApiError(f"Cluster {self._cluster} is changed by another user all the time", "do it once more", code=409)
+            return {"spec": {"managed": {"roles": roles or None} if roles or others else None}}
+
+        patch_as_read(self._api, CLUSTERS, self._cluster, managed, self._clock)
 
 
 def _entry(role: str, secret: str, version: int) -> dict[str, Any]:

@@ -5,19 +5,19 @@ And the planned switchover, asked for in the Cluster's status as kubectl's plugi
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import Error, TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi, Tree, patch_as_read
 from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.state_and_doctor_facts import FENCED, fenced_in, pods_of, state_of
+from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, fenced_in, paused, pods_of, state_of
 from walproof.targets.configure import noted
 
 FAULT = "cnpg fault"
@@ -29,6 +29,8 @@ HAPPENS = {
     Capability.SWITCHOVER: "as kubectl cnpg promote: the primary is stopped in order, transactions under way are cut",
 }
 """What these do here, in a clause."""
+NEED_OPERATOR = (Capability.KILL_MEMBER, Capability.STOP, Capability.SWITCHOVER)
+"""Faults that the operator carries out, or makes good: no other makes a deleted pod anew."""
 _KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'
 _ABORT = "kill -ABRT 1"
 _SIGNAL = """\
@@ -49,6 +51,7 @@ class Instances:
     clock: Clock
     journal: Callable[[], Notebook]
     injected: list[tuple[Capability, str]] = field(default_factory=list)
+    operator_answered: bool = False
 
     def run(self, member: str, script: str) -> None:
         """Run a script of the shell in the member's container; TargetError with its last words when it fails."""
@@ -69,18 +72,37 @@ class Instances:
         if member not in pods_of(self.api, self.cluster):
             raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
 
+    def need_operator(self) -> Tree:
+        """The Cluster as it is now; TargetError where its operator would not act: told not to, or not there.
+
+        Once, a dry run of a patch that changes nothing meets the operator's webhooks, without which the API server
+        patches no Cluster (failurePolicy of config/webhook/manifests.yaml, v1.30.0); not where this user may not patch.
+        """
+        tree = self.api.get(CLUSTERS, self.cluster)
+        if (why := paused(read(Cluster, tree))) is not None:
+            raise TargetError(why, f"kubectl annotate cluster {self.cluster} {RECONCILIATION}-")
+        if not self.operator_answered:
+            try:
+                self.api.patch(CLUSTERS, self.cluster, {"spec": {}}, dry_run=True)
+            except ApiError as wrong:
+                if wrong.code != 403:
+                    why = f"CloudNativePG's operator does not answer: {wrong.message}"
+                    raise TargetError(why, wrong.hint) from None
+            self.operator_answered = True
+        return tree
+
     @contextmanager
     def begun(self, fault: Capability, member: str) -> Iterator[None]:
         """Noted before it is done: recovery undoes it even on an error, and so does `walproof revert`.
 
-        What may not be asked of the API was not done, and is not noted any more.
+        What may not be asked of the API, or is refused, was not done, and is not noted any more.
         """
         self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
         self.injected.append((fault, member))
         try:
             yield
-        except ApiError as wrong:
-            if wrong.code == 403:
+        except (ApiError, UsageError) as wrong:
+            if isinstance(wrong, UsageError) or wrong.code in (403, 409):
                 self.end(fault, member)
             raise
 
@@ -108,6 +130,7 @@ class Instances:
     def _delete(self, member: str) -> None:
         """The pod deleted with force: PostgreSQL and its manager at once. Its volume stays, a new pod takes it."""
         self.check(member)
+        self.need_operator()
         self.api.delete(PODS, member, grace_s=0)
 
     def _abort(self, member: str) -> None:
@@ -138,19 +161,37 @@ class Instances:
         self.end(Capability.FREEZE, member)
 
     def _fence(self, member: str) -> None:
-        """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays."""
+        """The operator's fence: PostgreSQL is stopped in order and stays stopped, its pod stays.
+
+        UsageError where it is fenced already: that fence is not ours to take away.
+        """
         self.check(member)
+        self.need_operator()
+
+        def added(fenced: tuple[str, ...]) -> tuple[str, ...]:
+            if {member, "*"} & set(fenced):
+                raise UsageError(
+                    f"{member} is fenced already, and not by this run",
+                    f"kubectl cnpg fencing off {self.cluster} {member}; where a killed run did it: walproof revert",
+                )
+            return (*fenced, member)
+
         with self.begun(Capability.STOP, member):
-            self._set_fences(lambda fenced: (*fenced, member))
+            self._change_fences(added)
 
     def _unfence(self, member: str) -> None:
-        self._set_fences(lambda fenced: tuple(name for name in fenced if name != member))
+        """Our entry alone is taken out; where another user fences all instances meanwhile, there is none."""
+        self._change_fences(lambda fenced: tuple(name for name in fenced if name != member))
         self.end(Capability.STOP, member)
 
-    def _set_fences(self, change: Callable[[tuple[str, ...]], Sequence[str]]) -> None:
-        fenced = change(fenced_in(read(Cluster, self.api.get(CLUSTERS, self.cluster))))
-        text = json.dumps(list(dict.fromkeys(fenced))) if fenced else None
-        self.api.patch(CLUSTERS, self.cluster, {"metadata": {"annotations": {FENCED: text}}})
+    def _change_fences(self, change: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
+        def annotated(tree: Tree) -> Tree | None:
+            before = fenced_in(read(Cluster, tree))
+            after = change(before)
+            text = json.dumps(after) if after else None
+            return {"metadata": {"annotations": {FENCED: text}}} if after != before else None
+
+        patch_as_read(self.api, CLUSTERS, self.cluster, annotated, self.clock)
 
     def undo_all(self) -> None:
         """Every fault that is injected, the newest first."""
@@ -158,22 +199,32 @@ class Instances:
         for fault, member in reversed(list(self.injected)):
             able[fault].undo(member)
 
-    def thaw_all(self, reverting: Reverting = SILENT) -> None:
-        """Let every process of PostgreSQL go on where one is stopped."""
+    def thaw_all(self, reverting: Reverting = SILENT) -> list[str]:
+        """Let every process of PostgreSQL go on where one is stopped; sentences about members not looked at."""
+        unseen = []
         for member in pods_of(self.api, self.cluster):
-            with suppress(TargetError):
+            try:
                 if _STOPPED.search(self.api.exec(member, ["sh", "-c", LISTING]).text):
                     self._thaw(member)
                     reverting.tell("fault", f"freeze {member}")
+            except Error as wrong:
+                unseen.append(f"could not look at {member}, where a process may be stopped: {wrong.message}")
+        return unseen
 
     def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
-        """Every fault that a killed run left in its journal."""
-        able = {str(fault): one for fault, one in self.faults().items()}
+        """Every fault that a killed run left in its journal; TargetError, after all others, for those that stay."""
+        able, stay = {str(fault): one for fault, one in self.faults().items()}, []
         for change in noted(journal, self.target, FAULT):
             fault, _, member = change.name.partition(" ")
-            able[fault].undo(member)
+            try:
+                able[fault].undo(member)
+            except Error as wrong:
+                stay.append(f"{change.name} is not undone: {wrong.message}")
+                continue
             journal.undone(change)
             reverting.tell("fault", change.name)
+        if stay:
+            raise TargetError("; ".join(stay), "kubectl get pods -o wide; once it answers: walproof revert")
 
 
 def _starts_anew(_member: str) -> None:
@@ -239,32 +290,35 @@ class CnpgRecovery:
 class CnpgSwitchover:
     """Promotes a standby."""
 
-    api: KubernetesApi
-    cluster: str
+    instances: Instances
     observe: Callable[[], ClusterView]
-    clock: Clock
 
     def switch_over(self, to: str | None = None) -> None:
-        """Returns when `to` (None: the standby that is furthest, one that counts first) leads; TargetError."""
-        view = self.observe()
+        """Returns when `to` (None: the standby that is furthest, one that counts first) leads; TargetError.
+
+        Asked for onto the very Cluster that was looked at: where it was changed since, ApiError.
+        """
+        run, view = self.instances, self.observe()
         chosen = to or furthest(view)
         if chosen == view.leader:
             raise UsageError(f"{chosen} leads already", "name a standby")
-        status = read(Cluster, self.api.get(CLUSTERS, self.cluster)).status
+        tree = run.need_operator()
+        status = read(Cluster, tree).status
         if status.target_primary != status.current_primary:
             raise TargetError(
                 f"a change of primary is under way: {status.current_primary} to {status.target_primary}",
-                f"kubectl cnpg status {self.cluster}",
+                f"kubectl cnpg status {run.cluster}",
             )
-        now = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = datetime.fromtimestamp(run.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {
             "targetPrimary": chosen,
             "targetPrimaryTimestamp": now,
             "phase": "Switchover in progress",
             "phaseReason": f"Switching over to {chosen}",
         }
-        self.api.patch(CLUSTERS, self.cluster, {"status": body}, "status")
-        wait_for(Wait.SWITCHOVER, lambda: self.observe().leader == chosen, self.clock, pace_s=0.2)
+        version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
+        run.api.patch(CLUSTERS, run.cluster, {"metadata": version, "status": body}, "status")
+        wait_for(Wait.SWITCHOVER, lambda: self.observe().leader == chosen, run.clock, pace_s=0.2)
 
 
 def furthest(view: ClusterView) -> str:

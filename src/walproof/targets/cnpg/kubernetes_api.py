@@ -4,12 +4,13 @@ Only `client.py` knows the Kubernetes client; everything else here knows this po
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from walproof.errors import Error, TargetError, UsageError
 from walproof.machine.untrusted import from_json
+from walproof.model.ports import Clock
 
 Tree = dict[str, Any]
 
@@ -108,6 +109,32 @@ class KubernetesApi(Protocol):
 
     def forward(self, pod: str, port: int) -> Any:
         """A connected socket to a port of a pod."""
+
+
+_CONFLICTS = 8
+
+
+def patch_as_read(
+    api: KubernetesApi, kind: Kind, name: str, change: Callable[[Tree], Tree | None], clock: Clock
+) -> None:
+    """Patch an object onto the version that `change` was worked out from, anew where another user was faster.
+
+    Nothing where `change` gives None. ApiError 409 when others are faster all the time.
+    """
+    for _ in range(_CONFLICTS):
+        tree = api.get(kind, name)
+        body = change(tree)
+        if body is None:
+            return
+        version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
+        try:
+            api.patch(kind, name, {**body, "metadata": {**body.get("metadata", {}), **version}})
+            return
+        except ApiError as wrong:
+            if wrong.code != 409:
+                raise
+        clock.pause(0.1)
+    raise ApiError(f"{kind.shown} {name} is changed by another user all the time", "do it once more", code=409)
 
 
 _USER = re.compile(r'User "([^"]+)"')

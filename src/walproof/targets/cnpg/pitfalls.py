@@ -262,10 +262,10 @@ class CnpgPitfalls:
                 clock.pause(0.2)
             without = clock.now() - began
         return Finding(
-            stuck,
+            bool(stuck),
             f"{frozen} was frozen; {target} was named as its successor after {took:.0f} s, and "
             + (
-                f"{self.watched_s:.0f} s later {frozen} still held the lease: no primary for {without:.0f} s"
+                f"{self.watched_s:.0f} s later {frozen} still {stuck}: no primary for {without:.0f} s"
                 if stuck
                 else f"took over after {without:.0f} s while {frozen} was still frozen"
             ),
@@ -275,9 +275,12 @@ class CnpgPitfalls:
         target = self._state().cluster.status.target_primary
         return target if target not in (frozen, "", "pending") else None
 
-    def _stuck(self, frozen: str) -> bool:
+    def _stuck(self, frozen: str) -> str:
+        """What keeps the successor from leading, in words; "" once nothing does. There is no lease before 1.30."""
         state = self._state()
-        return state.holder == frozen and state.cluster.status.current_primary == frozen
+        if state.cluster.status.current_primary != frozen or state.holder not in (None, frozen):
+            return ""
+        return "held the lease" if state.holder else "was the primary by the Cluster's status, and there is no lease"
 
     def silently_local(self) -> Finding:
         """K2: every standby's pod is deleted; the operator empties the names, and a commit is acknowledged alone."""

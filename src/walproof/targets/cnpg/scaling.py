@@ -21,7 +21,7 @@ from walproof.targets.cnpg.configuration import ClusterSpec
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.node_capacity import Fit, fit, quantity
 from walproof.targets.cnpg.objects import Cluster, Pod, read
-from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, pods_of
+from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, paused, pods_of
 from walproof.targets.cnpg.target_file import LoadPart
 from walproof.targets.configure import needed, noted
 from walproof.targets.external.configuration_patches import KeyPath, at, left_alone
@@ -92,6 +92,8 @@ def _values(resources: Any) -> Any:
 
 def why_not_scaled(cluster: Cluster) -> str | None:
     """Why this Cluster's instances would not all be restarted with other resources, in one clause; None: they are."""
+    if (why := paused(cluster)) is not None:
+        return why
     if cluster.spec.primary_update_strategy == "supervised":
         return "primaryUpdateStrategy is supervised: the operator would wait for a person before the primary"
     if cluster.metadata.annotations.get(_NOT_RECONCILED) == "disabled":

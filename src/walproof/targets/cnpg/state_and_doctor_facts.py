@@ -15,6 +15,8 @@ from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, Serv
 
 Answer = TypeVar("Answer")
 FENCED = "cnpg.io/fencedInstances"
+RECONCILIATION = "cnpg.io/reconciliationLoop"
+"""`disabled` ends the operator's reconciliation at once (internal/controller/cluster_controller.go:313, v1.30.0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,13 @@ def fenced_in(cluster: Cluster) -> tuple[str, ...]:
     except ValueError:
         return ()
     return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def paused(cluster: Cluster) -> str | None:
+    """Why the operator does nothing for this Cluster, in one clause; None where it does."""
+    if cluster.metadata.annotations.get(RECONCILIATION) == "disabled":
+        return f"the annotation {RECONCILIATION} is disabled, so the operator does nothing for this Cluster"
+    return None
 
 
 def _resources(spec: ClusterSpec) -> str:

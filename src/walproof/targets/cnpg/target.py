@@ -21,7 +21,14 @@ from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.created_objects import left_behind, refuse_beside, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
-from walproof.targets.cnpg.faults_and_undo import HAPPENS, CnpgLogs, CnpgRecovery, CnpgSwitchover, Instances
+from walproof.targets.cnpg.faults_and_undo import (
+    HAPPENS,
+    NEED_OPERATOR,
+    CnpgLogs,
+    CnpgRecovery,
+    CnpgSwitchover,
+    Instances,
+)
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
@@ -31,7 +38,7 @@ from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
 from walproof.targets.cnpg.rbac import CHAOS_FAULTS, Names, for_load, for_own_role, for_scaling, refusal, refused_faults
 from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
-from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined
+from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined, paused
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
 from walproof.targets.configure import needed, noted
 from walproof.targets.external.cluster import ExternalCluster
@@ -122,7 +129,7 @@ class CnpgCluster(ExternalCluster):
 
     def _switchover(self) -> CnpgSwitchover:
         """The operator switches over itself."""
-        return CnpgSwitchover(*self._cluster, self.observe, self.clock)
+        return CnpgSwitchover(self._instances, self.observe)
 
     def observe(self) -> ClusterView:
         """One observation of every instance there is, by its pod's name: SQL and Kubernetes together."""
@@ -233,29 +240,38 @@ class CnpgCluster(ExternalCluster):
         return bool(row and row["gone"])
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays."""
+        """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays.
+
+        A fault that cannot be undone, of a member whose node is away, is the error after all the rest is reverted.
+        """
         self._load_pods.remove(journal, reverting)
         self._instances.target = self.name
         behind = left_behind(*self._cluster)
-        self._chaos.undo_left(journal, reverting)
-        AlterSystem(self._instances).undo_left(journal, reverting)
-        self._instances.undo_left(journal, reverting)
-        resized = self._scaling.undo(journal, reverting)
+        stay: list[Error] = []
+        for undo in (self._chaos.undo_left, AlterSystem(self._instances).undo_left, self._instances.undo_left):
+            try:
+                undo(journal, reverting)
+            except Error as wrong:
+                stay.append(wrong)
+        left = self._scaling.undo(journal, reverting)
         if any(one.over(reverting) for one in behind):
             # A walproof that was killed may have frozen a member, and its journal may be lost.
-            self._instances.thaw_all(reverting)
+            left += self._instances.thaw_all(reverting)
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
         if noted(journal, self.name, "database"):
             # A primary that was just thawed may be handing over to the successor that was chosen meanwhile.
             wait_for(Wait.NEW_LEADER, lambda: self.observe().leader is not None, self.clock)
-        left = self._own_role.left(journal)
-        if left is not None and self._usable(left):
-            self._log_in_as(left)
-        sentences = super().revert(journal, reverting)
+        role = self._own_role.left(journal)
+        if role is not None and self._usable(role):
+            self._log_in_as(role)
+        left += super().revert(journal, reverting)
         self._remove_role(journal, reverting)
-        return [*resized, *sentences, *swept(*self._cluster, reverting)]
+        left += swept(*self._cluster, reverting)
+        if stay:
+            raise TargetError("; ".join([*(one.message for one in stay), *left]), stay[0].hint)
+        return left
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""
@@ -268,7 +284,8 @@ class CnpgCluster(ExternalCluster):
         """What Chaos Mesh does where it is installed, else the target file's commands, else Kubernetes alone."""
         able, chaos = super().capabilities(), self._chaos
         recovery = CnpgRecovery(self._instances, self.observe, (chaos.undo_all, self._commands.undo_all))
-        refused = self._refused_faults
+        why = paused(self.access.state.cluster)
+        refused = {**self._refused_faults, **(dict.fromkeys(NEED_OPERATOR, why) if why else {})}
         own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
         unscaled = self._why_not_scaled()
         faults = {**own, **able.faults, **chaos.faults()}
@@ -281,7 +298,8 @@ class CnpgCluster(ExternalCluster):
             lambda place: self.access.login.endpoint((place,)),
             faults.get(Capability.ISOLATE),
             reasons.get(Capability.ISOLATE, ""),
-            refused,
+            # K5 asks the operator's webhook alone, which answers for a Cluster that is not reconciled too.
+            {**self._refused_faults, **({Capability.KILL_MEMBER: why} if why else {})},
         )
         switches = Capability.SWITCHOVER not in refused or "switchover" in self.file.faults
         return replace(

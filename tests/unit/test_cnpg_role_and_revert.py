@@ -1,7 +1,6 @@
-"""walproof's own role on CloudNativePG, and the faults that Kubernetes alone can do: journaled, undone, swept."""
+"""walproof's own role on CloudNativePG, and what `revert` takes away: journaled, undone, swept."""
 
 import copy
-import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,16 @@ from typing import Any
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
-from walproof.errors import TargetError, UsageError, WaitTimeout
+from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import machine
-from walproof.model.drill import Capability
 from walproof.model.ports import Reverting
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import MADE_BY, MARK
 from walproof.targets.cnpg.credentials_and_own_role import Credential, OwnRole
-from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, SECRETS, ApiError, Output
+from walproof.targets.cnpg.faults_and_undo import Instances
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import ExternalCluster
@@ -158,46 +156,6 @@ def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journ
     assert roles(api)[0]["inRoles"] == ["pg_monitor"]
 
 
-def instances(api: FakeApi, journal: Journal) -> Instances:
-    return Instances(api, "pg", NAME, VirtualClock(), lambda: journal)
-
-
-def test_kill_reads_the_postmasters_pid_and_freeze_meets_every_process(api: FakeApi, journal: Journal) -> None:
-    able = instances(api, journal).faults()
-    able[Capability.KILL].inject("pg-1")
-    (pod, command) = api.commands[-1]
-    assert pod == "pg-1" and "postmaster.pid" in command[-1] and "kill -9" in command[-1]
-    able[Capability.FREEZE].inject("pg-1")
-    assert "kill -STOP" in api.commands[-1][1][-1]
-    assert [c.name for c in journal.pending()] == ["freeze pg-1"]
-    able[Capability.FREEZE].undo("pg-1")
-    assert "kill -CONT" in api.commands[-1][1][-1] and journal.pending() == ()
-
-
-def test_a_command_that_fails_is_no_fault(api: FakeApi, journal: Journal) -> None:
-    api.output = Output("", "sh: 1: cannot open postmaster.pid\n", 2)
-    with pytest.raises(TargetError, match=r"failed \(2\): sh: 1: cannot open postmaster.pid"):
-        instances(api, journal).faults()[Capability.KILL].inject("pg-1")
-
-
-def test_a_pod_is_deleted_with_force_and_an_unknown_one_refused(api: FakeApi, journal: Journal) -> None:
-    able = instances(api, journal).faults()
-    able[Capability.KILL_MEMBER].inject("pg-2")
-    assert ("pods", "pg-2") not in api.objects
-    with pytest.raises(UsageError, match="pg-2 has no pod now"):
-        able[Capability.KILL_MEMBER].inject("pg-2")
-
-
-def test_fences_of_others_stay(api: FakeApi, journal: Journal) -> None:
-    api.change(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-3"]'}}})
-    fence = instances(api, journal).faults()[Capability.STOP]
-    fence.inject("pg-2")
-    assert json.loads(api.cluster["metadata"]["annotations"]["cnpg.io/fencedInstances"]) == ["pg-3", "pg-2"]
-    instances(api, journal).undo_left(journal)
-    assert json.loads(api.cluster["metadata"]["annotations"]["cnpg.io/fencedInstances"]) == ["pg-3"]
-    assert journal.pending() == ()
-
-
 def view(leader: str, *, streaming: bool = True) -> ClusterView:
     names = ("pg-1", "pg-2", "pg-3")
     members = tuple(
@@ -207,43 +165,6 @@ def view(leader: str, *, streaming: bool = True) -> ClusterView:
         for n in names
     )
     return ClusterView(0.0, members, leader)
-
-
-def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Journal) -> None:
-    injected = instances(api, journal)
-    injected.faults()[Capability.FREEZE].inject("pg-1")
-    CnpgRecovery(injected, lambda: view("pg-1")).recover()
-    assert "kill -CONT" in api.commands[-1][1][-1] and injected.injected == []
-    for change in ({"targetPrimary": "pg-2"}, {"currentPrimary": "pg-2", "targetPrimary": "pg-2"}):
-        # A thawed primary is ready and followed for a moment, while its successor is chosen or holds no lease yet.
-        api.cluster["status"] |= change
-        with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
-            CnpgRecovery(injected, lambda: view("pg-1")).recover()
-    api.cluster["status"] |= {"currentPrimary": "pg-1", "targetPrimary": "pg-1"}
-    api.remove(PODS, "pg-3")
-    with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
-        CnpgRecovery(injected, lambda: view("pg-1")).recover()
-
-
-def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi) -> None:
-    def now() -> ClusterView:
-        return view(api.cluster["status"]["targetPrimary"])
-
-    switchover = CnpgSwitchover(api, "pg", now, VirtualClock())
-    switchover.switch_over()
-    assert ("patch", "clusters", "pg/status") in api.asked
-    status = api.cluster["status"]
-    assert (status["targetPrimary"], status["phase"]) == ("pg-3", "Switchover in progress")
-    assert status["targetPrimaryTimestamp"].endswith("Z")
-    with pytest.raises(TargetError, match="a change of primary is under way: pg-1 to pg-3"):
-        switchover.switch_over("pg-2")
-    with pytest.raises(UsageError, match="pg-3 leads already"):
-        switchover.switch_over("pg-3")
-
-
-def test_nobody_serves_nobody_takes_over() -> None:
-    with pytest.raises(TargetError, match="none to hand over to"):
-        furthest(view("pg-1", streaming=False))
 
 
 def test_a_role_whose_database_cannot_be_made_is_removed(
@@ -321,6 +242,23 @@ def test_what_an_ended_run_left_is_found_by_its_label(
     made_by(api, dead)
     assert reverted(api, lost, monkeypatch) == said, "its database is sought too"
     assert roles(api) == [] and secrets_of(api) == ["pg-app"]
+
+
+def test_a_member_whose_node_is_away_keeps_nothing_else_from_being_reverted(
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(api, journal)
+    for fault in ("freeze pg-1", "freeze pg-3", "stop pg-2"):
+        journal.note(0.0, NAME, "cnpg fault", fault, before=None, after=None)
+    api.change(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-2"]'}}})
+    api.away = {"pg-1"}
+    with pytest.raises(TargetError, match="freeze pg-1 is not undone: pg-1 does not answer"):
+        reverted(api, journal, monkeypatch)
+    assert roles(api) == [] and secrets_of(api) == ["pg-app"]
+    assert "cnpg.io/fencedInstances" not in api.cluster["metadata"]["annotations"]
+    assert [change.name for change in journal.pending()] == ["freeze pg-1"]
+    unseen = Instances(api, "pg", NAME, VirtualClock(), lambda: journal).thaw_all()
+    assert unseen == ["could not look at pg-1, where a process may be stopped: pg-1 does not answer"]
 
 
 def test_a_role_that_is_not_walproofs_is_not_adopted(
