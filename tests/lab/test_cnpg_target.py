@@ -1,9 +1,12 @@
 """CloudNativePG by the command line alone, on the stand-in over real PostgreSQL."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -68,15 +71,38 @@ def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernete
     words = ("price", "--target", ADDRESS, *SHORT, "--cpu", "0.5,1", "--memory", "512Mi", "--json")
     code, out = kubernetes.ended(*words, "--allow", "load")
     assert (code, "--allow load,scale consents" in out) == (2, True), out
+    assert "each time no writes for about 13 s" in out and "may not list nodes" in out, out
     with current_context(kubernetes.running, ["price", "scale"]):
         code, out = kubernetes.ended(*words, "--allow", "load,scale", "--record", str(tmp_path / "r"))
-    assert code == 0, out
+    assert code == 0 and json.loads(out)["restarts"].startswith("Every pod was made anew "), out
     scenarios = {arm["scenario"] for arm in json.loads(out)["arms"]}
     assert scenarios == {"0.5 cpu, 0.5 GiB", "1 cpu, 0.5 GiB"}, out
     at_shutdown = kubernetes.running.cnpg.open_at_shutdown
     assert len(at_shutdown) >= 9 and not any(clients for _, clients in at_shutdown), at_shutdown
     assert kubernetes.spec() == before
     assert kubernetes.left() == []
+    settled(kubernetes.running, kubernetes.members)
+
+
+def test_a_size_that_does_not_fit_is_refused_or_ends_at_the_first_standby_and_the_conclusion_says_why(
+    kubernetes: Kubernetes, tmp_path: Path
+) -> None:
+    """Refused before anything is changed where nodes may be read; else put back before the primary is touched."""
+    before, shut_down = kubernetes.spec(), kubernetes.running.cnpg.open_at_shutdown
+    words = ("price", "--target", ADDRESS, *SHORT, "--allow", "load,scale", "--record")
+    shut_down.clear()
+    administrator = str(kubernetes.running.serving.kubeconfig(None, "administrator"))
+    with mock.patch.dict(os.environ, {"KUBECONFIG": administrator}):
+        code, out = kubernetes.ended(*words, str(tmp_path / "none"), "--cpu", "1,2.7")
+    assert (code, "3 instances with 2.7 cpu and 256 MiB each do not fit on the nodes" in out) == (3, True), out
+    assert not (tmp_path / "none").exists() and shut_down == []
+    code, out = kubernetes.ended(*words, str(tmp_path / "r"), "--cpu", "9")
+    why = "9 cpu is left out: no node takes pg-3: 0/1 nodes are available: 1 Insufficient cpu."
+    assert (code, f"Nothing was measured: {why}" in " ".join(out.split())) == (3, True), out
+    assert "stopped by scenarios that could not be had" in " ".join(out.split())
+    assert {name for name, _ in shut_down} == {"pg-3"} and kubernetes.spec() == before and kubernetes.left() == []
+    _, page = kubernetes.ended("report", str(tmp_path / "r"))
+    assert why.removesuffix(".") in " ".join(page.split())
     settled(kubernetes.running, kubernetes.members)
 
 
@@ -110,7 +136,10 @@ def test_the_study_of_cloudnativepg_runs_on_it(kubernetes: Kubernetes, tmp_path:
     settled(kubernetes.running, kubernetes.members)
 
 
-def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_after_a_signal_the_pods_are_as_declared_again(kubernetes: Kubernetes, ending: signal.Signals) -> None:
+    """kill -9: after `walproof revert`. SIGTERM: by itself; the operator makes the last pods anew afterwards."""
+
     def resources() -> object:
         return kubernetes.spec()["resources"]
 
@@ -124,14 +153,22 @@ def test_after_kill_9_the_pods_are_as_declared_again(kubernetes: Kubernetes) -> 
 
     try:
         wait_for(Wait.SETTING_IN_EFFECT, changed, RealClock(), times=2)
+        process.send_signal(ending)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
-        process.communicate()
+    if ending == signal.SIGTERM:
+        assert (process.returncode, resources()) == (143, before), said
+        assert kubernetes.left() == []
     with current_context(kubernetes.running, ["price", "scale"]):
         code, out = kubernetes.ended("revert")
     assert (code, resources()) == (0, before), out
-    pods = [kubernetes.running.store.find("Pod", name, "default") or {} for name in kubernetes.members.names]
-    assert [pod["spec"]["containers"][0]["resources"] for pod in pods] == [before] * 3
+
+    def as_before() -> bool:
+        pods = [kubernetes.running.store.find("Pod", name, "default") or {} for name in kubernetes.members.names]
+        return [pod["spec"]["containers"][0]["resources"] for pod in pods if pod] == [before] * 3
+
+    wait_for(Wait.CLUSTER_HEALTHY, as_before, RealClock())
     assert kubernetes.left() == []
     settled(kubernetes.running, kubernetes.members)
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, Kind, Tree
+from walproof.targets.cnpg.members import Addresses
 from walproof.targets.cnpg.objects import Pod, read
 from walproof.targets.cnpg.rbac import Names, for_scaling, refusal
 from walproof.targets.cnpg.scaling import CnpgScaling, PodSize, Roll
@@ -258,3 +260,14 @@ def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, ch
 def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
     wrong = refusal(scaled.without((verb, kind)), for_scaling(Names("pg", ("pg-1",))), "another size of its pods")
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message
+
+
+def test_a_forward_keeps_nothing_open_once_its_client_has_gone(scaled: Scaled) -> None:
+    """Else a pod that is made anew would wait for it."""
+    addresses = Addresses("port-forward", scaled.client.forward)
+    (place, *_) = addresses.places(pods_of(scaled.client, "pg")).values()
+    with socket.create_connection(place, timeout=5) as connection:
+        connection.sendall(b"x")
+        assert connection.recv(1) == b"x" and len(scaled.behind.clients("pg-1")) == 1
+    wait_for(Wait.PROGRAM_GONE, lambda: scaled.behind.clients("pg-1") == (), RealClock())
+    addresses.close()

@@ -15,6 +15,7 @@ from walproof.pricing.estimates import samples_of
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import RESTART_SHARE, run_price
 from walproof.pricing.sampling import Bench, Question, ignore_progress
+from walproof.reporting.conclusion import sentences
 
 ARMS = (Arm(Level.LOCAL, 4), Arm(Level.ON, 4))
 HALF, ONE, HUGE = Scenario(cores=0.5), Scenario(cores=1.0), Scenario(cores=64.0)
@@ -66,6 +67,7 @@ def test_a_run_in_which_nothing_could_be_had_says_why_as_its_conclusion() -> Non
     tree = result_as_json(found, None)
     assert tree["left_out"] == [{"scenario": "64 cpu", "reason": "no node takes pg-3: Insufficient cpu"}]
     assert (tree["conclusion"], tree["arms"]) == (f"Nothing was measured: {why}.", [])
+    assert sentences(bench.events) == (f"Nothing was measured: {why}.",)
 
 
 @pytest.mark.parametrize(

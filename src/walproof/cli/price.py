@@ -123,7 +123,7 @@ def price(
     if options.relative_scale:
         options = options.scaled(chosen.describe())
         raw["scale"] = options.grid.arms[0].workload.scale
-    restarts = restarts_forecast(chosen, options)
+    restarts = restarts_forecast(chosen, options.question().scenarios)
     if dry_run:
         _print_plan(chosen, options, restarts, as_json=as_json)
         return ExitCode.HELD

@@ -19,6 +19,7 @@ from walproof.lab.create import LabOrder
 from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
+from walproof.pricing.command import restarts_forecast
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.console_output import console, print_json, print_result, print_step, print_tables
@@ -159,7 +160,11 @@ def _given(declared: Study, target: str, allowed: frozenset[str]) -> Iterator[Ta
     """The target that was named, once it may be used."""
     with closing(choose(target)) as chosen:
         needed = consents_needed_on(chosen, declared)
-        consent.check(chosen, "running a study", needed, allowed, clients=most_clients(declared))
+        sized = [scenario for part in declared.part for scenario in part.scenarios()] if "scale" in needed else []
+        restarts, clients = restarts_forecast(chosen, sized), most_clients(declared)
+        consent.check(chosen, "running a study", needed, allowed, clients=clients, beforehand=restarts)
+        if restarts:
+            console(stderr=True).print(restarts)
         yield chosen
 
 

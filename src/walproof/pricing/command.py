@@ -1,6 +1,6 @@
 """A price command from check to result: the grid and its predictions, or a search; the result as text and JSON."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -133,10 +133,10 @@ def _until(question: Question) -> str:
     return f"{precision} {question.budget_s:.0f} s"
 
 
-def restarts_forecast(target: Target, options: PriceOptions) -> str:
+def restarts_forecast(target: Target, scenarios: Sequence[Scenario]) -> str:
     """What restarting the target's servers for these scenarios costs, "" for none; NotObtained: they do not fit."""
     rolls = target.capabilities().rolls
-    return rolls.forecast(options.question().scenarios) if rolls else ""
+    return rolls.forecast(scenarios) if rolls else ""
 
 
 def run_command(bench: Bench, options: PriceOptions, on_progress: OnProgress) -> PriceResult:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from walproof.model.drill import Drill, Verdict
-from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, SearchStep
+from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, ScenarioLeftOut, SearchStep
 from walproof.model.guarantee import Level
 from walproof.model.units import counted
 from walproof.pricing.estimates import PriceTable, price_table
@@ -18,7 +18,7 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
     """What it costs, what was lost, how long it took: one to three sentences. `table` saves computing it again."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     summary: list[str] = []
-    if any(isinstance(e, SampleDone) for e in events):
+    if any(isinstance(e, SampleDone | ScenarioLeftOut) for e in events):
         priced = table or price_table(events)
         searched = () if priced.arms else search_sentences(events)
         summary += searched or (price_sentence(priced),)
