@@ -81,6 +81,16 @@ def test_members_stay_known_while_the_api_server_is_gone(running: StandIn, logge
     assert tuple(access.members()) == NAMES
 
 
+def test_what_a_user_sees_is_asked_again_where_no_member_answered(
+    logged_in: LoggedIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While every pod is being made anew none does; a standby would else be taken for one that does not stream."""
+    answers = iter([None, False])
+    monkeypatch.setattr("walproof.targets.cnpg.members.sees_replication", lambda _: next(answers))
+    access = CnpgAccess(logged_in.client, FILE)
+    assert [access.sees_replication for _ in range(3)] == [True, False, False]
+
+
 @dataclass
 class Frozen:
     """A primary that is frozen, and what holds that it is."""

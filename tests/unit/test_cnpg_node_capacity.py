@@ -117,6 +117,12 @@ def test_what_may_not_be_read_or_is_no_quantity_is_not_known() -> None:
     assert answer([node("a", cpu="many")], ONE, "1") is None
 
 
+@pytest.mark.parametrize("cpu", ["Infinity", "NaN", "1e999999999", "1e999999999Ei", "-1", "", "0x10"])
+def test_a_server_that_answers_odd_quantities_is_believed_at_most(cpu: str) -> None:
+    assert answer([node("a", cpu=cpu)], ONE, "1") in (None, True, False)
+    assert answer([node("a")], [*ONE, pod("x", "a", cpu)], "1") in (None, True, False)
+
+
 @given(st.lists(st.integers(1, 30), min_size=3, max_size=3), st.integers(1, 25), st.integers(0, 10))
 def test_what_is_said_to_fit_can_be_placed_in_the_operators_order(able: list[int], tenths: int, other: int) -> None:
     """One after another, each where it is, load pods first and as badly as can be; what is not said is not checked."""

@@ -21,6 +21,7 @@ from tests.unit.test_cnpg_interruptions import HEALTHY
 from walproof.errors import NotObtained, UsageError
 from walproof.machine import signals
 from walproof.machine.clock import RealClock
+from walproof.model.sample import Scenario
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.client import Client
@@ -144,13 +145,16 @@ def test_a_size_that_does_not_fit_is_refused_before_anything_is_patched(scaled: 
     with pytest.raises(NotObtained, match=refused):
         scaling.enter(PodSize(cores), scaled.journal)
     assert scaled.declared == DECLARED and scaled.stopped == [] and scaled.journal.pending() == ()
-    assert "fit on the nodes, each instance where it is now" in scaling.forecast([PodSize(2.4), PodSize(1)])
+    assert "fit on the nodes, each instance where it is now" in scaling.forecast(
+        [Scenario(cores=2.4), Scenario(cores=1), Scenario()]
+    )
 
 
 def test_where_nodes_may_not_be_read_the_first_standby_that_is_refused_ends_the_roll(scaled: Scaled) -> None:
     scaled.client = scaled.without(("list", "nodes"))
     scaling = scaled.scaling()
-    said = scaling.forecast([PodSize(64)])
+    assert scaling.forecast([Scenario()]) == scaling.taken() == ""
+    said = scaling.forecast([Scenario(cores=64)])
     assert "Whether the sizes fit on the nodes is not known" in said and "may not list nodes" in said
     with pytest.raises(NotObtained, match=r"no node takes pg-3: 0/1 nodes are available: 1 Insufficient cpu"):
         scaling.enter(PodSize(cores=64), scaled.journal)

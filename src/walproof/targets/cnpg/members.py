@@ -177,10 +177,10 @@ class CnpgAccess:
 
     @property
     def sees_replication(self) -> bool:
-        """Whether the user sees the details of pg_stat_replication; asked once for each user."""
+        """Whether the user sees the details of pg_stat_replication; asked of each user until a member answers."""
         if self._sees is None:
             self._sees = sees_replication(self.members())
-        return self._sees
+        return self._sees is not False
 
     def from_within(self, place: Place) -> Place:
         """The address of a pod for what is an address of it here; any other stays as it is."""
@@ -200,8 +200,8 @@ class CnpgAccess:
         return {name: self.login.endpoint((place,)) for name, place in places.items()}
 
 
-def sees_replication(members: Mapping[str, Endpoint]) -> bool:
-    """Whether this user sees the details of pg_stat_replication (pg_monitor); taken to be so when no member answers."""
+def sees_replication(members: Mapping[str, Endpoint]) -> bool | None:
+    """Whether this user sees the details of pg_stat_replication (pg_monitor); None when no member answers."""
     for endpoint in members.values():
         try:
             with connected(endpoint) as connection:
@@ -209,7 +209,7 @@ def sees_replication(members: Mapping[str, Endpoint]) -> bool:
         except (TargetError, psycopg.Error):
             continue
         return row is None or bool(row["monitors"])
-    return True
+    return None
 
 
 @dataclass(frozen=True, slots=True)

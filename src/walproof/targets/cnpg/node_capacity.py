@@ -4,7 +4,7 @@ Never guessed: known to fit, known not to, or not known. Reads nodes and the pod
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -23,7 +23,7 @@ LOAD_LABEL = ("app.kubernetes.io/name", "walproof-load")
 
 
 def quantity(text: object) -> Decimal:
-    """Kubernetes' quantity as a number, exactly; InvalidOperation for what is none.
+    """Kubernetes' quantity as a number, exactly; ArithmeticError for what is none.
 
     >>> quantity("700m") == quantity("0.7"), quantity("2048Mi") == quantity("2Gi"), quantity("1e3")
     (True, True, Decimal('1E+3'))
@@ -56,10 +56,9 @@ class Amount:
 
     def holds(self, each: "Amount", most: int) -> int:
         """How many of `each` it holds, at most so many."""
-        pairs = ((self.cores, each.cores), (self.memory, each.memory))
-        if any(have < 0 for have, _ in pairs):
-            return 0
-        return min([most, *(int(have / need) for have, need in pairs if need > 0)])
+        # By trying, as a server may answer 1e999999.
+        fitting = (n for n in range(most, 0, -1) if each.cores * n <= self.cores and each.memory * n <= self.memory)
+        return next(fitting, 0)
 
     @property
     def text(self) -> str:
@@ -71,7 +70,7 @@ class Amount:
 
 
 def requested(resources: Mapping[str, Any]) -> Amount:
-    """What a container requests: its limits where it names none; InvalidOperation."""
+    """What a container requests: its limits where it names none; ArithmeticError."""
     given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return Amount(quantity(given.get("cpu", 0)), quantity(given.get("memory", 0)))
 
@@ -181,7 +180,7 @@ def fit(api: KubernetesApi, instances: Sequence[str], wanted: Mapping[str, Any],
         refused = isinstance(wrong, ApiError) and wrong.code == 403
         given = "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if refused else wrong.hint
         return Fit(None, f"{unknown}: {wrong.message}; {given}")
-    except InvalidOperation:
+    except ArithmeticError:
         return Fit(None, f"{unknown}: a pod's or a node's resources are no quantities")
 
 

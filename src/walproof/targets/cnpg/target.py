@@ -317,7 +317,7 @@ class CnpgCluster(ExternalCluster):
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self.access.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
             happens={fault: what for fault, what in HAPPENS.items() if fault not in self.file.faults},
-            rolls=self.pricing,
+            rolls=self._scaling,
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
 
