@@ -24,6 +24,7 @@ from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg"
+SECRET = "pg-walproof-role"
 THEIRS = {"name": "reporting", "ensure": "present", "login": True, "validUntil": "2030-01-01T00:00:00Z"}
 
 
@@ -148,6 +149,42 @@ def test_a_role_that_the_operator_cannot_drop_stays_in_the_journal(api: FakeApi,
 
     with pytest.raises(TargetError, match=r"cannot drop the role walproof_\w+: it owns a table"):
         own(api).remove(journal, owning)
+    assert [c.name for c in journal.pending()] == [name] and len(secrets_of(api)) == 2
+
+
+def test_a_reason_that_passes_is_no_refusal(api: FakeApi, journal: Journal) -> None:
+    """From 1.29.2 on a new secret may not be read until the operator has patched the instance's Role."""
+    looks: list[str] = []
+
+    def usable(credential: Credential) -> bool:
+        looks.append(credential.user)
+        reasons = [f'secrets "{SECRET}" is forbidden'] if len(looks) < 15 else None
+        status = {"managedRolesStatus": {"cannotReconcile": {credential.user: reasons}}}
+        api.change(CLUSTERS, "pg", {"status": status})
+        return len(looks) > 15
+
+    assert own(api).make(journal, 15, usable).user == looks[-1]
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_role_whose_entry_a_manifest_took_out_is_dropped_or_stays_in_the_journal(
+    api: FakeApi, journal: Journal, drops: bool
+) -> None:
+    """`managed.roles` is replaced as a whole by kubectl apply, Argo CD and Flux."""
+    name = made(api, journal).user
+    api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": [THEIRS]}}})
+    told: list[tuple[str, str]] = []
+
+    def gone(_: str) -> bool:
+        return drops and {"absent"} == {r["ensure"] for r in roles(api) if r["name"] == name}
+
+    if drops:
+        own(api).remove(journal, gone, Reverting(lambda kind, of: told.append((kind, of))))
+        assert told == [("role", name), ("secret", SECRET)]
+        assert roles(api) == [THEIRS] and journal.pending() == () and secrets_of(api) == ["pg-app"]
+        return
+    with pytest.raises(WaitTimeout):
+        own(api).remove(journal, gone)
     assert [c.name for c in journal.pending()] == [name] and len(secrets_of(api)) == 2
 
 

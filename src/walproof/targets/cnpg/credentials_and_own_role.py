@@ -55,6 +55,8 @@ ROLE = "cnpg role"
 """What the journal calls it; its name is the role's, `after` the secret's."""
 _CHECKPOINT_SINCE = 15
 _CONFLICTS = 8
+_STANDS_S = 5.0
+"""Reasons may pass: the instance may not read the secret until the operator has patched the instance's Role."""
 Roles = list[dict[str, Any]]
 
 
@@ -78,21 +80,27 @@ class OwnRole:
         entry = _entry(role, secret, version)
         self._change(lambda roles: [*roles, entry])
 
-        def done() -> bool:
-            self._refuse(role, "make")
-            return usable(credential)
-
-        wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
+        self._await(role, "make", lambda: usable(credential))
         return credential
 
-    def _refuse(self, role: str, what: str) -> None:
-        """TargetError with the operator's reasons, where it has some."""
-        status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
-        reasons = status.cannot_reconcile.get(role)
-        if reasons:
-            raise TargetError(
-                f"CloudNativePG cannot {what} the role {role}: {'; '.join(reasons)}", "kubectl cnpg status"
-            )
+    def _await(self, role: str, what: str, done: Callable[[], bool]) -> None:
+        """Wait until `done`; TargetError with the operator's reasons once it gave some at each look for 5 s."""
+        passing = self._clock.now()
+
+        def settled() -> bool:
+            nonlocal passing
+            if done():
+                return True
+            status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
+            reasons, now = status.cannot_reconcile.get(role), self._clock.now()
+            if not reasons:
+                passing = now
+            elif now - passing >= _STANDS_S:
+                said = "; ".join(reasons)
+                raise TargetError(f"CloudNativePG cannot {what} the role {role}: {said}", "kubectl cnpg status")
+            return False
+
+        wait_for(Wait.SETTING_IN_EFFECT, settled, self._clock, pace_s=0.2)
 
     def adopt(self, journal: Notebook, reverting: Reverting = SILENT) -> bool:
         """Note roles whose maker has ended and whose journal is lost; whether there was one."""
@@ -126,24 +134,24 @@ class OwnRole:
             journal.undone(change)
 
     def _drop(self, role: str, gone: Callable[[str], bool]) -> bool:
-        """Whether spec.managed.roles had it; CloudNativePG drops what is absent there, and no role that is missing."""
+        """Whether there was one. CloudNativePG drops what spec.managed.roles calls absent, not what is missing there.
+
+        A manifest that has the list, applied anew, takes out our entry alone: the role stays in PostgreSQL.
+        """
         roles = managed_roles(self._api.get(CLUSTERS, self._cluster))
         there = next((entry for entry in roles if entry.get("name") == role), None)
-        if there is not None:
-            if there.get("ensure") != "absent":
-                # One that the operator is about to make would be made after its entry is gone.
-                with suppress(WaitTimeout):
-                    wait_for(Wait.ROLE_MADE, lambda: not gone(role), self._clock, pace_s=0.2)
-            absent = {"name": role, "comment": there.get("comment", ""), "ensure": "absent"}
-            self._change(lambda roles: [absent if entry.get("name") == role else entry for entry in roles])
-
-            def done() -> bool:
-                self._refuse(role, "drop")
-                return gone(role)
-
-            wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.2)
-            self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
-        return there is not None
+        if there is None and gone(role):
+            return False
+        if there is not None and there.get("ensure") != "absent":
+            # One that the operator is about to make would be made after its entry is gone.
+            with suppress(WaitTimeout):
+                wait_for(Wait.ROLE_MADE, lambda: not gone(role), self._clock, pace_s=0.2)
+        comment = f"{MARK}: {this_process()}" if there is None else there.get("comment", "")
+        absent = {"name": role, "comment": comment, "ensure": "absent"}
+        self._change(lambda roles: [*(entry for entry in roles if entry.get("name") != role), absent])
+        self._await(role, "drop", lambda: gone(role))
+        self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
+        return True
 
     def _forget(self, role: str) -> None:
         """Take the role out of the Cluster's status, where this user may: CloudNativePG never does.
