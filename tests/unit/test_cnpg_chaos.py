@@ -18,10 +18,10 @@ from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import Cut
 from walproof.errors import TargetError
 from walproof.machine.pid_files import machine
-from walproof.model.drill import Capability
+from walproof.model.drill import Capability, Victim
 from walproof.model.waiting import Wait
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.inject import happens_here, why_skipped
+from walproof.proving.inject import happens_here, no_takeover, why_skipped
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.client import Client
@@ -36,7 +36,7 @@ from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
 
-NAME = "cnpg:default/pg"
+NAME, LEADER = "cnpg:default/pg", Victim.LEADER
 OWNER = Cluster.model_validate(recorded("cluster"))
 EVERY: tuple[Experiment, ...] = (
     created_objects.partition("default", "pg-1", ["pg-2", "pg-3"]),
@@ -204,6 +204,12 @@ def test_where_chaos_mesh_is_installed_it_goes_before_a_command(cluster: StandIn
     assert "the pod is deleted with force" in happens_here(target, CATALOGUE["kill-member"])
     assert "transactions under way are cut" in happens_here(target, CATALOGUE["switchover"])
     assert [happens_here(target, CATALOGUE[name]) for name in ("freeze", "kill", "double-kill", "none")] == [""] * 4
+    fenced = no_takeover(target, CATALOGUE["stop"], LEADER)
+    assert fenced == "writes stop for as long as it is fenced; no instance takes over"
+    others = (("stop", Victim.STANDBY), ("kill", LEADER))
+    assert [no_takeover(target, CATALOGUE[name], victim) for name, victim in others] == [""] * 2
+    by_command = _target(client(cluster, tmp_path), stop="stop {host}", recover="start {host}")
+    assert no_takeover(by_command, CATALOGUE["stop"], LEADER) == ""
     able.faults[Capability.ISOLATE].inject("pg-2")
     assert cluster.cnpg.state.member("pg-2").cut is Cut.ALL
     able.faults[Capability.ISOLATE].undo("pg-2")

@@ -7,12 +7,14 @@ import pytest
 
 from tests.fixtures.attempts import attempts as ledger
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
-from walproof.model.drill import Drill, Verdict, Victim
+from walproof.model.drill import Drill, Recovery, Verdict, Victim
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome, WitnessReport
 from walproof.model.topology import LedgerTable
 from walproof.proving.campaign import PlannedDrill
+from walproof.proving.campaign_results import by_recovery
 from walproof.proving.faults import CATALOGUE
+from walproof.proving.gate import exceeded, gate
 from walproof.proving.history import DrillRun, History
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading
@@ -160,6 +162,18 @@ def test_a_fault_is_told_in_the_words_of_its_target_with_attempts_that_got_no_an
     assert drill.verdict is Verdict.HELD and "1 transaction under way got no answer" in drill.why
     assert "no answer" not in judge(whole).drill.why
     assert "no transaction fails where clients are held" in drill.evidence["promise"]
+
+
+def test_an_outage_that_walproof_makes_itself_is_no_rto() -> None:
+    stays = "writes stop for as long as it is fenced; no instance takes over"
+    drill = judged(drill=replace(run(ORDERLY, after=view("n2", 2)), no_takeover=stays), fault="stop")
+    assert drill.verdict is Verdict.HELD and drill.why.endswith(f"; no RTO: {stays}"), drill.why
+    assert (drill.rto_s, drill.writers_rto_s, drill.unavailable_s, drill.no_rto) == (None, None, None, stays)
+    assert drill.recovery == Recovery() and by_recovery([drill]) == {}
+    limits = gate("rpo=0,rto=1s,unavailable=1s")
+    assert exceeded(limits, drill) == ""
+    timed = judged(drill=run(ORDERLY, after=view("n2", 2)), fault="stop")
+    assert timed.rto_s and "1 s are allowed" in exceeded(limits, timed)
 
 
 def test_an_outage_without_an_end_is_not_held_and_a_writer_that_stays_away_is_told() -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from walproof.errors import TargetError
-from walproof.model.drill import Drill, Verdict, Victim
+from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import Event, FaultChanged
+from walproof.model.guarantee import Level
 from walproof.proving.campaign import PlannedDrill, Strike, fewest, planned
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.options import parse_options
@@ -36,6 +37,25 @@ def test_an_honest_cluster_holds_in_storms_and_the_seed_replays_them(seed: int) 
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), drill.why
     assert drill.findings.lost == 0
     assert stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed) == drill
+
+
+def test_a_fault_of_the_leader_that_no_member_takes_over_from_awaits_no_commits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As CloudNativePG's fence: to wait for commits before it is undone would measure the wait."""
+    fence = "writes stop for as long as it is fenced; no instance takes over"
+    able = Simulated.capabilities
+    monkeypatch.setattr(
+        Simulated, "capabilities", lambda self: replace(able(self), no_takeover={Capability.STOP: fence})
+    )
+    one, strike = shell("sim?sync=strict&seed=3"), Strike("stop", Victim.LEADER, 1.0, False, 3.0)
+    plan = PlannedDrill(1, CATALOGUE["stop"], Victim.LEADER, Level.ON, writers=4)
+    (drill,) = run_drills(one, [plan], enough=lambda _: False)
+    begun, cleared = (next(m.at for m in drill.marks if m.what == what) for what in ("stop", "fault cleared"))
+    assert drill.rto_s is None and f"no RTO: {fence}" in drill.why
+    assert 10.0 <= cleared - begun < 15.0
+    (storm,) = run_drills(one, [replace(plan_of(1), storm=(strike,))], enough=lambda _: False)
+    assert storm.rto_s is not None and storm.leader_before not in storm.strikes[0], "in a storm it falls on a standby"
 
 
 def test_faults_overlap_and_one_member_is_left_alone() -> None:

@@ -25,7 +25,7 @@ from walproof.proving.campaign import PlannedDrill, consents_needed, enough, few
 from walproof.proving.campaign_results import answer_as_json, conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
-from walproof.proving.inject import happens_here, why_skipped
+from walproof.proving.inject import HELD_ALONE_S, happens_here, no_takeover, why_skipped
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
@@ -84,7 +84,9 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     if dry_run:
         print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
         return ExitCode.HELD
-    consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers)
+    made = dict.fromkeys(f"{d.fault.name}: {why}" for d in plan if (why := no_takeover(chosen, d.fault, d.victim)))
+    beforehand = "; ".join(made)
+    consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers, beforehand=beforehand)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
         with _guard_as_before(chosen):
@@ -243,6 +245,8 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
         lines.append(f"    happens:  {happens_here(target, fault) or fault.story.happens}")
         lines.append(f"    promised: {fault.story.promises}")
         lines.append(f"    recovers: {fault.story.recovers}")
+        if why := next((why for drill in drills if (why := no_takeover(target, fault, drill.victim))), ""):
+            lines.append(f"    no RTO:   {why}; held for {HELD_ALONE_S:g} s")
         skipped = why_skipped(target, fault)
         if skipped:
             lines.append(f"    skipped, because {skipped}")

@@ -136,7 +136,8 @@ def _about_drills(name: str, drills: Sequence[Drill]) -> list[str]:
         caveats.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
     if not drills:
         caveats.append(f"{name} holds no drills")
-    endless = sum(d.verdict.decided and _outage(d) is None and d.victim.takes_the_leader for d in drills)
+    timed = [d for d in drills if d.verdict.decided and d.victim.takes_the_leader and not d.no_rto]
+    endless = sum(_outage(d) is None for d in timed)
     if endless:
         caveats.append(f"{name}: {counted(endless, 'drill')} whose outage has no end is left out of the outages")
     return caveats

@@ -205,6 +205,8 @@ class Drill:
     """Seconds without service in all, from the fault to the end: an outage that flaps adds up."""
     writers_rto_s: tuple[float, float, float] | None = None
     """Outage of single writers: median, 95th percentile, worst; infinite for one that never committed again."""
+    no_rto: str = ""
+    """Why there is no RTO though writes were away: they were for as long as walproof held the fault."""
     strikes: tuple[str, ...] = ()
     """The faults of a storm as they were carried out, one clause each."""
     guarded: bool = False

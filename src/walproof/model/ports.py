@@ -299,6 +299,8 @@ class Capabilities:
     reasons: Mapping[Capability, str] = field(default_factory=dict)
     happens: Mapping[Capability, str] = field(default_factory=dict)
     """What a fault does here, in a clause, where it is not what it does to a member of a lab."""
+    no_takeover: Mapping[Capability, str] = field(default_factory=dict)
+    """Faults of the leader that no member takes over from while they last, each with why: the outage is walproof's."""
 
     def why_not(self, capability: Capability) -> str | None:
         """None where the target can do it now, else one clause saying why not."""

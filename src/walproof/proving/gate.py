@@ -36,7 +36,8 @@ def gate(text: str) -> Gate:
 def exceeded(limits: Gate, drill: Drill) -> str:
     """How a drill exceeds the limits, in a clause; "" when it does not, or when the drill was not decided.
 
-    A broken promise exceeds every limit: no outage is short enough to make up for it.
+    A broken promise exceeds every limit: no outage is short enough to make up for it. An outage that walproof made
+    itself (`no_rto`) exceeds none.
     """
     if not drill.verdict.decided:
         return ""
@@ -44,11 +45,11 @@ def exceeded(limits: Gate, drill: Drill) -> str:
     lost = drill.findings.lost
     if limits.rpo_s is not None and lost and (limits.rpo_s == 0 or (drill.rpo_s or 0.0) > limits.rpo_s):
         clauses.append(f"{counted(lost, 'acknowledged commit')} lost, of the last {drill.rpo_s or 0.0:.2f} s")
-    if limits.rto_s is not None and (drill.rto_s is None or drill.rto_s > limits.rto_s):
+    if limits.rto_s is not None and not drill.no_rto and (drill.rto_s is None or drill.rto_s > limits.rto_s):
         took = "commits did not come back" if drill.rto_s is None else f"commits came back after {drill.rto_s:.1f} s"
         clauses.append(f"{took}, {limits.rto_s:g} s are allowed")
     away = drill.unavailable_s
-    if limits.unavailable_s is not None and (away is None or away > limits.unavailable_s):
+    if limits.unavailable_s is not None and not drill.no_rto and (away is None or away > limits.unavailable_s):
         took = "how long is not known" if away is None else f"unavailable for {away:.1f} s in all"
         clauses.append(f"{took}, {limits.unavailable_s:g} s are allowed")
     if drill.verdict is Verdict.BROKEN:

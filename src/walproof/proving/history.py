@@ -60,6 +60,8 @@ class DrillRun:
     """Steps of the failover as the manager shows them: operator, lease, endpoint, with the member each is about."""
     guard_log: str = ""
     """What the guard wrote meanwhile."""
+    no_takeover: str = ""
+    """Why no member takes over while the fault lasts: the outage is as long as walproof made it, "" where not so."""
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 

@@ -16,6 +16,9 @@ from walproof.proving.campaign import Strike, Struck
 from walproof.proving.faults import CATALOGUE, Fault, Step, members_of
 from walproof.proving.observer import Gathered, Observer
 
+HELD_ALONE_S = 10.0
+"""How long a fault of the leader is held that no member takes over from: no commit is awaited before it ends."""
+
 
 def why_skipped(target: Target, fault: Fault) -> str | None:
     """Why this target cannot do the fault now, or has no ledger for it; None when it can."""
@@ -27,6 +30,12 @@ def happens_here(target: Target, fault: Fault) -> str:
     """What a fault of one step does on this target, in the target's words; "" where the catalogue's say it."""
     operations = [step.operation for step in fault.steps]
     return target.capabilities().happens.get(operations[0], "") if len(operations) == 1 else ""
+
+
+def no_takeover(target: Target, fault: Fault, victim: Victim) -> str:
+    """Why no member takes over while the fault lasts, so that its outage is as long as walproof makes it; else ""."""
+    reasons = target.capabilities().no_takeover if victim.takes_the_leader else {}
+    return next((reasons[step.operation] for step in fault.steps if step.operation in reasons), "")
 
 
 def chosen_victims(view: ClusterView, victim: Victim, pick: Callable[[Sequence[str]], str]) -> tuple[str, ...]:
@@ -212,7 +221,7 @@ class StormRun:
         victims = CATALOGUE[strike.fault].victims
         if victims == (Victim.LEADER,):
             candidates = leaders
-        elif Victim.LEADER not in victims:
+        elif Victim.LEADER not in victims or no_takeover(self.target, CATALOGUE[strike.fault], Victim.LEADER):
             candidates = standbys
         else:
             candidates = (leaders or standbys) if strike.victim is Victim.LEADER else (standbys or leaders)

@@ -67,7 +67,7 @@ class Judgement:
         """All of it in the words and numbers that a record keeps."""
         planned, run, attempts, out = self.history.planned, self.history.run, self.history.attempts, self.out
         recovery, marks = self._outage_by_parts()
-        whole = None if run.incomplete else out
+        whole = None if run.incomplete or run.no_takeover else out
         remarks = filter(None, [*self._remarks(), as_clause(recovery)])
         return Drill(
             number=planned.number,
@@ -95,16 +95,17 @@ class Judgement:
             writers=planned.writers,
             guarded=planned.guarded,
             strikes=clauses(run.struck),
+            no_rto=run.no_takeover if run.injected else "",
             unavailable_s=whole.unavailable_s if whole else None,
             writers_rto_s=None
-            if run.incomplete or not run.injected
+            if whole is None
             else writers_rto_s(attempts, run.fault_at, cleared_at=run.cleared_at, stopped_at=run.stopped_at),
         )
 
     def _outage_by_parts(self) -> tuple[Recovery, tuple[Mark, ...]]:
         """By the manager's own steps where it showed some, else by what was observed."""
         run, out = self.history.run, self.out
-        if out is None:
+        if out is None or run.no_takeover:
             return Recovery(), ()
         seen = [view.leader for view in run.views if view.leader and view.at <= out.last_before]
         # In a storm the one who led when the outage began is not always the one who led before it.
@@ -117,6 +118,8 @@ class Judgement:
         history, findings, loss = self.history, self.findings, self.at_risk.loss
         planned, run = history.planned, history.run
         remarks = [run.stalled] if run.stalled else []
+        if run.no_takeover and run.injected:
+            remarks.append(f"no RTO: {run.no_takeover}")
         if planned.fault.orderly and findings.unknown:
             remarks.append(f"{counted(findings.unknown, 'transaction')} under way got no answer")
         if self.out is not None and (returned := short_returns(self.out, self.succeeded_at)):

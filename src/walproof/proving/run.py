@@ -18,7 +18,15 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, Strike, shrunk
 from walproof.proving.faults import SHRUNK, STORM, Step
 from walproof.proving.history import DrillRun, History, decode, encode, history_name
-from walproof.proving.inject import StormRun, chosen_victims, happens_here, inject, why_skipped
+from walproof.proving.inject import (
+    HELD_ALONE_S,
+    StormRun,
+    chosen_victims,
+    happens_here,
+    inject,
+    no_takeover,
+    why_skipped,
+)
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
 from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
@@ -166,6 +174,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     storm = StormRun(target, shell.emit, observer, gathered, before)
     acts, commits = _Acts(shell, planned, victims, before, gathered), Commits(observer, run, clock)
     refused = stalled = ""
+    alone = no_takeover(target, planned.fault, planned.victim)
     harmed: tuple[str, ...] = ()
     elected: float | None = None
     try:
@@ -175,12 +184,12 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         else:
             harmed = victims
             acts.inject(fault_at)
-            if planned.fault.serves_after:
+            if planned.fault.serves_after and not alone:
                 # Not since `fault_at`: on a busy machine the fault itself takes a while, and commits go on meanwhile.
                 elsewhere = planned.fault.name == Capability.PARTITION and planned.victim.takes_the_leader
                 stalled = commits.wait_back(clock.now(), elsewhere=elsewhere)
             elected = _elected(target, fault_at)
-        clock.pause(planned.fault.hold_s)
+        clock.pause(HELD_ALONE_S if alone else planned.fault.hold_s)
         gathered.ask_members()
         gathered.save_logs(before)
     except Error as no:
@@ -210,6 +219,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         elected_at=elected,
         refused=refused,
         struck=struck,
+        no_takeover=alone,
     )
 
 

@@ -25,10 +25,13 @@ FAULT = "cnpg fault"
 HAPPENS = {
     Capability.KILL_MEMBER: "the pod is deleted with force: PostgreSQL and its instance manager end, its volume stays",
     Capability.FREEZE: "every process of PostgreSQL is paused; its instance manager goes on and renews the lease",
-    Capability.STOP: "the instance is fenced: PostgreSQL is stopped in an orderly way, its pod stays",
+    Capability.STOP: "the instance is fenced: PostgreSQL is stopped in an orderly way, its pod stays; "
+    "a run that is killed leaves it fenced until walproof revert",
     Capability.SWITCHOVER: "as kubectl cnpg promote: the primary is stopped in order, transactions under way are cut",
 }
 """What these do here, in a clause."""
+NO_TAKEOVER = {Capability.STOP: "writes stop for as long as it is fenced; no instance takes over"}
+"""Of the primary: the operator then makes no switchover (cluster_controller.go:731 of v1.30.0, :508 of v1.24.0)."""
 NEED_OPERATOR = (Capability.KILL_MEMBER, Capability.STOP, Capability.SWITCHOVER)
 """Faults that the operator carries out, or makes good: no other makes a deleted pod anew."""
 _KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'

@@ -24,6 +24,7 @@ from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, Own
 from walproof.targets.cnpg.faults_and_undo import (
     HAPPENS,
     NEED_OPERATOR,
+    NO_TAKEOVER,
     CnpgLogs,
     CnpgRecovery,
     CnpgSwitchover,
@@ -317,6 +318,7 @@ class CnpgCluster(ExternalCluster):
             logs=able.logs if "logs" in self.file.faults else CnpgLogs(self.access.api),
             scenario_factors=frozenset() if unscaled else _SIZES,
             happens={fault: what for fault, what in HAPPENS.items() if fault not in self.file.faults},
+            no_takeover={fault: why for fault, why in NO_TAKEOVER.items() if fault not in self.file.faults},
             rolls=self._scaling,
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
