@@ -127,6 +127,22 @@ def test_the_matrix_is_the_table_of_documented_guarantees(run: Run) -> None:
     assert table["on"]["none"]["mark"] == "✘"
 
 
+def test_a_fault_that_no_member_takes_over_from_is_told_before(
+    run: Run, target: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able, fence = Simulated.capabilities, "writes stop for as long as it is fenced"
+    here = {Capability.STOP: fence}
+    monkeypatch.setattr(Simulated, "capabilities", lambda self: replace(able(self), no_takeover=here))
+    monkeypatch.setattr(target, "external", True, raising=False)
+    words = ("--fault", "stop,kill", "--levels", "on")
+    _, text, _ = run(*words, "--dry-run")
+    assert text.count(f"no RTO:   {fence}; held for 10 s") == 1
+    _, out, _ = run(*words, "--dry-run", "--json")
+    assert {d["fault"]: d["no_rto"] for d in json.loads(out)["drills"]} == {"stop": fence, "kill": None}
+    code, _, errors = run(*words)
+    assert code == 2 and f"you did not allow it. stop: {fence}" in " ".join(errors.split()), errors
+
+
 def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("--target", QUICK, "--fault", "kill,partition", "--levels", "on", "--dry-run")
     assert code == 0

@@ -271,6 +271,7 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
                 "guarded": d.guarded,
                 "skipped": why_skipped(target, d.fault),
                 "storm": planned_clauses(d.storm),
+                "no_rto": no_takeover(target, d.fault, d.victim) or None,
             }
             for d in plan
         ],

@@ -174,7 +174,7 @@ def _stalls(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> tupl
 
 
 def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: Level) -> Losses:
-    """Of drills in which the leader was gone in fact: one restarted in place says nothing about a takeover."""
+    """Of drills in which the leader was gone in fact: one restarted in place, or fenced, says nothing of a takeover."""
     for fault in kind.drills:
         shown = [
             d
@@ -183,6 +183,7 @@ def _losses(drills: Sequence[tuple[Drill, float | None]], kind: Failure, level: 
             and d.level is level
             and d.victim.takes_the_leader
             and d.loss not in (Loss.POSTGRES_CRASH, Loss.POWER_CUT)
+            and not d.no_rto
         ]
         if shown:
             return _counted(shown, fault)
