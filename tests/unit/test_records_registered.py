@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from unittest.mock import Mock
@@ -159,3 +161,17 @@ def test_faults_of_the_live_page_are_noted_without_a_record(
     noted = [[change.name for change in one.pending()] for one in registered(runs_folder())]
     assert noted == ([["freeze pg-1"]] if allowed else [])
     assert sorted(tmp_path.rglob(NAME)) == []
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(tmp_path: Path, removed: bool) -> None:
+    script = (
+        "import atexit; from types import SimpleNamespace; from walproof.cli.runs import keep_journal;"
+        "target = SimpleNamespace(external=True, name='cnpg:db/pg'); keep_journal(target, None);"
+        "change = target.journal.note(1.0, target.name, 'database', 'own', before=None, after='draft');"
+        f"atexit.register(target.journal.undone, change) if {removed} else None"
+    )
+    environment = {**os.environ, "WALPROOF_STATE": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    left = "walproof: 1 change could not be undone on cnpg:db/pg: walproof revert does it\n"
+    assert done.stderr == ("" if removed else left)

@@ -2,13 +2,15 @@
 
 Also the temporary lab of `demo` and `study`, which ends with the command, after an error or Ctrl-C too."""
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from walproof.lab import home
@@ -16,7 +18,8 @@ from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
 from walproof.machine.redaction import command_line
 from walproof.model.event import Started
-from walproof.model.ports import Target
+from walproof.model.ports import Notebook, Target
+from walproof.model.units import counted
 from walproof.pricing.sampling import OnProgress, RunProgress
 from walproof.records.journal import Change, Journal, check_ours, register
 from walproof.records.layout import safe_name, version
@@ -58,6 +61,15 @@ def keep_journal(target: Target | None, directory: Path | None) -> None:
     """Let an external cluster note its changes, for the record at `directory` or none; others need no journal."""
     if target is not None and target.external:
         target.journal = register(runs_folder(), directory)
+        # Registered before the target's own: called after it has removed what it made.
+        atexit.register(_say_what_is_left, target.name, target.journal)
+
+
+def _say_what_is_left(name: str, journal: Notebook) -> None:
+    if pending := journal.pending(name):
+        with suppress(OSError):
+            left = counted(len(pending), "change")
+            click.echo(f"walproof: {left} could not be undone on {name}: walproof revert does it", err=True)
 
 
 def applied_folder() -> Path:
