@@ -134,7 +134,8 @@ def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
     # A right in every namespace is never part of what is applied: a comment says how it is given.
     text = run("--print-rbac", "--for", "price", "--for", "scale", "--target", "cnpg:db/pg")[1]
     assert "\n# kubectl create clusterrole walproof-nodes --verb list --resource nodes,pods\n" in text
-    assert "--clusterrole walproof-nodes --serviceaccount db:walproof\n" in text and "kind: ClusterRole" not in text
+    bound = "clusterrolebinding walproof-nodes-db --clusterrole walproof-nodes --serviceaccount db:walproof"
+    assert f"\n# kubectl create {bound}\n" in text and "kind: ClusterRole" not in text
     assert "clusterrole" not in run("--print-rbac", "--for", "price")[1]
 
 

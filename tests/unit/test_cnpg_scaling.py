@@ -18,7 +18,7 @@ from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
 from tests.unit.test_cnpg_interruptions import HEALTHY
-from walproof.errors import NotObtained, UsageError
+from walproof.errors import NotObtained, TargetError, UsageError
 from walproof.machine import signals
 from walproof.machine.clock import RealClock
 from walproof.model.sample import Scenario
@@ -131,6 +131,37 @@ def test_what_somebody_else_declared_since_is_left_alone(scaled: Scaled) -> None
     scaled.client.patch(CLUSTERS, "pg", {"spec": {"resources": {"limits": {"cpu": "3"}}}})
     assert "changed by another user since: left alone" in scaling.undo(scaled.journal)[0]
     assert scaled.declared["limits"]["cpu"] == "3" and scaled.journal.pending() == ()
+
+
+@pytest.mark.parametrize("size", [PodSize(cores=1), PodSize()])
+def test_the_next_size_never_replaces_what_another_user_declared_since(scaled: Scaled, size: PodSize) -> None:
+    scaling = scaled.scaling()
+    scaling.enter(PodSize(cores=0.5), scaled.journal)
+    scaled.client.patch(CLUSTERS, "pg", {"spec": {"resources": {"limits": {"cpu": "3"}}}})
+    with pytest.raises(TargetError, match="was changed by another user meanwhile"):
+        scaling.enter(size, scaled.journal)
+    scaling.undo(scaled.journal)
+    assert scaled.declared["limits"]["cpu"] == "3" and scaled.journal.pending() == ()
+
+
+def test_a_cluster_that_is_paused_since_it_was_checked_is_not_patched(scaled: Scaled) -> None:
+    """Else the roll and the way back both wait for an operator that does nothing."""
+    scaled.client.patch(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/reconciliationLoop": "disabled"}}})
+    with pytest.raises(NotObtained, match="reconciliationLoop"):
+        scaled.scaling().enter(PodSize(cores=1), scaled.journal)
+    assert scaled.declared == DECLARED and scaled.journal.pending() == ()
+
+
+@pytest.mark.parametrize("missing", [("pg-3",), ("pg-1", "pg-2", "pg-3")])
+def test_an_instance_without_a_pod_is_counted_too(scaled: Scaled, missing: tuple[str, ...]) -> None:
+    listed = scaled.client.list
+
+    def without(kind: Kind, labels: str = "") -> list[Tree]:
+        return [tree for tree in listed(kind, labels) if tree["metadata"]["name"] not in missing]
+
+    scaled.client.list = without  # type: ignore[method-assign]
+    said = scaled.scaling().forecast([Scenario(cores=1)])
+    assert "Whether 3 instances with 1 cpu" in said and "an instance is on no node now" in said
 
 
 @pytest.mark.parametrize("cores", [64, 2.6])

@@ -2,16 +2,16 @@
 
 Never guessed: known to fit, known not to, or not known. Reads nodes and the pods of all namespaces, changes nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from typing import Any
 
-from walproof.errors import TargetError
+from walproof.errors import NotObtained, TargetError
 from walproof.model.units import counted
 from walproof.targets.cnpg.kubernetes_api import ApiError, Kind, KubernetesApi
-from walproof.targets.cnpg.objects import Condition, Metadata, PodStatus, Read, read
+from walproof.targets.cnpg.objects import Condition, Metadata, Pod, Read, Toleration, read
 from walproof.targets.cnpg.target_file import LoadPart
 
 NODES = Kind("", "v1", "nodes", namespaced=False)
@@ -46,8 +46,11 @@ class Amount:
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.cores + other.cores, self.memory + other.memory)
 
+    def __sub__(self, other: "Amount") -> "Amount":
+        return self + other.times(-1)
+
     def times(self, number: int) -> "Amount":
-        """So many of it; negative to take away."""
+        """So many of it."""
         return Amount(self.cores * number, self.memory * number)
 
     def larger(self, other: "Amount") -> "Amount":
@@ -80,17 +83,11 @@ class Taint(Read):
     value: str = ""
     effect: str = ""
 
-
-class Toleration(Read):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def covers(self, taint: Taint) -> bool:
-        """Whether it lets a pod onto a node with that taint."""
-        named = self.key in ("", taint.key) and (self.operator == "Exists" or self.value == taint.value)
-        return named and self.effect in ("", taint.effect)
+    def keeps_off(self, tolerations: Sequence[Toleration]) -> bool:
+        """Whether it keeps a new pod with these tolerations off its node."""
+        tolerating = (t for t in tolerations if t.key in ("", self.key) and t.effect in ("", self.effect))
+        tolerated = any(t.operator == "Exists" or t.value == self.value for t in tolerating)
+        return self.effect != "PreferNoSchedule" and not tolerated
 
 
 class NodeSpec(Read):
@@ -111,117 +108,85 @@ class Node(Read):
     def takes(self, tolerations: Sequence[Toleration], selector: Mapping[str, str]) -> bool:
         """Whether the scheduler may put a new pod here, as far as taints and the node selector say."""
         ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
-        taints = [t for t in self.spec.taints if t.effect != "PreferNoSchedule"]
-        tolerated = all(any(one.covers(taint) for one in tolerations) for taint in taints)
-        return ready and not self.spec.unschedulable and tolerated and selector.items() <= self.metadata.labels.items()
+        kept_off = self.spec.unschedulable or any(taint.keeps_off(tolerations) for taint in self.spec.taints)
+        return ready and not kept_off and selector.items() <= self.metadata.labels.items()
 
 
-class Requesting(Read):
-    """A container, or one that runs before them or beside them (Always)."""
-
-    name: str = ""
-    restart_policy: str = ""
-    resources: dict[str, Any] = {}
-
-
-class PlacedSpec(Read):
-    node_name: str = ""
-    node_selector: dict[str, str] = {}
-    tolerations: list[Toleration] = []
-    containers: list[Requesting] = []
-    init_containers: list[Requesting] = []
-    overhead: dict[str, str] = {}
+def amount_of(pod: Pod) -> Amount:
+    """What a pod requests (Kubernetes' component-helpers/resource/helpers.go, PodRequests): all containers, or a
+    larger first step; ArithmeticError."""
+    beside, first = Amount(), Amount()
+    for one in pod.spec.init_containers:
+        first = first.larger(beside + requested(one.resources))
+        if one.restart_policy == "Always":
+            beside += requested(one.resources)
+    together = _sum([beside, *(requested(c.resources) for c in pod.spec.containers)])
+    return together.larger(first) + requested({"requests": pod.spec.overhead})
 
 
-class Placed(Read):
-    """Any pod, as the scheduler counts it."""
-
-    metadata: Metadata
-    spec: PlacedSpec = PlacedSpec()
-    status: PodStatus = PodStatus()
-
-    @property
-    def amount(self) -> Amount:
-        """Kubernetes' component-helpers/resource/helpers.go, PodRequests: all containers, or a larger first step."""
-        beside, first = Amount(), Amount()
-        for one in self.spec.init_containers:
-            first = first.larger(beside + requested(one.resources))
-            beside += requested(one.resources) if one.restart_policy == "Always" else Amount()
-        return _sum([beside, *(requested(c.resources) for c in self.spec.containers)]).larger(first) + requested(
-            {"requests": self.spec.overhead}
-        )
-
-    def resized(self, wanted: Mapping[str, Any]) -> Amount:
-        """What it requests once PostgreSQL's container has these resources."""
-        present = _sum(requested(c.resources) for c in self.spec.containers if c.name == "postgres")
-        return self.amount + present.times(-1) + requested(wanted)
+def _resized(pod: Pod, wanted: Mapping[str, Any]) -> Amount:
+    """What it requests once PostgreSQL's container has these resources."""
+    present = _sum(requested(c.resources) for c in pod.spec.containers if c.name == "postgres")
+    return amount_of(pod) - present + requested(wanted)
 
 
 def _sum(amounts: Iterable[Amount]) -> Amount:
     return reduce(Amount.__add__, amounts, Amount())
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Whether they fit, None where that is not known; and a sentence."""
+def fit(api: KubernetesApi, instances: Collection[str], wanted: Mapping[str, Any], load: LoadPart) -> str:
+    """Whether these instances with the wanted resources, and the load pods, fit on the nodes as they are now.
 
-    answer: bool | None
-    text: str
-
-
-def fit(api: KubernetesApi, instances: Sequence[str], wanted: Mapping[str, Any], load: LoadPart) -> Fit:
-    """Whether these instances with the wanted resources, and the load pods, fit on the nodes as they are now."""
+    A sentence: they do, or that is not known. NotObtained where they are known not to.
+    """
     unknown = "whether the sizes fit on the nodes is not known"
     try:
         nodes = [read(Node, tree) for tree in api.list(NODES)]
-        pods = [read(Placed, tree) for tree in api.list(EVERY_POD)]
-        return _judged(nodes, pods, {(api.namespace, name) for name in instances}, wanted, load)
+        placed = [pod for pod in (read(Pod, tree) for tree in api.list(EVERY_POD)) if pod.spec.node_name]
+        running = [pod for pod in placed if pod.status.phase not in ("Succeeded", "Failed")]
+        own = [p for p in running if p.metadata.namespace == api.namespace and p.metadata.name in instances]
+        others = [p for p in running if p not in own and LOAD_LABEL not in p.metadata.labels.items()]
+        what = f"{len(instances)} instances with {requested(wanted).text} each"
+        if not own or len(own) < len(instances):
+            return f"whether {what} fit on the nodes is not known: an instance is on no node now"
+        return _judged(nodes, others, [(pod, _resized(pod, wanted)) for pod in own], load, what)
+    except NotObtained:
+        raise
     except TargetError as wrong:
         refused = isinstance(wrong, ApiError) and wrong.code == 403
         given = "walproof target cnpg --print-rbac --for scale prints the ClusterRole" if refused else wrong.hint
-        return Fit(None, f"{unknown}: {wrong.message}; {given}")
+        return f"{unknown}: {wrong.message}; {given}"
     except ArithmeticError:
-        return Fit(None, f"{unknown}: a pod's or a node's resources are no quantities")
+        return f"{unknown}: a pod's or a node's resources are no quantities"
 
 
 def _judged(
-    nodes: Sequence[Node],
-    pods: Sequence[Placed],
-    ours: set[tuple[str, str]],
-    wanted: Mapping[str, Any],
-    load: LoadPart,
-) -> Fit:
+    nodes: Sequence[Node], others: Sequence[Pod], own: Sequence[tuple[Pod, Amount]], load: LoadPart, what: str
+) -> str:
     """Pure. Known to fit: each where it is now, wherever the load pods go. Known not to: not in any arrangement."""
-    placed = [p for p in pods if p.spec.node_name and p.status.phase not in ("Succeeded", "Failed")]
-    own = [p for p in placed if (p.metadata.namespace, p.metadata.name) in ours]
-    free = {n.metadata.name: _allocatable(n) for n in nodes}
-    where = [p.spec.node_name for p in own]
-    needed = {node: _sum(p.resized(wanted) for p in own if p.spec.node_name == node) for node in where}
-    for pod in placed:
-        if pod not in own and LOAD_LABEL not in pod.metadata.labels.items() and pod.spec.node_name in free:
-            free[pod.spec.node_name] += pod.amount.times(-1)
-    each = requested({"requests": load.requests, "limits": load.limits}) if load.image else Amount()
-    loads = load.pods if load.image else 0
-    what = f"{len(ours)} instances with {requested(wanted).text} each" + (
-        f" and {counted(loads, 'load pod')} with {each.text} each" if loads else ""
-    )
-    if len(own) < len(ours):
-        return Fit(None, f"whether {what} fit on the nodes is not known: an instance is on no node now")
-    open_to = {n.metadata.name for n in nodes if n.takes(own[0].spec.tolerations, own[0].spec.node_selector)}
-    to_load = {n.metadata.name for n in nodes if n.takes((), load.node_selector)} if loads else set()
+    free = {n.metadata.name: requested({"requests": n.status.allocatable}) for n in nodes}
+    for pod in others:
+        if pod.spec.node_name in free:
+            free[pod.spec.node_name] -= amount_of(pod)
+    loads, each = load.pods if load.image else 0, requested({"requests": load.requests, "limits": load.limits})
+    what += f" and {counted(loads, 'load pod')} with {each.text} each" if loads else ""
+    first, _ = own[0]
+    open_to = {n.metadata.name for n in nodes if n.takes(first.spec.tolerations, first.spec.node_selector)}
+    to_load = {n.metadata.name for n in nodes if loads and n.takes((), load.node_selector)}
     left = "; ".join(f"{name} has {free[name].text}" for name in sorted(open_to | to_load)) or "no node takes a pod"
-    sizes = [p.resized(wanted) for p in own]
+    sizes = [size for _, size in own]
     least = Amount(min(one.cores for one in sizes), min(one.memory for one in sizes))
     slots = sum(free[name].holds(least, len(own)) for name in open_to)
     room = _sum(free[name].larger(Amount()) for name in open_to | to_load)
-    if slots < len(own) or not room.holds(_sum([*needed.values(), each.times(loads)]), 1):
-        return Fit(False, f"{what} do not fit on the nodes: beside what other pods request, {left}")
-    after = {name: amount + needed.get(name, Amount()).times(-1) for name, amount in free.items()}
-    stay = all(name in open_to and after[name].holds(each.times(loads), 1) for name in needed)
-    if stay and sum(after[name].holds(each, loads) for name in to_load) >= loads:
-        return Fit(True, f"{what} fit on the nodes, each instance where it is now: beside other pods' requests, {left}")
-    return Fit(None, f"whether {what} fit on the nodes is not known: some would have to move; {left}")
-
-
-def _allocatable(node: Node) -> Amount:
-    return requested({"requests": node.status.allocatable})
+    if slots < len(own) or not room.holds(_sum([*sizes, each.times(loads)]), 1):
+        raise NotObtained(
+            f"{what} do not fit on the nodes: beside what other pods request, {left}",
+            "ask for smaller --cpu, --memory or fewer --load-pods",
+        )
+    if all(pod.spec.node_name in open_to for pod, _ in own):
+        for pod, size in own:
+            free[pod.spec.node_name] -= size
+        stay = all(free[pod.spec.node_name].holds(each.times(loads), 1) for pod, _ in own)
+        if stay and sum(free[name].holds(each, loads) for name in to_load) >= loads:
+            return f"{what} fit on the nodes, each instance where it is now: beside other pods' requests, {left}"
+    return f"whether {what} fit on the nodes is not known: some would have to move; {left}"

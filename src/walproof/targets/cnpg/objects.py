@@ -153,14 +153,26 @@ class ContainerPort(Read):
 
 
 class Container(Read):
-    name: str
+    name: str = ""
     ports: list[ContainerPort] = []
     resources: dict[str, Any] = {}
+    restart_policy: str = ""
+
+
+class Toleration(Read):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
 
 
 class PodSpec(Read):
     node_name: str = ""
+    node_selector: dict[str, str] = {}
+    tolerations: list[Toleration] = []
     containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: dict[str, str] = {}
 
 
 class Condition(Read):

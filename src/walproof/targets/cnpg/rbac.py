@@ -196,11 +196,11 @@ def _role(name: str, namespace: str, rules: Iterable[Rule]) -> str:
 
 def _optional(account: str, namespace: str) -> tuple[str, ...]:
     """By a ClusterRole beside the Role: whether sizes fit is known by nodes and the pods of all namespaces alone."""
-    name = "walproof-nodes"
+    name, binding = "walproof-nodes", f"walproof-nodes-{namespace}"
     return (
         "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
         f"kubectl create clusterrole {name} --verb list --resource nodes,pods",
-        f"kubectl create clusterrolebinding {name} --clusterrole {name} --serviceaccount {namespace}:{account}",
+        f"kubectl create clusterrolebinding {binding} --clusterrole {name} --serviceaccount {namespace}:{account}",
     )
 
 

@@ -17,8 +17,8 @@ from walproof.model.topology import ClusterView
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.configuration import ClusterSpec
-from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi
-from walproof.targets.cnpg.node_capacity import Fit, fit, quantity
+from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.node_capacity import fit, quantity
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, paused, pods_of
 from walproof.targets.cnpg.target_file import LoadPart
@@ -91,6 +91,13 @@ def _values(resources: Any) -> Any:
 
 def why_not_scaled(cluster: Cluster) -> str | None:
     """Why this Cluster's instances would not all be restarted with other resources, in one clause; None: they are."""
+    unready = cluster.status.ready_instances < cluster.spec.instances
+    waits = "an instance is not ready, and the operator replaces no pod before all are" if unready else None
+    return _why_not_rolled(cluster) or waits
+
+
+def _why_not_rolled(cluster: Cluster) -> str | None:
+    """As why_not_scaled; but just after a roll the status may not count the last instance as ready yet."""
     if (why := paused(cluster)) is not None:
         return why
     if cluster.spec.primary_update_strategy == "supervised":
@@ -102,8 +109,6 @@ def why_not_scaled(cluster: Cluster) -> str | None:
     if cluster.spec.node_maintenance_window.in_progress:
         # cluster_controller.go, processUnschedulableInstances: without reusePVC the volumes of such a pod are deleted.
         return "a node maintenance window is in progress: the operator may delete volumes of a pod that no node takes"
-    if cluster.status.ready_instances < cluster.spec.instances:
-        return "an instance is not ready, and the operator replaces no pod before all are"
     return None
 
 
@@ -138,14 +143,10 @@ class CnpgScaling:
             )
         wanted = resources_of(size, at(tree["spec"], _PATH))
         self._spec.try_patch({_PATH: wanted}, tree["spec"])
-        self._fit(wanted)
+        self._fit(wanted, tree)
 
-    def _fit(self, wanted: Resources) -> Fit:
-        """Whether that fits or is not known to; NotObtained where it is known not to."""
-        answer = fit(self._api, list(pods_of(self._api, self._name)), wanted or {}, self._load)
-        if answer.answer is False:
-            raise NotObtained(answer.text, "ask for smaller --cpu, --memory or fewer --load-pods")
-        return answer
+    def _fit(self, wanted: Resources, tree: Tree) -> str:
+        return fit(self._api, read(Cluster, tree).status.instance_names, wanted or {}, self._load)
 
     def forecast(self, scenarios: Sequence[Scenario]) -> str:
         """What the sizes of these scenarios cost, and whether they fit; "" for none, NotObtained: one does not."""
@@ -154,7 +155,7 @@ class CnpgScaling:
             return ""
         tree = self._spec.read()
         cluster, declared = read(Cluster, tree), at(tree["spec"], _PATH)
-        fits = dict.fromkeys(self._fit(resources_of(size, declared)).text for size in sizes)
+        fits = dict.fromkeys(self._fit(resources_of(size, declared), tree) for size in sizes)
         method, smart_s = cluster.spec.primary_update_method, cluster.spec.smart_shutdown_timeout
         return (
             f"Each of {counted(len(sizes), 'size')}, and what is declared at the end, makes every instance's pod anew, "
@@ -173,17 +174,26 @@ class CnpgScaling:
         return f"Every pod was made anew {times}, in {took} s; without a ready primary for {away} s of them."
 
     def enter(self, size: PodSize, journal: Notebook) -> None:
-        """Every instance runs with that size; NotObtained, and everything as declared, where it cannot be had."""
+        """Every instance runs with that size; NotObtained, and everything as declared, where it cannot be had.
+
+        TargetError, and nothing is patched, where another user has changed the resources since they were entered.
+        """
         if size == self.entered:
             return
         if size == PodSize():
-            self.undo(journal)
+            if self.undo(journal):
+                raise self._spec.changed()
             return
         former = noted(journal, self.target, RESOURCES)
         tree = self._spec.read()
-        declared = json.loads(former[-1].before) if former else at(tree["spec"], _PATH)
+        here = at(tree["spec"], _PATH)
+        declared = json.loads(former[-1].before) if former else here
+        if not any(equal(here, one) for one in (declared, *_patched(former))):
+            raise self._spec.changed()
+        if (why := _why_not_rolled(read(Cluster, tree))) is not None:
+            raise NotObtained(why, "leave --cpu and --memory out")
         wanted = resources_of(size, declared)
-        self._fit(wanted)
+        self._fit(wanted, tree)
         # Before the first change: one that fails halfway is reverted too.
         self.entered = size
         journal.note(
@@ -200,8 +210,8 @@ class CnpgScaling:
         try:
             self._await(wanted, back=False)
         except (NotObtained, WaitTimeout) as wrong:
-            self.undo(journal)
-            raise NotObtained(wrong.message, "kubectl describe pod shows what the scheduler lacks") from None
+            said = "; ".join((wrong.message, *self.undo(journal)))
+            raise NotObtained(said, "kubectl describe pod shows what the scheduler lacks") from None
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """What was declared, on every instance; sentences about what another user has changed since, which stays.
@@ -212,7 +222,7 @@ class CnpgScaling:
         if not changes:
             return []
         declared = json.loads(changes[-1].before)
-        left = self._restore(declared, [json.loads(change.after) for change in changes], reverting)
+        left = self._restore(declared, _patched(changes), reverting)
         if not left:
             self._await(declared, back=True)
         for change in changes:
@@ -226,13 +236,13 @@ class CnpgScaling:
             tree = self._spec.read()
             here = at(tree["spec"], _PATH)
             if equal(here, declared):
-                break
+                return []
             if not any(equal(here, one) for one in ours):
                 return [left_alone("resources", here)]
             try:
                 self._spec.patch({_PATH: declared}, tree, whole=True)
                 reverting.tell("setting", "resources")
-                break
+                return []
             except TargetError as wrong:
                 if isinstance(wrong, ApiError) or again + 1 == _UNDO_AGAIN:
                     raise
@@ -348,6 +358,11 @@ class CnpgPricing:
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample."""
         return self._within.run_sample(planned, seconds, seed)
+
+
+def _patched(changes: Sequence[Any]) -> list[Resources]:
+    """What these changes of the journal patched."""
+    return [json.loads(change.after) for change in changes]
 
 
 def _size(scenario: Scenario) -> PodSize:
