@@ -31,12 +31,14 @@ class Observer:
         self._target, self._emit = target, emit
         self._views: list[ClusterView] = []
         self._last_shape: object = None
-        self._last: ClusterView | None = None
+        self.last: ClusterView | None = None
+        """The newest observation of every member."""
+        self.steps: list[Mark] = []
+        """Steps of the manager's failovers so far; none where it does not show them."""
         self._ended = False
         self._poller: Poller | None = None
         self._repeated: list[Closes] = []
         self._polled_leader: str | None = None
-        self._steps: list[Mark] = []
 
     def observe(self) -> None:
         """Observe once now and keep it."""
@@ -45,7 +47,7 @@ class Observer:
         except Error:
             return
         self._views.append(view)
-        self._last = view
+        self.last = view
         shape = (
             view.leader,
             view.standby_names,
@@ -61,19 +63,9 @@ class Observer:
         return tuple(sorted(self._views, key=lambda view: view.at))
 
     @property
-    def steps(self) -> tuple[Mark, ...]:
-        """Steps of the manager's failovers so far; none where it does not show them."""
-        return tuple(self._steps)
-
-    @property
     def newest(self) -> ClusterView | None:
         """The newest observation, of the poller's too."""
         return max(self._views, key=lambda view: view.at, default=None)
-
-    @property
-    def last(self) -> ClusterView | None:
-        """The newest observation of every member."""
-        return self._last
 
     def _poll(self) -> None:
         """Keep snapshots in which another member has become the leader: a promotion falls between two observations."""
@@ -90,7 +82,7 @@ class Observer:
         self._repeated = [clock.every(_PACE_S, self.observe), clock.every(_POLLER_PACE_S, self._poll)]
         shown = self._target.capabilities().failover_steps
         if shown is not None:
-            self._repeated.append(clock.every(_PACE_S, lambda: self._steps.extend(shown.since_last())))
+            self._repeated.append(clock.every(_PACE_S, lambda: self.steps.extend(shown.since_last())))
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -13,10 +13,9 @@ from walproof.model.drill import Capability, Drill, Verdict
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
-from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, Strike, shrunk
-from walproof.proving.faults import SHRUNK, STORM, Step
+from walproof.proving.faults import SHRUNK, STORM
 from walproof.proving.history import DrillRun, History, decode, encode, history_name
 from walproof.proving.inject import (
     HELD_ALONE_S,
@@ -127,6 +126,8 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     guard_log = GuardLog(shell.target if planned.guarded else None)
     try:
         run = ledger.open_ledger(order)
+        wait_for(Wait.WRITERS_UP, partial(_writing, run, planned.writers), shell.target.clock)
+        shell.emit(DrillStarted(shell.target.clock.now(), planned.number, planned.fault.name, str(planned.level)))
         drill_run = _drill_run(shell, planned, observer, gathered, run)
         attempts, witness, incomplete = run.stop(), run.witnessed(), run.incomplete()
     except Error as error:
@@ -142,7 +143,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         after=after,
         views=observer.views,
         states=tuple(gathered.states),
-        steps=observer.steps,
+        steps=tuple(observer.steps),
         guard_log=guard_log.since(),
     )
     return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
@@ -163,32 +164,39 @@ def _healthy_again(shell: Shell, run: DrillRun) -> DrillRun:
 
 
 def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered: Gathered, run: LedgerRun) -> DrillRun:
-    """Load up, fault or storm in at its seeded moment, commits again, hold, recover."""
+    """Fault or storm in at its seeded moment, commits again, hold, recover."""
     target, clock = shell.target, shell.target.clock
     rng = np.random.default_rng([shell.seed, planned.number])
-    wait_for(Wait.WRITERS_UP, lambda: _writing(run, planned.writers), clock)
-    shell.emit(DrillStarted(clock.now(), planned.number, planned.fault.name, str(planned.level)))
     before = target.observe()
     victims = chosen_victims(before, planned.victim, lambda names: names[int(rng.integers(len(names)))])
     gathered.ask_members()
     storm = StormRun(target, shell.emit, observer, gathered, before)
-    acts, commits = _Acts(shell, planned, victims, before, gathered), Commits(observer, run, clock)
+    commits = Commits(observer, run, clock)
+    carry_out = partial(inject, target, planned.fault, victims=victims, view=before, before_undo=gathered.ask_members)
     refused = stalled = ""
     alone = no_takeover(target, planned.fault, planned.victim)
     harmed: tuple[str, ...] = ()
     elected: float | None = None
     try:
-        fault_at = acts.prepare(warm_s=planned.warm_s + float(rng.uniform(0, 1)))
+        if planned.fault.prepares:
+            carry_out(planned.fault.prepares)
+            gathered.ask_members()
+        clock.pause(planned.warm_s + float(rng.uniform(0, 1)))
+        fault_at = clock.now()
         if planned.storm:
             storm.carry_out(planned.storm)
         else:
             harmed = victims
-            acts.inject(fault_at)
+            carry_out(planned.fault.steps)
+            shell.emit(FaultChanged(fault_at, planned.fault.name, victims, cleared=False))
+            gathered.ask_members()
+            gathered.save_traces([m for m in victims if m == before.leader])
             if planned.fault.serves_after and not alone:
                 # Not since `fault_at`: on a busy machine the fault itself takes a while, and commits go on meanwhile.
                 elsewhere = planned.fault.name == Capability.PARTITION and planned.victim.takes_the_leader
                 stalled = commits.wait_back(clock.now(), elsewhere=elsewhere)
-            elected = _elected(target, fault_at)
+            with suppress(Error):
+                elected = target.elected_at(fault_at)
         clock.pause(HELD_ALONE_S if alone else planned.fault.hold_s)
         gathered.ask_members()
         gathered.save_logs(before)
@@ -223,58 +231,12 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Acts:
-    """What is done to the victims of a fault that stands alone."""
-
-    shell: Shell
-    planned: PlannedDrill
-    victims: tuple[str, ...]
-    before: ClusterView
-    gathered: Gathered
-
-    def prepare(self, warm_s: float) -> float:
-        """What the fault needs first, then load for that long; the moment of the fault."""
-        clock = self.shell.target.clock
-        if self.planned.fault.prepares:
-            self._carry_out(self.planned.fault.prepares)
-            self.gathered.ask_members()
-        clock.pause(warm_s)
-        return clock.now()
-
-    def inject(self, fault_at: float) -> None:
-        """The fault, and what is put aside before the leader is rewound."""
-        if self.planned.fault.steps:
-            self._carry_out(self.planned.fault.steps)
-        self.shell.emit(FaultChanged(fault_at, self.planned.fault.name, self.victims, cleared=False))
-        self.gathered.ask_members()
-        self.gathered.save_traces([m for m in self.victims if m == self.before.leader])
-
-    def _carry_out(self, steps: tuple[Step, ...]) -> None:
-        inject(
-            self.shell.target,
-            self.planned.fault,
-            steps,
-            victims=self.victims,
-            view=self.before,
-            before_undo=self.gathered.ask_members,
-        )
-
-
 def _writing(run: LedgerRun, writers: int) -> bool:
     """Whether every writer may have committed once; MachineError when none of them is alive any more."""
     progress = run.progress()
     if progress.writers_alive == 0:
         raise MachineError(f"the writers ended: {progress.last_error or 'no reason is known'}", "see the machine's log")
     return progress.acknowledged >= writers
-
-
-def _elected(target: Target, fault_at: float) -> float | None:
-    """When the target says that a successor was elected; None when it does not."""
-    try:
-        return target.elected_at(fault_at)
-    except Error:
-        return None
 
 
 def _recover(shell: Shell, planned: PlannedDrill, harmed: tuple[str, ...]) -> str:

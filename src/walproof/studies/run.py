@@ -4,7 +4,7 @@ What the study's lab declares and the target misses becomes a caveat."""
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,17 +22,14 @@ from walproof.pricing.sampling import Bench, OnProgress, Question, RunProgress, 
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.inject import why_skipped
+from walproof.proving.observer import Keep
 from walproof.proving.run import Shell, run_drills
 from walproof.studies.claims import Measured, claim_judged, figure_compared
 from walproof.studies.declaration import DrillPart, LabNeeded, Study, StudyPart
 
 
-def missed(lab: LabNeeded, described: Description, view: ClusterView) -> tuple[str, ...]:
+def missed(lab: LabNeeded, described: Description, view: ClusterView) -> Iterator[str]:
     """One sentence for each condition that the study declares and the target, as found, does not meet."""
-    return tuple(_missed(lab, described, view))
-
-
-def _missed(lab: LabNeeded, described: Description, view: ClusterView) -> Iterator[str]:
     declared, members = lab.model_fields_set, len(view.members)
     if "members" in declared and members != lab.members:
         yield f"{counted(members, 'member')}, the study has {lab.members}"
@@ -61,8 +58,6 @@ NEVER = 0.0001
 """A precision never reached: a study uses its whole budget."""
 DRILL_S = 30.0
 """What a drill is assumed to take of the budget."""
-Keep = Callable[[str, str | bytes], object]
-"""Stores a text under a name in the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +185,7 @@ def run_study(
         events.append(event)
         emit(event)
 
-    caveats = missed(study.lab, target.describe(), target.observe())
+    caveats = tuple(missed(study.lab, target.describe(), target.observe()))
     bench = Bench(target, record, options.seed)
     for part, question in questions(study, options):
         reason = _why_not(target, part)
