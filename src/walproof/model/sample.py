@@ -2,7 +2,7 @@
 
 And what one sample measured: throughput, a histogram of latencies, and what was seen meanwhile."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from walproof.model.guarantee import Level, QuorumKind
@@ -114,6 +114,16 @@ class Scenario:
             *(f"{name}={value}" for name, value in self.parameters),
         ]
         return ", ".join(w for w in words if w) or "default settings"
+
+    @property
+    def size(self) -> "Scenario":
+        """What of it is the members' size: processors and memory."""
+        return Scenario(cores=self.cores, memory_mib=self.memory_mib)
+
+    @property
+    def settings(self) -> "Scenario":
+        """All else of it."""
+        return replace(self, cores=None, memory_mib=None)
 
     @property
     def _mode(self) -> str:

@@ -56,14 +56,12 @@ def check_target(target: Target, options: PriceOptions, allowed: Collection[str]
 
 def consents_needed(options: PriceOptions) -> tuple[str, ...]:
     """The names that --allow must give for this run on an external cluster."""
-    question = options.question()
-    sizes = {(scenario.cores, scenario.memory_mib) for scenario in question.scenarios} - {(None, None)}
-    others = {replace(scenario, cores=None, memory_mib=None) for scenario in question.scenarios} - {Scenario()}
+    question, nothing = options.question(), Scenario()
     existing = any(arm.workload.existing for arm in question.arms)
     return (
         "load",
-        *(["config"] if options.tune or others else []),
-        *(["scale"] if sizes else []),
+        *(["config"] if options.tune or any(s.settings != nothing for s in question.scenarios) else []),
+        *(["scale"] if any(s.size != nothing for s in question.scenarios) else []),
         *(["existing-tables"] if existing else []),
     )
 
@@ -71,11 +69,9 @@ def consents_needed(options: PriceOptions) -> tuple[str, ...]:
 def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
     """What the run would do on the target of that name, one line each."""
     search = "tune" if options.tune else "break-even" if options.break_even else "soak" if options.soak else ""
-    return [
-        *([f"a {search} in place of the grid, within {question.budget_s:.0f} s"] if search else []),
-        f"on {target}: {question_lines(question)[0]}",
-        *question_lines(question)[1:],
-    ]
+    within = [f"a {search} in place of the grid, within {question.budget_s:.0f} s"] if search else []
+    first, *others = question_lines(question)
+    return [*within, f"on {target}: {first}", *others]
 
 
 def question_lines(question: Question) -> list[str]:

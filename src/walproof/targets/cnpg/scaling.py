@@ -6,7 +6,7 @@ cluster_upgrade.go, rolloutRequiredInstances; cluster_controller.go, allInstance
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from walproof.errors import NotObtained, TargetError, UsageError, WaitTimeout
@@ -41,19 +41,14 @@ _UNDO_AGAIN = 5
 _EACH_S = 60.0
 """What one pod may take to be made anew, beyond its smart shutdown."""
 
-
-@dataclass(frozen=True, slots=True)
-class PodSize:
-    """What a pod of an instance has; None is as declared."""
-
-    cores: float | None = None
-    memory_mib: int | None = None
+_AS_DECLARED = Scenario()
+"""A size that changes nothing."""
 
 
-def resources_of(size: PodSize, declared: Resources) -> Resources:
+def resources_of(size: Scenario, declared: Resources) -> Resources:
     """Requests and limits alike where a size is given, the rest as declared.
 
-    >>> resources_of(PodSize(cores=0.5), {"limits": {"memory": "1Gi"}})
+    >>> resources_of(Scenario(cores=0.5), {"limits": {"memory": "1Gi"}})
     {'limits': {'memory': '1Gi', 'cpu': '500m'}, 'requests': {'cpu': '500m'}}
     """
     amounts: dict[str, str] = {}
@@ -127,13 +122,13 @@ class CnpgScaling:
         self.target, self._clock, self._observe, self._load = target, clock, observe, load
         self._api, self._name = cluster
         self._spec = ClusterSpec(*cluster, clock)
-        self.entered = PodSize()
+        self.entered = _AS_DECLARED
         """What is in effect now."""
         self._rolls: list[Roll] = []
 
-    def check(self, size: PodSize) -> None:
+    def check(self, size: Scenario) -> None:
         """Refuse what this Cluster, its admission or its nodes do not take; changes nothing."""
-        if size == PodSize():
+        if size == _AS_DECLARED:
             return
         tree = self._spec.read()
         reason = why_not_scaled(read(Cluster, tree))
@@ -150,7 +145,7 @@ class CnpgScaling:
 
     def forecast(self, scenarios: Sequence[Scenario]) -> str:
         """What the sizes of these scenarios cost, and whether they fit; "" for none, NotObtained: one does not."""
-        sizes = dict.fromkeys(size for size in map(_size, scenarios) if size != PodSize())
+        sizes = dict.fromkeys(one.size for one in scenarios if one.size != _AS_DECLARED)
         if not sizes:
             return ""
         tree = self._spec.read()
@@ -173,14 +168,12 @@ class CnpgScaling:
         times = counted(len(self._rolls), "time")
         return f"Every pod was made anew {times}, in {took} s; without a ready primary for {away} s of them."
 
-    def enter(self, size: PodSize, journal: Notebook) -> None:
+    def enter(self, size: Scenario, journal: Notebook) -> None:
         """Every instance runs with that size; NotObtained, and everything as declared, where it cannot be had.
 
         TargetError, and nothing is patched, where another user has changed the resources since they were entered.
         """
-        if size == self.entered:
-            return
-        if size == PodSize():
+        if size == _AS_DECLARED:
             if self.undo(journal):
                 raise self._spec.changed()
             return
@@ -196,14 +189,8 @@ class CnpgScaling:
         self._fit(wanted, tree)
         # Before the first change: one that fails halfway is reverted too.
         self.entered = size
-        journal.note(
-            self._clock.now(),
-            self.target,
-            RESOURCES,
-            "resources",
-            before=json.dumps(declared),
-            after=json.dumps(wanted),
-        )
+        before, after = json.dumps(declared), json.dumps(wanted)
+        journal.note(self._clock.now(), self.target, RESOURCES, "resources", before=before, after=after)
         self._spec.patch({_PATH: wanted}, tree, whole=True)
         for change in former:
             journal.undone(change)
@@ -227,7 +214,7 @@ class CnpgScaling:
             self._await(declared, back=True)
         for change in changes:
             journal.undone(change)
-        self.entered = PodSize()
+        self.entered = _AS_DECLARED
         return left
 
     def _restore(self, declared: Resources, ours: Sequence[Resources], reverting: Reverting) -> list[str]:
@@ -262,7 +249,7 @@ class CnpgScaling:
             stuck = roll.stuck(pods, cluster.status.instance_names, self._clock.now(), placed_s)
             for name, why in stuck.items():
                 if not back:
-                    raise NotObtained(why, "kubectl describe pod shows more")
+                    raise NotObtained(why, "")
                 if name in pods and not equal(pods[name].resources, wanted):
                     # Of the size before: the operator of older versions replaces no pod that is not ready.
                     self._api.delete(PODS, name, uid=pods[name].metadata.uid)
@@ -332,16 +319,15 @@ class CnpgPricing:
 
     def check(self, scenario: Scenario) -> None:
         """Refuse what this Cluster does not take, and what shapes machines."""
-        self._within.check(_otherwise(scenario))
-        self._scaling.check(_size(scenario))
+        self._within.check(scenario.settings)
+        self._scaling.check(scenario.size)
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """The pods' size first, then quorum and parameters; NotObtained where the size cannot be had."""
-        size = _size(scenario)
-        if size != self._scaling.entered:
+        if scenario.size != self._scaling.entered:
             self._within.disconnect()
-            self._scaling.enter(size, needed(self._journal()))
-        return self._within.enter(_otherwise(scenario))
+            self._scaling.enter(scenario.size, needed(self._journal()))
+        return self._within.enter(scenario.settings)
 
     def leave(self) -> None:
         """The size that was declared, and what every external cluster reverts."""
@@ -363,12 +349,3 @@ class CnpgPricing:
 def _patched(changes: Sequence[Any]) -> list[Resources]:
     """What these changes of the journal patched."""
     return [json.loads(change.after) for change in changes]
-
-
-def _size(scenario: Scenario) -> PodSize:
-    return PodSize(scenario.cores, scenario.memory_mib)
-
-
-def _otherwise(scenario: Scenario) -> Scenario:
-    """What is left of it for every external cluster."""
-    return replace(scenario, cores=None, memory_mib=None)
