@@ -201,6 +201,25 @@ def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgCo
     assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
 
 
+@pytest.mark.parametrize("there_before", [True, False])
+def test_keys_that_others_set_beside_ours_since_stay_and_are_named(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, there_before: bool
+) -> None:
+    """`synchronous` is one value to walproof: what a DBA adds to it is another user's all the same."""
+    if not there_before:
+        api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": None}}})
+    before = dict(api.cluster["spec"]["postgresql"].get("synchronous") or {})
+    done(configuration, replace(LEVEL, replication=STRICT_2), journal)
+    ours = dict(api.cluster["spec"]["postgresql"]["synchronous"])
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": {"failoverQuorum": True}}}})
+    left = configuration.undo(journal)
+    key = "cluster: postgresql.synchronous.failoverQuorum is true now, changed by another user since: left alone"
+    assert left[0] == key and ("cluster: postgresql.synchronous stays with it" in left[-1]) is not there_before
+    stays = before if there_before else ours
+    assert api.cluster["spec"]["postgresql"]["synchronous"] == {**stays, "failoverQuorum": True}
+    assert "synchronous_commit" not in api.cluster["spec"]["postgresql"]["parameters"] and journal.pending() == ()
+
+
 def test_a_parameter_that_never_takes_effect_times_out(
     instances: Instances, configuration: CnpgConfiguration, journal: Journal
 ) -> None:

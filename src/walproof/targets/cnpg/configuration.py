@@ -26,6 +26,7 @@ from walproof.targets.external.configuration_patches import (
     Leaves,
     at,
     differences,
+    left_alone,
     listed,
     parameters_in,
     patch_of,
@@ -196,10 +197,11 @@ class CnpgConfiguration:
             note = json.loads(change.before or "{}")
             tree = self._spec.read()
             ours = _loaded(json.loads(change.after or "[]"))
-            back, foreign = undoing(_loaded(note["spec"]), ours, tree["spec"], same)
-            left += foreign
+            before = _loaded(note["spec"])
+            back, foreign = undoing(before, ours, tree["spec"], same)
+            left += foreign + _kept(back, before, ours, tree["spec"])
             if back:
-                self._spec.patch(back, tree, whole=True)
+                self._spec.patch(back, tree)
                 self._await(back, note["shown"])
             journal.undone(change)
             for path in back:
@@ -231,6 +233,23 @@ class CnpgConfiguration:
         met = (named.kind, named.k) == (kind, wanted["number"])
         # Where the user may not see replication's details, the names alone tell.
         return met and (len(view.synchronous) >= named.k or not able)
+
+
+def _kept(back: Leaves, before: Leaves, ours: Leaves, spec: Tree) -> list[str]:
+    """Narrows `back` to our own keys of each table; sentences about those that others set beside them since."""
+    sentences = []
+    for path in [path for path in back if isinstance(ours[path], Mapping)]:
+        was, here, name = before.get(path) or {}, at(spec, path), ".".join(path)
+        beside = sorted({*was, *here} - {*ours[path]})
+        # What the API adds by default is false: no user's.
+        theirs = [key for key in beside if (here.get(key) or False) != (was.get(key) or False)]
+        sentences += [left_alone(f"{name}.{key}", here.get(key)) for key in theirs]
+        if was:
+            back[path] = {key: was.get(key) for key in ours[path]}
+        elif theirs:
+            del back[path]
+            sentences.append(f"cluster: {name} stays with it, for half of it is refused: remove it where it may go")
+    return sentences
 
 
 def _stored(leaves: Leaves) -> list[list[Any]]:
