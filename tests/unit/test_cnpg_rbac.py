@@ -1,6 +1,10 @@
 """Rights of CloudNativePG: the least Role for each use, and what of it is missing, verb by verb."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +13,7 @@ from click.testing import CliRunner
 
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import applied, role_in
+from tests.fixtures.kubernetes.under_the_role import Session, under_the_role
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, Kind, Tree
@@ -134,9 +139,41 @@ def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
     # A right in every namespace is never part of what is applied: a comment says how it is given.
     text = run("--print-rbac", "--for", "price", "--for", "scale", "--target", "cnpg:db/pg")[1]
     assert "\n# kubectl create clusterrole walproof-nodes --verb list --resource nodes,pods\n" in text
-    bound = "clusterrolebinding walproof-nodes-db --clusterrole walproof-nodes --serviceaccount db:walproof"
+    bound = "clusterrolebinding walproof.pg.nodes.db --clusterrole walproof-nodes --serviceaccount db:walproof.pg"
     assert f"\n# kubectl create {bound}\n" in text and "kind: ClusterRole" not in text
     assert "clusterrole" not in run("--print-rbac", "--for", "price")[1]
+
+
+@pytest.mark.parametrize("uses", [USES, ["doctor"], ["missing"]])
+def test_what_is_printed_has_no_name_of_an_object_of_the_operators(uses: Sequence[str]) -> None:
+    """CloudNativePG names a ServiceAccount, a Role and a RoleBinding as the Cluster: apply would overwrite them."""
+    names = set()
+    for cluster in ("walproof", "walproof-doctor", "walproof-missing"):
+        rights = CnpgRights(CnpgFile(kind="cnpg", cluster=f"default/{cluster}"), lambda: Reviewing({"rules": []}))
+        text = rights.role_of_missing(["doctor"]) if uses == ["missing"] else rights.role(uses)
+        names |= {one["metadata"]["name"] for one in yaml.safe_load_all(text)}
+    assert len(names) == 3, "two Clusters of one namespace have one account each"
+    assert all(re.fullmatch(r"walproof(\.[a-z0-9-]+)+", name) for name in names)
+
+
+@pytest.mark.parametrize("there", ["", "serviceaccount/walproof.pg\n"])
+def test_the_account_of_make_test_kubernetes_is_deleted_only_where_it_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    session = Session("db", "pg", tmp_path, None, frozenset({"account"}), ())
+    text = CnpgRights(CnpgFile(kind="cnpg", cluster="db/pg"), None).role(USES)
+    asked: list[str] = []
+
+    def kubectl(*words: str, given: str = "") -> str:
+        asked.append(words[0])
+        return there if words[0] == "get" else json.dumps({"contexts": [{"context": {}}]})
+
+    monkeypatch.setattr(session, "kubectl", kubectl)
+    monkeypatch.setattr(session, "ran", lambda *_: (0, text, ""))
+    refused = pytest.raises(RuntimeError, match="there already: serviceaccount") if there else nullcontext()
+    with refused, under_the_role(session):
+        assert "delete" not in asked
+    assert ("create" in asked, "delete" in asked) == (not there, not there) and "apply" not in asked
 
 
 def test_rules_of_one_kind_stand_together() -> None:
@@ -155,9 +192,9 @@ def run(*words: str) -> tuple[int, str]:
 
 def test_the_command_prints_roles_to_paste() -> None:
     code, text = run("--print-rbac", "--for", "doctor", "--target", "cnpg:db/pg")
-    assert code == 0 and role_in(text)["metadata"] == {"name": "walproof-doctor", "namespace": "db"}
-    assert applied(text).user == "system:serviceaccount:db:walproof-doctor"
-    assert "kubectl create token walproof-doctor --namespace db" in text
+    assert code == 0 and role_in(text)["metadata"] == {"name": "walproof.pg.doctor", "namespace": "db"}
+    assert applied(text).user == "system:serviceaccount:db:walproof.pg.doctor"
+    assert "kubectl create token walproof.pg.doctor --namespace db" in text
     assert role_in(run("--print-rbac")[1])["metadata"]["namespace"] == "NAMESPACE"
     with pytest.raises(UsageError, match="give --print-rbac or --dry-run"):
         run()
@@ -188,7 +225,7 @@ def test_names_that_yaml_takes_for_something_else_are_texts() -> None:
     file = CnpgFile(kind="cnpg", cluster="y/1e3", secret="no: 'x'\n- {verbs: ['*']}")
     text = CnpgRights(file, None).role(USES)
     values = [line for line in text.splitlines() if not line.startswith("#")]
-    assert 'metadata: {"name": "walproof", "namespace": "y"}' in values
+    assert 'metadata: {"name": "walproof.1e3", "namespace": "y"}' in values
     assert 'resourceNames: ["1e3"]' in text
     tree = role_in(text)
     (named,) = [

@@ -196,7 +196,7 @@ def _role(name: str, namespace: str, rules: Iterable[Rule]) -> str:
 
 def _optional(account: str, namespace: str) -> tuple[str, ...]:
     """By a ClusterRole beside the Role: whether sizes fit is known by nodes and the pods of all namespaces alone."""
-    name, binding = "walproof-nodes", f"walproof-nodes-{namespace}"
+    name, binding = "walproof-nodes", f"{account}.nodes.{namespace}"
     return (
         "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
         f"kubectl create clusterrole {name} --verb list --resource nodes,pods",
@@ -276,9 +276,13 @@ class CnpgRights:
         much = any(rule.resource in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
         return (self._named[1], *([_AMOUNTS_TO] if much else []))
 
+    def _printed(self, *part: str) -> str:
+        """The objects' name: with a dot, unlike a Cluster's, as which the operator names three of its own."""
+        return ".".join(("walproof", self._file.name, *part))
+
     def role(self, uses: Sequence[str]) -> str:
         """A ServiceAccount, the Role of these uses, and what binds them; guesses instances that cannot be asked for."""
-        name, space = f"walproof-{uses[0]}" if len(uses) == 1 else "walproof", self._file.namespace
+        name, space = self._printed(*uses[: len(uses) == 1]), self._file.namespace
         rules, role = self._rules(uses), {"apiGroup": _RBAC, "kind": "Role", "name": name}
         account = {"kind": "ServiceAccount", "name": name, "namespace": space}
         bound = (f"roleRef: {json.dumps(role)}", "subjects:", f"- {json.dumps(account)}")
@@ -310,7 +314,7 @@ class CnpgRights:
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """A Role of what is missing, beside the one there is: one of the same name would take the rest away."""
-        rules, name, space = self._missing(uses), "walproof-missing", self._file.namespace
+        rules, name, space = self._missing(uses), self._printed("missing"), self._file.namespace
         bind = f"kubectl create rolebinding {name} --namespace {space} --role {name}"
         then = f"then: {bind} --user USER (--serviceaccount NAMESPACE:NAME); or add the rules to the Role there is"
         return _comments(", ".join(uses), *self._notes(rules)) + _role(name, space, rules) + _comments(then)
