@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +18,9 @@ from walproof.cli import watch
 from walproof.cli.runs import applied_folder, runs_folder
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home
+from walproof.machine import pid_files
 from walproof.model.ports import Target
-from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, register, registered
+from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, register, registered
 
 
 @pytest.fixture
@@ -175,3 +177,41 @@ def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     left = "walproof: 1 change could not be undone on cnpg:db/pg: walproof revert does it\n"
     assert done.stderr == ("" if removed else left)
+
+
+CONTAINER, HOST = b"pid:[4026532761]", b"pid:[4026531836]"
+
+
+@pytest.mark.parametrize(
+    ("machine_id", "pids", "another_boot"),
+    [
+        ("", HOST, True),
+        ("uninitialized\n", HOST, True),
+        ("3d1219c7c4c5404aaa1f6d2a48adfda4\n", CONTAINER, True),
+        ("", CONTAINER, False),
+    ],
+    ids=["no-machine-id", "first-boot", "machine-id-of-an-image", "another-container"],
+)
+def test_a_run_on_another_machine_of_the_same_name_may_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine_id: str, pids: bytes, another_boot: bool
+) -> None:
+    """Hosts and containers of one name and one image, whose pid namespaces may have one number."""
+    boot, own, namespace = tmp_path / "boot", tmp_path / "machine-id", [pids]
+    boot.write_text("0b7c9a52-0000-4000-8000-000000000001\n")
+    own.write_text(machine_id)
+    monkeypatch.setattr(pid_files, "_BOOT", boot)
+    monkeypatch.setattr(pid_files, "_MACHINE_ID", own)
+    monkeypatch.setattr("os.readlink", lambda _: namespace[0])
+    with subprocess.Popen(["true"]) as killed:
+        pass
+    there = pid_files.this_process()
+    machine, _, process = there.partition(" ")
+    run, over = Run("0" * 32, "", process, machine), f"{machine} {killed.pid} 1 a-boot"
+    assert (pid_files.ended(there), pid_files.ended(over), run.goes_on()) == (False, True, "")
+    if another_boot:
+        boot.write_text("0b7c9a52-0000-4000-8000-000000000002\n")
+    else:
+        namespace[0] = b"pid:[4026532999]"
+    assert (pid_files.ended(there), pid_files.ended(over)) == (None, None)
+    assert run.goes_on().startswith(f"it was started on {socket.gethostname()}, where it may still run")
+    assert run.goes_on(frozenset({socket.gethostname()})) == ""

@@ -7,11 +7,15 @@ import hashlib
 import os
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
+_FIRST_PIDS = b"pid:[4026531836]"
+"""The pid namespace of every machine outside containers (PROC_PID_INIT_INO, Linux' include/linux/proc_ns.h)."""
 
 
 def start(
@@ -36,19 +40,27 @@ def identity(pid: int) -> str | None:
     """Pid, start time (ticks since boot, field 22 of proc(5)'s stat) and boot; None for a dead one or a zombie."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = _BOOT.read_text().strip()
     except (OSError, ValueError, IndexError):
         return None
     return None if state in "ZX" else f"{pid} {fields[18]} {boot}"
 
 
 def machine() -> str:
-    """Its name, a slash, and what tells it from others of that name: machine-id and pid namespace, hashed."""
-    told = hashlib.sha256(b"walproof")
-    for read in (Path("/etc/machine-id").read_bytes, lambda: os.readlink(b"/proc/self/ns/pid")):
-        with suppress(OSError):
-            told.update(read())
-    return f"{socket.gethostname()}/{told.hexdigest()[:8]}"
+    """Its name, a slash, and what tells it from others of that name, hashed: machine-id and pid namespace.
+
+    The boot too where machine-id is missing, or may be that of an image: in a container.
+    """
+    own, pids = _bytes(_MACHINE_ID.read_bytes), _bytes(lambda: os.readlink(b"/proc/self/ns/pid"))
+    boot = b"" if len(own.strip()) == 32 and pids == _FIRST_PIDS else _bytes(_BOOT.read_bytes)
+    return f"{socket.gethostname()}/{hashlib.sha256(b'walproof' + own + pids + boot).hexdigest()[:8]}"
+
+
+def _bytes(read: Callable[[], bytes]) -> bytes:
+    try:
+        return read()
+    except OSError:
+        return b""
 
 
 def this_process() -> str:
