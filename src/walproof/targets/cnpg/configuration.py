@@ -18,7 +18,7 @@ from walproof.model.guarantee import (
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, KubernetesApi, Tree, patch_as_read
 from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
     PARAMETERS,
@@ -79,10 +79,6 @@ def same(asked: Any, here: Any) -> bool:
     return str(asked) == str(here)
 
 
-_CONFLICTS = 8
-"""The status is written every few moments, and each time the version changes that a patch names."""
-
-
 def version_of(tree: Tree) -> str:
     """Of the spec alone: the status changes by itself."""
     return f"{tree['metadata'].get('uid', '')}/{tree['metadata'].get('generation', 0)}"
@@ -111,21 +107,13 @@ class ClusterSpec:
         whole: leaves nothing else in the tables of `asked`.
         """
         planned = version_of(tree)
-        for _ in range(_CONFLICTS):
-            version = tree["metadata"]["resourceVersion"]
-            spec = patch_of(asked, tree["spec"] if whole else None)
-            body = {"metadata": {"resourceVersion": version}, "spec": spec}
-            try:
-                self._api.patch(CLUSTERS, self._name, body)
-                return
-            except ApiError as wrong:
-                if wrong.code != 409:
-                    raise
-            tree = self.read()
-            if version_of(tree) != planned:
+
+        def changed(now: Tree) -> Tree:
+            if version_of(now) != planned:
                 raise self.changed()
-            self._clock.pause(0.1)
-        raise self.changed()
+            return {"spec": patch_of(asked, now["spec"] if whole else None)}
+
+        patch_as_read(self._api, CLUSTERS, self._name, changed, self._clock)
 
     def try_patch(self, asked: Leaves, spec: dict[str, Any]) -> None:
         """Ask the API whether it would take it, admission too (UsageError, ApiError); changes nothing."""

@@ -57,7 +57,6 @@ _CHECKPOINT_SINCE = 15
 _CONFLICTS = 8
 _STANDS_S = 5.0
 """Reasons may pass: the instance may not read the secret until the operator has patched the instance's Role."""
-Roles = list[dict[str, Any]]
 
 
 class OwnRole:
@@ -77,8 +76,7 @@ class OwnRole:
         tree = self._api.get(CLUSTERS, self._cluster)
         journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
         created_objects.create(self._api, SECRETS, _secret(secret, credential, tree))
-        entry = _entry(role, secret, version)
-        self._change(lambda roles: [*roles, entry])
+        self._list(role, _entry(role, secret, version))
 
         self._await(role, "make", lambda: usable(credential))
         return credential
@@ -147,10 +145,9 @@ class OwnRole:
             with suppress(WaitTimeout):
                 wait_for(Wait.ROLE_MADE, lambda: not gone(role), self._clock, pace_s=0.2)
         comment = f"{MARK}: {this_process()}" if there is None else there.get("comment", "")
-        absent = {"name": role, "comment": comment, "ensure": "absent"}
-        self._change(lambda roles: [*(entry for entry in roles if entry.get("name") != role), absent])
+        self._list(role, {"name": role, "comment": comment, "ensure": "absent"})
         self._await(role, "drop", lambda: gone(role))
-        self._change(lambda roles: [entry for entry in roles if entry.get("name") != role])
+        self._list(role)
         return True
 
     def _forget(self, role: str) -> None:
@@ -175,11 +172,11 @@ class OwnRole:
                 return
             self._clock.pause(0.2)
 
-    def _change(self, change: Callable[[Roles], Roles]) -> None:
-        """Patch the list of roles onto the version that was read: a merge patch replaces it as a whole."""
+    def _list(self, role: str, *entry: dict[str, Any]) -> None:
+        """Have that entry of the role in the list, or none, beside others: a merge patch replaces it as a whole."""
 
         def managed(tree: Tree) -> Tree:
-            roles = change(managed_roles(tree))
+            roles = [*(other for other in managed_roles(tree) if other.get("name") != role), *entry]
             others = {k: v for k, v in (tree["spec"].get("managed") or {}).items() if k != "roles"}
             return {"spec": {"managed": {"roles": roles or None} if roles or others else None}}
 
