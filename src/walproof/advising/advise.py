@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from walproof.advising.failover_timeouts import shortest_rto, timeouts_for
-from walproof.advising.proof import effective_level, leader_drills, proven, undecided, unproven, waits_for_standby
+from walproof.advising.proof import drilled, effective_level, leader_drills, undecided, waits_for_standby
 from walproof.advising.requirements import (
     Reason,
     assumptions,
@@ -120,12 +120,11 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
     # What was never drilled drops nothing that was.
     kept = [a for a in meeting if not any(beats(b, a) for b in (parts[0] if a in parts[0] else meeting))]
     ranked = [arm for part in parts for arm in _ranked([a for a in kept if a in part], overall, evidence)]
-    ranked = ranked[:MOST_CHOICES]
     choices = tuple(
-        _choice(n, arm, overall, evidence, _classes(arm, classes, arms, evidence)) for n, arm in enumerate(ranked, 1)
+        _choice(n, arm, overall, evidence, _classes(arm, classes, arms, evidence))
+        for n, arm in enumerate(ranked[:MOST_CHOICES], 1)
     )
     refused = () if choices else refusals(against, overall, evidence, environment)
-    dominated = len(meeting) - len(kept)
     return Advice(
         requirements=required,
         environment=environment,
@@ -133,7 +132,7 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
         choices=choices,
         refused=refused,
         caveats=evidence.caveats,
-        dominated=dominated,
+        dominated=len(meeting) - len(kept),
         classes=classes,
         prove=_prove(choices, evidence.cluster) if choices and choices[0].undecided else "",
     )
@@ -182,7 +181,7 @@ def _ranked(arms: Sequence[PricedArm], required: Requirements, evidence: Evidenc
 def _choice(
     number: int, arm: PricedArm, required: Requirements, evidence: Evidence, classes: tuple[ClassChoice, ...]
 ) -> Choice:
-    synchronous, level = waits_for_standby(arm), effective_level(arm)
+    synchronous, level, (proven, others) = waits_for_standby(arm), effective_level(arm), drilled(arm, evidence)
     year = best_year(arm, required, evidence) if required.of_a_year else None
     strict = synchronous and (required.rpo_s == 0 or (year is not None and year.strict))
     rtos = sorted(rto for d in leader_drills(evidence, level) for rto in d.rto_s)
@@ -200,7 +199,7 @@ def _choice(
         tps=arm.tps,
         p95_ms=arm.p95_ms,
         rto_s=Estimate(rtos[len(rtos) // 2], rtos[0], rtos[-1]) if rtos else None,
-        proven=proven(arm, evidence),
+        proven=proven,
         assumed=(
             *assumptions(arm, required, evidence),
             *yearly_interval_risks(year, required),
@@ -211,17 +210,17 @@ def _choice(
         classes=classes,
         year=year,
         undecided=undecided(arm, evidence),
-        caveats=_caveats(arm, evidence, year),
+        caveats=_caveats(arm, others, evidence, year),
     )
 
 
-def _caveats(arm: PricedArm, evidence: Evidence, year: YearlyRisk | None) -> tuple[str, ...]:
+def _caveats(arm: PricedArm, others: tuple[str, ...], evidence: Evidence, year: YearlyRisk | None) -> tuple[str, ...]:
     """Of its price, of drills of its level that decide nothing about it, of the records of both, and of its year."""
     level = effective_level(arm)
     names = {*arm.records, *(n for d in evidence.drills if d.level is level for n in d.record.split(", "))}
     of_records = (sentence for name, sentence in evidence.of_records if name in names)
     of_year = (f"a year: {caveat}" for caveat in year.caveats) if year else ()
-    return tuple(dict.fromkeys((*arm.caveats, *unproven(arm, evidence), *of_records, *of_year)))
+    return tuple(dict.fromkeys((*arm.caveats, *others, *of_records, *of_year)))
 
 
 def _classes(

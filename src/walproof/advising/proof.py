@@ -88,27 +88,17 @@ def refuting(arm: PricedArm, evidence: Evidence) -> DrillSummary | None:
     return None
 
 
-def proven(arm: PricedArm, evidence: Evidence) -> tuple[str, ...]:
-    """What decided drills of the arm's level and quorum found."""
-    return tuple(d.text for d in _of_level(arm, evidence) if d.decided and _speaks(d, arm, evidence))
-
-
-def unproven(arm: PricedArm, evidence: Evidence) -> tuple[str, ...]:
-    """Drills of its level that decide nothing about it, each with the reason."""
-    others = []
-    for drill in _of_level(arm, evidence):
+def drilled(arm: PricedArm, evidence: Evidence) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What decided drills of the arm's level and quorum found; drills of its level that decide nothing about it, and
+    why.
+    """
+    decided: list[str] = []
+    others: list[str] = []
+    for drill in (d for d in evidence.drills if d.level is effective_level(arm)):
         if not _counts(drill, arm, evidence):
             others.append(f"simulated, not drilled: {drill.text}")
         elif not _of_quorum(drill, arm):
             others.append(f"with {drill.quorum_text} instead: {drill.text}")
-        elif not drill.decided:
-            others.append(drill.text)
-    return tuple(others)
-
-
-def _of_level(arm: PricedArm, evidence: Evidence) -> list[DrillSummary]:
-    return [d for d in evidence.drills if d.level is effective_level(arm)]
-
-
-def _speaks(drill: DrillSummary, arm: PricedArm, evidence: Evidence) -> bool:
-    return _counts(drill, arm, evidence) and _of_quorum(drill, arm)
+        else:
+            (decided if drill.decided else others).append(drill.text)
+    return tuple(decided), tuple(others)

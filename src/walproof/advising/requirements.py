@@ -54,7 +54,7 @@ def _loss_per_year(text: str) -> float:
     return _number(text, lambda n: 0 < n < 1, wrong, "--loss-per-year 1e-6")
 
 
-_PARSERS: dict[str, tuple[str, Callable[[str], object]]] = {
+REQUIREMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
     "rpo": ("rpo_s", duration_s),
     "rto": ("rto_s", _typed_rto),
     "max-commit-latency": ("max_commit_latency_ms", lambda text: 1000 * duration_s(text)),
@@ -75,9 +75,9 @@ def requirements_of(options: Iterable[tuple[str, str]]) -> Requirements:
     """
     fields: dict[str, Any] = {}
     for name, text in options:
-        if name not in _PARSERS:
-            raise UsageError(f"{name!r} is not a requirement", f"the requirements are {', '.join(_PARSERS)}")
-        field, read = _PARSERS[name]
+        if name not in REQUIREMENTS:
+            raise UsageError(f"{name!r} is not a requirement", f"the requirements are {', '.join(REQUIREMENTS)}")
+        field, read = REQUIREMENTS[name]
         fields[field] = read(text)
     return Requirements(**fields)
 

@@ -17,8 +17,9 @@ from walproof.advising.advise import advise as advised
 from walproof.advising.advise import as_json as advice_json
 from walproof.advising.advise import choose_environment, chosen
 from walproof.advising.evidence import cluster_of, evidence_of
+from walproof.advising.proof import effective_level, waits_for_standby
 from walproof.advising.recipes import config_change, recipe, recipes
-from walproof.advising.requirements import classes_of, requirements_of
+from walproof.advising.requirements import REQUIREMENTS, classes_of, requirements_of
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import Error, ExitCode, UsageError
@@ -30,7 +31,7 @@ from walproof.machine.processors import several_processes
 from walproof.model.advice import Advice, Choice, ClusterProfile, Evidence, YearlyRisk
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
-from walproof.model.guarantee import Level, Setting
+from walproof.model.guarantee import Setting
 from walproof.model.ports import Target
 from walproof.model.units import duration_s
 from walproof.pricing.estimates import caveats_by_arm
@@ -84,23 +85,18 @@ def _configurations(evidence: Evidence) -> tuple[Configuration, ...]:
     """What was priced: without named standbys every remote level is local."""
     configurations = []
     for arm in evidence.priced:
-        if not arm.level.remote:
-            configurations.append(Configuration(arm.level))
-        elif not arm.quorum:
-            configurations.append(Configuration(Level.LOCAL))
-        else:
+        if waits_for_standby(arm):
             strict = Configuration(arm.level, arm.quorum_kind, arm.quorum)
             configurations += [strict, replace(strict, strict=False)]
+        else:
+            configurations.append(Configuration(effective_level(arm)))
     return tuple(dict.fromkeys(configurations))
-
-
-_REQUIREMENTS = ("rpo", "rto", "max_commit_latency", "min_tps", "availability", "loss_per_year", "level")
 
 
 def requirement_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The requirements among the options, by the names that advising knows."""
-    requirements = {name.replace("_", "-"): str(options[name]) for name in _REQUIREMENTS if options[name] is not None}
-    return {**requirements, **({"read-your-writes": "yes"} if options["read_your_writes"] else {})}
+    given = ((name, options[name.replace("-", "_")]) for name in REQUIREMENTS)
+    return {name: str(value) for name, value in given if value is not None and value is not False}
 
 
 def advice_of(records: tuple[str, ...], options: Mapping[str, Any], target: Target | None = None) -> Advice:
@@ -219,20 +215,12 @@ def _print_advice(advice: Advice) -> None:
     table.columns[1].no_wrap = True
     for c in advice.choices:
         quorum = f"{c.quorum_kind} {c.quorum}" if c.quorum else "–"
-        cells = (
-            str(c.number),
-            str(c.level),
-            "no" if c.undecided else "yes",
-            quorum,
-            "yes" if c.strict else "no",
-            str(c.clients),
-        )
+        cells = (c.number, c.level, "no" if c.undecided else "yes", quorum, "yes" if c.strict else "no", c.clients)
         ttl = f"{c.timeouts.ttl} s" if c.timeouts.rto_required else "unchanged"
-        table.add_row(*cells, _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
+        table.add_row(*map(str, cells), _stacked(c.tps, 0), _stacked(c.p95_ms, 1), ttl)
     screen.print(table)
     _print_details(screen, first)
-    of_choices = dict.fromkeys(caveat for one in advice.choices for caveat in one.caveats)
-    for caveat in of_choices:
+    for caveat in dict.fromkeys(caveat for one in advice.choices for caveat in one.caveats):
         numbers = ", ".join(str(one.number) for one in advice.choices if caveat in one.caveats)
         screen.print(f"caveat of {numbers}: {caveat}", style="yellow", soft_wrap=True)
     for caveat in advice.caveats:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from walproof.forecasting.forecast import forecast as forecast_of
 from walproof.forecasting.outages_from_drills import Measured, Model, Timeouts, measured
 from walproof.forecasting.sensitivity import Studied, of_rates, of_the_rest
 from walproof.forecasting.simulate import Each
-from walproof.forecasting.topology import Configuration, Topology, check, layout_of, topology
+from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
 from walproof.model.guarantee import level
@@ -35,18 +35,6 @@ from walproof.reporting.outline import Outline
 from walproof.reporting.terminal import tables
 
 YEARS = (1000, 100_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks for, read."""
-
-    where: Topology
-    configurations: tuple[Configuration, ...]
-    failures: Failures
-    timeouts: Timeouts
-    years: int
-    takeover_s: tuple[float, float] | None
 
 
 @cloup.command(cls=Command)
@@ -86,28 +74,27 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
     events = [(name, read(Path(name)).events) for name in records]
     known = measured(events, failures)
     options["layout"] = options["layout"] or layout_of(known.nodes.values()) or "z1,z2,z3"
-    asked = _asked(options, failures)
+    models, years = _models(options, failures, known), _years(options["years"])
     if not known.has_takeovers:
         raise UsageError(
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
         )
     arms = evidence_of(events, {name: caveats_by_arm(of) for name, of in events}).priced
     with several_processes() as each:
-        made = [_studied(asked, Model(asked.where, what, asked.failures, known, asked.timeouts), options, arms, each)
-                for what in _with_guard(asked, known)]  # fmt: skip
-    outline = forecast_outline(made, asked.failures, records, options["seed"])
+        made = [_studied(model, years, options, arms, each) for model in models]
+    outline = forecast_outline(made, failures, records, options["seed"])
     if html_file:
         _write_page(html_file, outline)
     if as_json:
-        print_json(forecasts_json(made, asked.failures, options["seed"]))
+        print_json(forecasts_json(made, failures, options["seed"]))
     elif html_file != "-":
-        _print(outline, asked, made[0][0].rare_error)
+        _print(outline, failures, years, made[0][0].rare_error)
 
 
-def _studied(asked: Asked, model: Model, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:
+def _studied(model: Model, years: int, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:
     """One configuration's forecast, with its price where the records hold one, and what its assumptions do to it."""
     layout, seed, vary = options["layout"], options["seed"], not options["exact_rates"]
-    one = forecast_of(model, layout, years=asked.years, seed=seed, vary=vary, each=each)
+    one = forecast_of(model, layout, years=years, seed=seed, vary=vary, each=each)
     if options["period"]:
         one = replace(one, period=one_period(model, options["period"], seed, vary=vary))
     effects = sorted((*of_rates(one), *of_the_rest(model, seed, each=each)), key=lambda effect: -effect.swing)
@@ -122,14 +109,8 @@ def _write_page(name: str, outline: Outline) -> None:
         print_step(f"report: {name}")
 
 
-def _with_guard(asked: Asked, known: Measured) -> tuple[Configuration, ...]:
-    """The configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
-    drilled = known.guarded is not None and known.guarded.has_takeovers
-    guarded = [replace(what, guarded=True, takeover_s=asked.takeover_s) for what in asked.configurations]
-    return (*asked.configurations, *(guarded if drilled or asked.takeover_s else ()))
-
-
-def _asked(options: dict[str, Any], failures: Failures) -> Asked:
+def _models(options: dict[str, Any], failures: Failures, known: Measured) -> list[Model]:
+    """Of the configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
     where = topology(options["layout"], options["witness"])
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
@@ -141,9 +122,10 @@ def _asked(options: dict[str, Any], failures: Failures) -> Asked:
     for name in ("ttl", "loop_wait"):
         if options[name] is not None and not 0 < options[name] <= 3600:
             raise UsageError(f"--{name.replace('_', '-')} {options[name]:g} s is not valid", "1s to 1h")
-    timeouts = Timeouts(options["ttl"], options["loop_wait"])
-    years, takeover_s = _years(options["years"]), _range_s(options["takeover"])
-    return Asked(where, configurations, failures, timeouts, years=years, takeover_s=takeover_s)
+    timeouts, takeover_s = Timeouts(options["ttl"], options["loop_wait"]), _range_s(options["takeover"])
+    if takeover_s or (known.guarded is not None and known.guarded.has_takeovers):
+        configurations += tuple(replace(what, guarded=True, takeover_s=takeover_s) for what in configurations)
+    return [Model(where, what, failures, known, timeouts) for what in configurations]
 
 
 def _years(text: str) -> int:
@@ -195,9 +177,9 @@ def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) 
     return replace(made, tps=best.tps, p95_ms=best.p95_ms, caveats=(*made.caveats, *caveats))
 
 
-def _print(outline: Outline, asked: Asked, rare_error: float) -> None:
+def _print(outline: Outline, failures: Failures, years: int, rare_error: float) -> None:
     how = (
-        f"{asked.years:,} simulated years each; rates of {asked.failures.name} with their ranges; intervals are 95 %; "
+        f"{years:,} simulated years each; rates of {failures.name} with their ranges; intervals are 95 %; "
         f"rare losses by importance sampling, standard error {100 * rare_error:.0f} %"
     )
     notices = (Text(f"⚠ {notice}", "yellow") for notice in outline.notices)
