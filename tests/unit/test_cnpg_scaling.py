@@ -18,7 +18,7 @@ from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
 from tests.unit.test_cnpg_interruptions import HEALTHY
-from walproof.errors import NotObtained, TargetError, UsageError
+from walproof.errors import MachineError, NotObtained, TargetError, UsageError
 from walproof.machine import signals
 from walproof.machine.clock import RealClock
 from walproof.model.sample import Scenario
@@ -197,6 +197,23 @@ def test_where_nodes_may_not_be_read_the_first_standby_that_is_refused_ends_the_
         r"Every pod was made anew 2 times, in \d+, \d+ s; without a ready primary for \d+, \d+ s of them.",
         scaling.taken(),
     )
+
+
+def test_the_schedulers_reason_stands_too_where_the_way_back_ends_in_an_error(
+    scaled: Scaled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled.client = scaled.without(("list", "nodes"))
+    scaling = scaled.scaling()
+
+    def refused(_: object) -> list[str]:
+        raise TargetError("the API does not answer")
+
+    monkeypatch.setattr(scaling, "undo", refused)
+    with pytest.raises(
+        MachineError, match=r"no node takes pg-3: .* Insufficient cpu.*; the API does not answer"
+    ) as wrong:
+        scaling.enter(Scenario(cores=64), scaled.journal)
+    assert not isinstance(wrong.value, NotObtained) and len(scaled.journal.pending()) == 1
 
 
 def test_a_pod_that_does_not_start_with_it_ends_the_roll_and_is_made_anew(scaled: Scaled) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from walproof.errors import NotObtained, TargetError, UsageError, WaitTimeout
+from walproof.errors import MachineError, NotObtained, TargetError, UsageError, WaitTimeout
 from walproof.machine import signals
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
@@ -197,7 +197,10 @@ class CnpgScaling:
         try:
             self._await(wanted, back=False)
         except (NotObtained, WaitTimeout) as wrong:
-            said = "; ".join((wrong.message, *self.undo(journal)))
+            try:
+                said = "; ".join((wrong.message, *self.undo(journal)))
+            except MachineError as worse:
+                raise MachineError(f"{wrong.message}; {worse.message}", worse.hint or "walproof revert") from None
             raise NotObtained(said, "kubectl describe pod shows what the scheduler lacks") from None
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:

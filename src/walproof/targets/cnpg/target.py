@@ -248,6 +248,8 @@ class CnpgCluster(ExternalCluster):
         self._load_pods.remove(journal, reverting)
         self._instances.target = self.name
         behind = left_behind(*self._cluster)
+        roles = {change.name for change in noted(journal, self.name, ROLE)}
+        told = {one.maker for one in behind if one.meta.name in roles}
         stay: list[Error] = []
         for undo in (self._chaos.undo_left, AlterSystem(self._instances).undo_left, self._instances.undo_left):
             try:
@@ -255,8 +257,8 @@ class CnpgCluster(ExternalCluster):
             except Error as wrong:
                 stay.append(wrong)
         left = self._scaling.undo(journal, reverting)
-        if any(one.over(reverting) for one in behind):
-            # A walproof that was killed may have frozen a member, and its journal may be lost.
+        if any(one.over(reverting) for one in behind if one.maker not in told):
+            # A walproof that was killed may have frozen a member, and its journal is not this one: it may be lost.
             left += self._instances.thaw_all(reverting)
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind):
             # Its database too, whose mark says whether it is walproof's.
