@@ -181,9 +181,14 @@ def drill_as_json(drill: Drill) -> dict[str, Any]:
     return {name: every[name] for name in _KEYS}
 
 
-def bounds_as_json(drills: Sequence[Drill]) -> list[dict[str, Any]]:
-    """One object a kind of drill: level, fault, victim, loss, drills, losing, undecided, upper."""
-    return [{**asdict(kind), **asdict(bound)} for kind, bound in bounds(drills).items()]
+def drills_as_json(drills: Sequence[Drill], record: str | None) -> dict[str, Any]:
+    """{"record", "drills", "loss_bound", "bounds"}; a bound is one object a kind of drill: level, fault, victim, …."""
+    return {
+        "record": record,
+        "drills": [drill_as_json(drill) for drill in drills],
+        "loss_bound": worst_bounds(drills),
+        "bounds": [{**asdict(kind), **asdict(bound)} for kind, bound in bounds(drills).items()],
+    }
 
 
 def answer_as_json(
@@ -191,10 +196,7 @@ def answer_as_json(
 ) -> dict[str, Any]:
     """{"record", "drills", "loss_bound", …}."""
     answer: dict[str, Any] = {
-        "record": record,
-        "drills": [drill_as_json(drill) for drill in drills],
-        "loss_bound": worst_bounds(drills),
-        "bounds": bounds_as_json(drills),
+        **drills_as_json(drills, record),
         "positive_control": {
             f"{kind.what} {kind.level}": control or None for kind, control in controls(drills).items()
         },

@@ -30,7 +30,7 @@ class Kind:
         >>> Kind(Level.ON, "kill", Victim.LEADER, guarded=True).what
         'kill, guarded'
         """
-        return with_guard(self.victim.with_fault(self.fault), guarded=self.guarded)
+        return self.victim.with_fault(self.fault) + (", guarded" if self.guarded else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,6 @@ def drills_for(bound: float) -> int:
     while upper_bound(0, drills) > bound:
         drills += 1
     return drills
-
-
-def with_guard(fault: str, *, guarded: bool) -> str:
-    """How a fault is called where a guard watches."""
-    return f"{fault}, guarded" if guarded else fault
 
 
 def kind_of(drill: Drill) -> Kind:

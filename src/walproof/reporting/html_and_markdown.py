@@ -92,7 +92,6 @@ def _lost(drill: Drill, fault: float, x: Scale, span: tuple[float, float]) -> li
     return [with_tooltip(rect, f"{count(findings.lost)} acknowledged commits of this span are lost")]
 
 
-_KINDS = {Prose: "prose", Table: "table", Figure: "figure", Evidence: "evidence"}
 _SIDE_ROWS = 24
 """Rows of a table that still stands next to its chart."""
 
@@ -107,16 +106,14 @@ def page(outline: Outline) -> str:
         lstrip_blocks=True,
     )
     templates.globals.update(draw=draw, marker=marker, timeline=timeline, wording=wording, counted=counted)
-    templates.globals.update(kind=_kind, has_side_table=_has_side_table, is_wide=_is_wide)
+    templates.globals.update(
+        kind=lambda block: type(block).__name__.lower(), has_side_table=_has_side_table, is_wide=_is_wide
+    )
     script, style = _file("report.js"), _file("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
     made = templates.get_template("report.html.j2")
     return made.render(outline=outline, script=Markup(script), style=Markup(style), policy=policy)
-
-
-def _kind(block: object) -> str:
-    return _KINDS[type(block)]
 
 
 def _has_side_table(figure: Figure) -> bool:

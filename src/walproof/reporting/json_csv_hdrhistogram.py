@@ -20,8 +20,8 @@ from walproof.pricing.estimates import ArmPrice, price_table, samples_of
 from walproof.pricing.latency_breakdown import breakdown_as_json, breakdowns
 from walproof.pricing.results_and_gate import NAMES, arm_as_json, number, table_as_json
 from walproof.pricing.soak import soak_as_json, stretches
-from walproof.proving.campaign_results import bounds_as_json, drill_as_json
-from walproof.proving.loss_bounds import bounds, worst_bounds
+from walproof.proving.campaign_results import drills_as_json
+from walproof.proving.loss_bounds import bounds
 from walproof.reporting.conclusion import conclusion
 from walproof.reporting.outline import Outline, Table
 from walproof.reporting.wording import arm_name, finding_counts, outage_seconds, utc_time, workload_name
@@ -42,13 +42,7 @@ def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
 def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
     """The object of `prove --json` from events alone."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return {
-        "record": record,
-        "drills": [drill_as_json(d) for d in drills],
-        "loss_bound": worst_bounds(drills),
-        "bounds": bounds_as_json(drills),
-        "conclusion": conclusion(events),
-    }
+    return {**drills_as_json(drills, record), "conclusion": conclusion(events)}
 
 
 def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) -> dict[str, Any]:
