@@ -55,7 +55,6 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
         _drills(records),
         cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none"),
         _caveats(records, descriptions),
-        simulated=tuple(name for name, events in records if _simulated(events)),
         of_records=tuple((name, sentence) for name, events in records for sentence in record_caveats(name, events)),
     )
 
@@ -130,6 +129,7 @@ def _question(result: SampleResult) -> _Question | None:
 
 def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
     samples: dict[_Question, _Measured] = defaultdict(_Measured)
+    simulated = {name for name, events in records if _simulated(events)}
     for name, events in records:
         for event in events:
             if not isinstance(event, SampleDone) or (question := _question(event.result)) is None:
@@ -149,6 +149,7 @@ def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
             busy=sum(seen.busy) / len(seen.busy),
             records=tuple(sorted(seen.tps)),
             caveats=tuple(map(str, dict.fromkeys(seen.caveats))),
+            simulated=seen.tps.keys() <= simulated,
         )
         for question, seen in sorted(samples.items(), key=lambda pair: repr(pair[0]))
     )

@@ -23,9 +23,9 @@ def leader_drills(evidence: Evidence, level: Level) -> tuple[DrillSummary, ...]:
     return tuple(d for d in evidence.drills if d.level is level and d.victim == "leader")
 
 
-def _counts(drill: DrillSummary, arm: PricedArm, evidence: Evidence) -> bool:
+def _counts(drill: DrillSummary, arm: PricedArm) -> bool:
     """Whether it may speak of the arm at all: a simulated cluster tells nothing about a real one."""
-    return not drill.simulated or set(arm.records) <= set(evidence.simulated)
+    return arm.simulated or not drill.simulated
 
 
 def _of_quorum(drill: DrillSummary, arm: PricedArm) -> bool:
@@ -34,17 +34,17 @@ def _of_quorum(drill: DrillSummary, arm: PricedArm) -> bool:
     return same or drill.quorum is None or not waits_for_standby(arm)
 
 
-def _decides(drill: DrillSummary, arm: PricedArm, evidence: Evidence) -> bool:
-    return drill.decided > 0 and drill.at_risk and _of_quorum(drill, arm) and _counts(drill, arm, evidence)
+def _decides(drill: DrillSummary, arm: PricedArm) -> bool:
+    return drill.decided > 0 and drill.at_risk and _of_quorum(drill, arm) and _counts(drill, arm)
 
 
 def undecided(arm: PricedArm, evidence: Evidence) -> str:
     """Why no drill decides whether the arm loses commits with the leader, as a clause; "" where one does."""
     level = effective_level(arm)
     drills = leader_drills(evidence, level)
-    if any(_decides(d, arm, evidence) for d in drills):
+    if any(_decides(d, arm) for d in drills):
         return ""
-    real = [d for d in drills if _counts(d, arm, evidence)]
+    real = [d for d in drills if _counts(d, arm)]
     decided = [d for d in real if d.decided]
     if not drills:
         why = "was never drilled"
@@ -64,7 +64,7 @@ def undecided(arm: PricedArm, evidence: Evidence) -> str:
 def _neighbours(arm: PricedArm, evidence: Evidence) -> str:
     """What held at another level with the same quorum, and why that does not decide."""
     level = effective_level(arm)
-    held = {d.level for d in evidence.drills if d.victim == "leader" and not d.broken and _decides(d, arm, evidence)}
+    held = {d.level for d in evidence.drills if d.victim == "leader" and not d.broken and _decides(d, arm)}
     weaker = [one for one in held if one.remote and one.strength < level.strength]
     if weaker and waits_for_standby(arm):
         return f" ({max(weaker, key=lambda one: one.strength)} held, and {level} promises no less)"
@@ -82,7 +82,7 @@ def refuting(arm: PricedArm, evidence: Evidence) -> DrillSummary | None:
         level = effective_level(arm)
         stronger = drill.level.remote and drill.level.strength > level.strength and not own
         as_much = drill.quorum is None or drill.quorum >= arm.quorum
-        lost = drill.broken > 0 and drill.victim == "leader" and _counts(drill, arm, evidence)
+        lost = drill.broken > 0 and drill.victim == "leader" and _counts(drill, arm)
         if lost and as_much and (drill.level is level or stronger):
             return drill
     return None
@@ -95,7 +95,7 @@ def drilled(arm: PricedArm, evidence: Evidence) -> tuple[tuple[str, ...], tuple[
     decided: list[str] = []
     others: list[str] = []
     for drill in (d for d in evidence.drills if d.level is effective_level(arm)):
-        if not _counts(drill, arm, evidence):
+        if not _counts(drill, arm):
             others.append(f"simulated, not drilled: {drill.text}")
         elif not _of_quorum(drill, arm):
             others.append(f"with {drill.quorum_text} instead: {drill.text}")

@@ -297,16 +297,13 @@ def yearly_reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -
 
 
 def _unmet(arm: PricedArm, year: YearlyRisk, required: Requirements) -> tuple[Reason, ...]:
-    unmet = []
+    unmet, why = [], f"{_named(arm, year)}: {year.text}"
     if required.availability is not None and year.availability.value < required.availability:
         shortfall = (1 - year.availability.value) / (1 - required.availability) - 1
-        name = Requirements(availability=required.availability).text
-        unmet.append(Reason(name, f"{_named(arm, year)}: {year.text}", shortfall))
+        unmet.append(Reason(Requirements(availability=required.availability).text, why, shortfall))
     if required.loss_per_year is not None and year.structural.value > required.loss_per_year:
-        name = Requirements(loss_per_year=required.loss_per_year).text
-        unmet.append(
-            Reason(name, f"{_named(arm, year)}: {year.text}", year.structural.value / required.loss_per_year - 1)
-        )
+        shortfall = year.structural.value / required.loss_per_year - 1
+        unmet.append(Reason(Requirements(loss_per_year=required.loss_per_year).text, why, shortfall))
     return tuple(unmet)
 
 

@@ -94,6 +94,8 @@ class PricedArm:
     records: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     """Of its prices, as walproof price shows them."""
+    simulated: bool = False
+    """Whether every price is of a simulated cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +202,6 @@ class Evidence:
     cluster: ClusterProfile
     caveats: tuple[str, ...] = ()
     years: tuple[YearlyRisk, ...] = ()
-    simulated: tuple[str, ...] = ()
-    """Names of the records of simulated clusters."""
     of_records: tuple[tuple[str, str], ...] = ()
     """Caveats about whole records: (name of the record, sentence)."""
 
