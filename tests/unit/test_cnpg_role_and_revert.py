@@ -152,6 +152,33 @@ def test_a_role_that_the_operator_cannot_drop_stays_in_the_journal(api: FakeApi,
     assert [c.name for c in journal.pending()] == [name] and len(secrets_of(api)) == 2
 
 
+def test_entries_of_another_cluster_and_of_another_users_role_stay(api: FakeApi, journal: Journal) -> None:
+    made(api, journal)
+    (entry,) = roles(api)
+    theirs = {**THEIRS, "comment": entry["comment"]}
+    api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": [theirs, entry]}}})
+    copied = copy.deepcopy(api.cluster)
+    copied["metadata"]["name"] = "copy"
+    api.put(CLUSTERS, copied)
+    OwnRole(api, "copy", "cnpg:default/copy", VirtualClock()).remove(journal, dropped(api))
+    assert roles(api) == [theirs, entry] and len(journal.pending()) == 1
+    own(api).remove(journal, dropped(api))
+    assert roles(api) == [theirs] and api.objects["clusters", "copy"]["spec"] == copied["spec"]
+
+
+def test_a_reason_that_stands_at_the_end_is_said_however_new(api: FakeApi, journal: Journal) -> None:
+    looks: list[str] = []
+
+    def usable(credential: Credential) -> bool:
+        looks.append(credential.user)
+        reasons = {credential.user: ["not now"] if len(looks) > 130 else None}
+        api.change(CLUSTERS, "pg", {"status": {"managedRolesStatus": {"cannotReconcile": reasons}}})
+        return False
+
+    with pytest.raises(TargetError, match="not now"):
+        own(api).make(journal, 15, usable)
+
+
 def test_a_reason_that_passes_is_no_refusal(api: FakeApi, journal: Journal) -> None:
     """From 1.29.2 on a new secret may not be read until the operator has patched the instance's Role."""
     looks: list[str] = []

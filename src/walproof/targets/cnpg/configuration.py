@@ -170,8 +170,8 @@ class CnpgConfiguration:
         asked = asked_of(plan.change, tree["spec"])
         before = {path: at(tree["spec"], path) for path in asked}
         shown = self._settings.shown(list(parameters_in(asked)))
-        note = json.dumps({"spec": _stored(before), "shown": shown})
-        journal.note(self._clock.now(), self._target, SPEC, "spec", before=note, after=json.dumps(_stored(asked)))
+        note = json.dumps({"spec": list(before.items()), "shown": shown})
+        journal.note(self._clock.now(), self._target, SPEC, "spec", before=note, after=json.dumps(list(asked.items())))
         self._spec.patch(asked, tree)
 
     def wait(self, plan: ConfigPlan) -> None:
@@ -238,10 +238,6 @@ def _kept(back: Leaves, before: Leaves, ours: Leaves, spec: Tree) -> list[str]:
             del back[path]
             sentences.append(f"cluster: {name} stays with it, for half of it is refused: remove it where it may go")
     return sentences
-
-
-def _stored(leaves: Leaves) -> list[list[Any]]:
-    return [[list(path), value] for path, value in leaves.items()]
 
 
 def _loaded(stored: list[list[Any]]) -> Leaves:

@@ -64,13 +64,11 @@ def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tre
 
 def create(api: KubernetesApi, kind: Kind, tree: Tree) -> None:
     """Make it; ApiError where another's object has its name, with the sentence about that run where it is ours."""
-    name = tree["metadata"]["name"]
     try:
         api.create(kind, tree)
     except ApiError as wrong:
-        if wrong.code != 409:
-            raise
-        raise Left(kind, read(Object, api.get(kind, name)).metadata).refusal() from None
+        there = find(api, kind, tree["metadata"]["name"]) if wrong.code == 409 else None
+        raise wrong if there is None else there.refusal() from None
 
 
 def find(api: KubernetesApi, kind: Kind, name: str) -> "Left | None":

@@ -14,7 +14,7 @@ from typing import Any
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import this_process
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
-from walproof.model.waiting import Wait, wait_for
+from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import MARK, ROLES, left_behind, managed_roles
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS, ApiError, KubernetesApi, Tree, patch_as_read
@@ -34,11 +34,6 @@ def credential_of(api: KubernetesApi, name: str) -> Credential:
     """The user and password in a secret; TargetError names the secret and the key that is missing, no value."""
     secret = read(Secret, api.get(SECRETS, name))
     return Credential(_value(secret, "username"), _value(secret, "password"))
-
-
-def secret_of(cluster: Cluster, named: str = "") -> str:
-    """The secret of the user to log in as: the one that is named, else the application's."""
-    return named or f"{cluster.metadata.name}-app"
 
 
 def _value(secret: Secret, key: str) -> str:
@@ -77,13 +72,13 @@ class OwnRole:
         journal.note(self._clock.now(), self._target, ROLE, role, before=None, after=secret)
         created_objects.create(self._api, SECRETS, _secret(secret, credential, tree))
         self._list(role, _entry(role, secret, version))
-
         self._await(role, "make", lambda: usable(credential))
         return credential
 
     def _await(self, role: str, what: str, done: Callable[[], bool]) -> None:
-        """Wait until `done`; TargetError with the operator's reasons once it gave some at each look for 5 s."""
-        passing = self._clock.now()
+        """Wait until `done`; TargetError with the operator's reasons that stand for 5 s, or at the end."""
+        passing = started = self._clock.now()
+        longest = longest_s(Wait.SETTING_IN_EFFECT, self._clock)
 
         def settled() -> bool:
             nonlocal passing
@@ -93,7 +88,7 @@ class OwnRole:
             reasons, now = status.cannot_reconcile.get(role), self._clock.now()
             if not reasons:
                 passing = now
-            elif now - passing >= _STANDS_S:
+            elif now - passing >= _STANDS_S or now - started > longest:
                 said = "; ".join(reasons)
                 raise TargetError(f"CloudNativePG cannot {what} the role {role}: {said}", "kubectl cnpg status")
             return False
@@ -112,14 +107,10 @@ class OwnRole:
     def left(self, journal: Notebook) -> Credential | None:
         """The role that a killed run left, so that what it owns can be dropped; None where there is none."""
         for change in noted(journal, self._target, ROLE):
-            try:
+            if created_objects.find(self._api, SECRETS, str(change.after)) is not None:
                 credential = credential_of(self._api, str(change.after))
-            except ApiError as wrong:
-                if wrong.code != 404:
-                    raise
-                continue
-            if credential.user == change.name:
-                return credential
+                if credential.user == change.name:
+                    return credential
         return None
 
     def remove(self, journal: Notebook, gone: Callable[[str], bool], reverting: Reverting = SILENT) -> None:

@@ -14,7 +14,7 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.model.facts import Facts
 from walproof.model.topology import Endpoint
-from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of, secret_of
+from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.rbac import perhaps_misnamed
@@ -159,7 +159,7 @@ class CnpgAccess:
 
     def default(self) -> Credential:
         """The user of the application's secret, or of the one that the target file names."""
-        return credential_of(self.api, secret_of(self.state.cluster, self.file.secret))
+        return credential_of(self.api, self.file.login_secret)
 
     def parameters(self, credential: Credential) -> ConnectionParameters:
         """How this user connects."""

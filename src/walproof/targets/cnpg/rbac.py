@@ -250,7 +250,7 @@ class CnpgRights:
             instances = tuple(f"{file.name}-{number}" for number in (1, 2, 3))
             guessed = f" They are guessed ({wrong.message}): kubectl get cluster {file.name} shows them."
         listed = ", ".join(instances)
-        return Names(file.name, instances, file.secret or f"{file.name}-app"), (
+        return Names(file.name, instances, file.login_secret), (
             f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
         )
 

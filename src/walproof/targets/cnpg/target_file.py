@@ -68,6 +68,11 @@ class CnpgFile(TargetFile):
         """What it is called."""
         return self.cluster.partition("/")[2]
 
+    @property
+    def login_secret(self) -> str:
+        """Of the user to log in as: the one that is named, else the application's."""
+        return self.secret or f"{self.name}-app"
+
 
 def shown(cluster: str, context: str) -> str:
     """The address as it is kept in records and journals, with the context that was in effect.
