@@ -290,7 +290,7 @@ class CnpgCluster(ExternalCluster):
         why = paused(self.access.state.cluster)
         refused = {**self._refused_faults, **(dict.fromkeys(NEED_OPERATOR, why) if why else {})}
         own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
-        unscaled = self._why_not_scaled()
+        unscaled = self._refused_scaling or why_not_scaled(self.access.state.cluster)
         faults = {**own, **able.faults, **chaos.faults()}
         reasons = {**able.reasons, **refused, **self._without_chaos(able.reasons)}
         if (wrong := self._refused_load) is not None:
@@ -325,14 +325,11 @@ class CnpgCluster(ExternalCluster):
             reasons={**reasons, **(dict.fromkeys(_SIZES, unscaled) if unscaled else {})},
         )
 
-    def _why_not_scaled(self) -> str | None:
-        """Why a scenario may not name processors and memory, in one clause."""
-        wrong = self._refused_scaling
-        return f"{wrong.message}; {wrong.hint}" if wrong is not None else why_not_scaled(self.access.state.cluster)
-
     @cached_property
-    def _refused_scaling(self) -> ApiError | None:
-        return refusal(self.access.api, for_scaling(self._named), "another size of its pods")
+    def _refused_scaling(self) -> str | None:
+        """The right that this user lacks for another size of the pods, in one clause."""
+        wrong = refusal(self.access.api, for_scaling(self._named), "another size of its pods")
+        return f"{wrong.message}; {wrong.hint}" if wrong is not None else None
 
     def _without_chaos(self, reasons: Mapping[Capability, str]) -> dict[Capability, str]:
         """Why a fault that Chaos Mesh could do cannot be done, and that no command of the target file does it."""
