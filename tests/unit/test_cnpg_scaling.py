@@ -254,6 +254,10 @@ def test_a_primary_that_a_switchover_demotes_is_not_taken_for_one_that_does_not_
     assert "does not start" in roll.stuck({"pg-1": demoted}, ("pg-1",), 62.0, 60.0)["pg-1"]
     assert "does not start" in Roll(None, 0.0).stuck({"pg-1": demoted}, ("pg-1",), 1.0, 60.0)["pg-1"]
     assert roll.stuck({}, ("pg-1",), 63.0, 60.0) == {"pg-1": "no pod is made for pg-1"} and roll.away_s == 63.0
+    says = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes\x1b[2J\nwalproof: held"}
+    unplaced = read(Pod, {"metadata": {"name": "pg-1"}, "status": {"conditions": [says]}})
+    why = roll.stuck({"pg-1": unplaced}, ("pg-1",), 64.0, 60.0)["pg-1"]
+    assert why == "no node takes pg-1: 0/1 nodes?[2J walproof: held", "one line, without escapes"
 
 
 def test_what_was_declared_comes_back_although_the_rest_of_the_spec_is_changed_meanwhile(scaled: Scaled) -> None:

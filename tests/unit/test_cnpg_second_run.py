@@ -15,6 +15,9 @@ from walproof.targets.cnpg.created_objects import MADE_BY, refuse_beside
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.kubernetes_api import ApiError
 
+ODD = "\x1b]0;pwned\a\x1b[2J$(touch${IFS}pwned)"
+"""By one who may make secrets: a maker that moves the terminal, and is run where the hint is pasted."""
+
 
 def another(here: Running, folder: Path) -> tuple[LoadPods, Journal]:
     """Load pods of a second run on the same Cluster."""
@@ -46,6 +49,7 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
         (f"{gethostname()}/00000000 7 1 boot", "is at work on, or was killed on, this cluster", "--ended-on"),
         ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
         ("", "is at work on, or was killed on, this cluster", "kubectl delete job pg-walproof"),
+        (f"{ODD} 7 1 boot", "is at work on, or was killed on, this cluster", "killed: kubectl delete job pg-walproof"),
     ],
 )
 def test_what_a_run_left_is_named_with_its_label_machine_and_age(
@@ -67,6 +71,7 @@ def test_what_a_run_left_is_named_with_its_label_machine_and_age(
         assert f"its job pg-walproof (walproof/run={run}) was made " in wrong.value.message
         assert " s ago on " + (name_of_machine(made_by) or "an unknown machine") in wrong.value.message
         assert hint in wrong.value.hint
+        assert "pwned" not in wrong.value.message + wrong.value.hint
         assert journal.pending() == () and here.objects("Job", "Secret", "Pod") == before
         here.pods.close()
         assert here.objects("Job", "Secret", "Pod") == [], "its own run may"

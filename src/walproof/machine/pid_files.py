@@ -5,6 +5,7 @@ A reused pid is never taken for it. Pid files lie in folders where only their ow
 
 import hashlib
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -69,12 +70,13 @@ def this_process() -> str:
 
 
 def name_of_machine(process: str) -> str:
-    """Of what `this_process` gave.
+    """Of what `this_process` gave; "" for what is no machine's name, since another may have written it.
 
-    >>> name_of_machine("ci-7/1a2b3c4d 7 1 boot")
-    'ci-7'
+    >>> name_of_machine("ci-7/1a2b3c4d 7 1 boot"), name_of_machine("$(id)")
+    ('ci-7', '')
     """
-    return process.partition(" ")[0].partition("/")[0]
+    name = process.partition(" ")[0].partition("/")[0]
+    return name if re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,252}", name) else ""
 
 
 def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:

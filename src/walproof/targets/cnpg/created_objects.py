@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from walproof.machine.pid_files import ended, name_of_machine, this_process
+from walproof.machine.untrusted import one_line
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Reverting
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, SECRETS, ApiError, Kind, KubernetesApi, Tree
@@ -243,7 +244,7 @@ class Left:
         if not self.ours:
             return ApiError(f"the {self.text} is there and not walproof's, so it is left alone", "rename it", code=409)
         host = name_of_machine(self.maker)
-        made, run, over = self.meta.creation_timestamp, self.meta.labels.get(RUN), self.over()
+        made, run, over = self.meta.creation_timestamp, one_line(self.meta.labels.get(RUN, ""), 63), self.over()
         old_s = (datetime.now(UTC) - made).total_seconds() if made else None
         age = "" if old_s is None else f" {old_s:.0f} s ago" if old_s < 120 else f" {old_s / 60:.0f} min ago"
         says = f"its {self.text}{f' ({RUN}={run})' if run else ''} was made{age} on {host or 'an unknown machine'}"
@@ -312,13 +313,13 @@ def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> li
     """Delete what no running walproof owns; sentences about what another machine's walproof may still own."""
     sentences = []
     for left in left_behind(api, cluster):
-        over, host = left.over(reverting), name_of_machine(left.maker) or "an unknown machine"
+        over, host = left.over(reverting), name_of_machine(left.maker)
         if over and left.kind is not ROLES:
             api.delete(left.kind, left.meta.name)
             reverting.tell(left.kind_name, left.meta.name)
         elif over is None:
             sentences.append(
-                f"{left.text} was made by walproof on {host}, where it may still run: left alone"
-                " (--ended-on where it has ended)"
+                f"{left.text} was made by walproof on {host or 'an unknown machine'}, where it may still run:"
+                f" left alone ({'--ended-on' if host else 'kubectl removes it'} where it has ended)"
             )
     return sentences

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from walproof.errors import TargetError
+from walproof.machine.untrusted import one_line
 
 
 class Read(BaseModel):
@@ -254,13 +255,14 @@ class Pod(Read):
     def unplaced(self) -> str | None:
         """Why no node takes it, as the scheduler says; None where one does."""
         refused = (c for c in self.status.conditions if c.type == "PodScheduled" and c.status == "False")
-        return next((c.message or c.reason for c in refused), None)
+        return next((one_line(c.message or c.reason) for c in refused), None)
 
     @property
     def failing(self) -> str | None:
         """Why a container will not start by itself, as the kubelet says; None where each may."""
         waiting = (status.state.waiting for status in self.status.container_statuses)
-        return next((f"{w.reason}: {w.message}" for w in waiting if w is not None and w.reason in _HOPELESS), None)
+        hopeless = (one for one in waiting if one is not None and one.reason in _HOPELESS)
+        return next((one_line(f"{one.reason}: {one.message}") for one in hopeless), None)
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -336,7 +338,7 @@ class ChaosStatus(Read):
     def reason(self) -> str:
         """The last message of what went wrong, "" where nothing says so."""
         messages = [event.message for record in self.experiment.container_records for event in record.events]
-        return next((message for message in reversed(messages) if message), "")
+        return one_line(next((message for message in reversed(messages) if message), ""))
 
 
 class ChaosExperiment(Read):
