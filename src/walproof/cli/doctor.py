@@ -58,7 +58,7 @@ def _print_checks(*, as_json: bool) -> None:
 def _print_findings(facts: Facts, findings: tuple[Finding, ...]) -> None:
     screen = console()
     if facts.cnpg:
-        screen.print(f"as declared: {facts.cnpg.declared}", style="dim", markup=False, soft_wrap=True)
+        screen.print(f"as declared: {facts.cnpg.declared}", style="dim", soft_wrap=True)
     reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
     checked = f"{counted(len(CATALOGUE), 'check')} on {reached} in {facts.took_s:.1f} s"
     if not findings:

@@ -14,6 +14,7 @@ from walproof.cli.options import SETTINGS, Group, section
 from walproof.errors import Error, ExitCode
 from walproof.machine import signals
 from walproof.machine.redaction import hidden_in, in_text
+from walproof.machine.untrusted import printable
 
 _LONGEST = 2000
 """Characters of an error that are printed."""
@@ -67,7 +68,7 @@ def _print_error(message: str, hint: str, arguments: list[str]) -> None:
 
 def _shown(text: str, arguments: list[str]) -> str:
     # A server's words may be within it. Cut only when redacted: half an address would show its password.
-    return in_text(text[: 32 * _LONGEST], arguments)[:_LONGEST]
+    return str(printable(in_text(text[: 32 * _LONGEST], arguments)))[:_LONGEST]
 
 
 def _as_ordinary_user(argv: list[str]) -> None:

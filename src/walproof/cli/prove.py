@@ -16,6 +16,7 @@ from walproof.cli.options import Command
 from walproof.cli.runs import keep_journal, started
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.machine.signals import shielded
+from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
 from walproof.model.ports import Target
@@ -163,7 +164,7 @@ def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as
 
 
 def _on_stderr(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def _campaign(
@@ -229,7 +230,7 @@ def _print_event(event: Event) -> None:
             text = f"  {event.drill.verdict.mark} {event.drill.why}"
         case _:
             return
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> list[str]:

@@ -45,7 +45,7 @@ class Reverted:
             self.left = cluster.revert(journal, reverting)
         except Error:
             for line in self.lines() if self.removed else ():
-                click.echo(line, err=True)
+                click.echo(printable(line), err=True)
             raise
         return self
 

@@ -17,6 +17,7 @@ from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
 from walproof.machine.redaction import command_line
+from walproof.machine.untrusted import printable
 from walproof.model.event import Started
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
@@ -36,7 +37,7 @@ def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Sta
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
     """A bar with the time left on standard error, on a terminal only; gives the function that moves it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     screen = console(stderr=True)
     with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal, transient=True) as bar:
         task = bar.add_task("preparing", total=None)
@@ -69,7 +70,7 @@ def _say_what_is_left(name: str, journal: Notebook) -> None:
     if pending := journal.pending(name):
         with suppress(OSError):
             left = counted(len(pending), "change")
-            click.echo(f"walproof: {left} could not be undone on {name}: walproof revert does it", err=True)
+            click.echo(f"walproof: {left} could not be undone on {printable(name)}: walproof revert does it", err=True)
 
 
 def applied_folder() -> Path:

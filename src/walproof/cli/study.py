@@ -75,8 +75,8 @@ def show(name: str, as_json: bool) -> None:
         print_json({**declared.model_dump(mode="json"), "story": story})
         return
     screen = console()
-    screen.print(declared.title, style="bold", markup=False)
-    screen.print(f"{declared.source}\n{declared.machine}\n\n{story}", markup=False)
+    screen.print(declared.title, style="bold")
+    screen.print(f"{declared.source}\n{declared.machine}\n\n{story}")
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("claim", "the paper says", "here it is judged on"):
         table.add_column(heading)

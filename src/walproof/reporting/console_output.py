@@ -5,12 +5,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,15 @@ _UNFOLDED = 10_000
 """Columns of a table that goes into a file or a pipe: more than any table has."""
 
 
+class _Screen(Console):
+    """Prints words as they are: a server's or a stranger's are no markup, and move no terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The segments of what is printed; control characters are left to rich's own."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else untrusted.printable(text), style, control)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Rich's console of standard output or error, which honours NO_COLOR.
 
@@ -30,7 +40,7 @@ def console(*, stderr: bool = False) -> Console:
     """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _UNFOLDED
-    return Console(stderr=stderr, width=width, highlight=False)
+    return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_json(tree: object) -> None:
@@ -56,20 +66,20 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
     if as_json:
         print_json(tree)
     for line in () if as_json else lines:
-        click.echo(line)
+        click.echo(untrusted.printable(line))
 
 
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
     """A conclusion in bold, the tables it is drawn from, and further sentences."""
     screen = console()
-    screen.print(conclusion, style="bold", markup=False)
+    screen.print(conclusion, style="bold")
     for part in (*tables, *lines):
-        screen.print(part, markup=False)
+        screen.print(part)
 
 
 def print_step(text: str) -> None:
     """One dimmed line about the progress of a command, on standard error."""
-    console(stderr=True).print(text, style="dim", markup=False)
+    console(stderr=True).print(text, style="dim")
 
 
 def write_file(name: str | Path, text: str, hint: str, records: Iterable[Path] = ()) -> None:
@@ -140,4 +150,4 @@ def print_status(view: ClusterView, console: Console) -> None:
             m.address,
         )
     console.print(table)
-    console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}", markup=False)
+    console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}")

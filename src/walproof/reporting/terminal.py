@@ -9,7 +9,6 @@ from textwrap import wrap
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -95,7 +94,7 @@ def _grid(columns: Sequence[Column], rows: Sequence[Cells], *, narrow: bool = Fa
         folds = narrow and column.in_terminal == "fold" and width > _FOLDED
         needed += _FOLDED if folds else width
         grid.add_column(
-            escape("\n".join(wrap(heading, width)).replace(_PERCENT, " % ")),
+            Text("\n".join(wrap(heading, width)).replace(_PERCENT, " % ")),
             justify="right" if column.numeric else "left",
             no_wrap=not folds,
             min_width=_FOLDED if folds else width,
