@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -98,7 +99,7 @@ def killed_run(folder: Path, server: FakePatroni, file: Path) -> RegisteredJourn
     return target.journal
 
 
-@pytest.mark.parametrize("place", ["records/r", "here"])
+@pytest.mark.parametrize("place", ["records/r", "here", "; touch it"])
 def test_a_strangers_record_in_this_folder_is_not_obeyed(
     tmp_path: Path, walproof: Walproof, stranger: FakePatroni, place: str
 ) -> None:
@@ -107,7 +108,7 @@ def test_a_strangers_record_in_this_folder_is_not_obeyed(
     code, out, err = walproof("revert")
     assert stranger.asked == []
     assert (code, out) == (0, "nothing to revert\n")
-    assert f"walproof revert {place} reads it out" in err
+    assert f"walproof revert {shlex.quote(f'./{place}')} reads it out" in err
     assert "walproof revert --target cnpg:NAMESPACE/NAME" in err, "and what else may have left something"
 
 

@@ -1,17 +1,23 @@
 """`apply` sets what the advice lists, and what no drill decides only where it is named."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.fake_patroni import fake_patroni
+from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.priced_records import PAIR, advice_file, price_record
 from tests.fixtures.records import recorded
 from tests.fixtures.same_list import ANYWHERE, WITH_MANAGER, same_list
 from walproof.advising.advise import chosen, read_advice
 from walproof.advising.recipes import config_change
+from walproof.cli.runs import applied_folder
 from walproof.machine.clock import RealClock
 from walproof.model.advice import ClusterProfile
 from walproof.model.topology import ClusterView
@@ -89,3 +95,74 @@ def test_what_no_drill_decides_is_applied_only_by_name(walproof: Run, tmp_path: 
     assert (code, "remote_apply ANY 1, 16 clients, as asked, is not proven: " in out) == (4, True)
     assert walproof("apply", record, "--rpo", "0", "--level", "remote_apply", "--target", "sim")[0] == 0
     assert walproof("advise", record)[0] == 0
+
+
+class Applying:
+    """An apply that sets remote_apply under Patroni, patched and without its mark while `meanwhile` runs."""
+
+    def __init__(self, run: Run, fake: FakePatroni, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run, self.fake, self.monkeypatch = run, fake, monkeypatch
+        self.file = str(fake.file(folder / "t.toml", '[waits]\nsetting-in-effect = "1s"\n'))
+        self.words = [str(recorded(folder / "p", "price", price_record())), "--target", self.file, "--allow", "config"]
+        self.other: list[subprocess.CompletedProcess[str]] = []
+
+    def beside(self, *commands: tuple[str, ...]) -> tuple[int, str, str]:
+        """Applied while these commands of walproof run, one after another, as processes of their own."""
+
+        def wait(*_: object) -> None:
+            for words in commands:
+                argv = [sys.executable, "-m", "walproof", *words]
+                self.other.append(subprocess.run(argv, capture_output=True, text=True, check=False))
+
+        self.monkeypatch.setattr(PatroniConfiguration, "_await", wait)
+        done = self.run("apply", "--level", "remote_apply", *self.words)
+        self.monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+        return done
+
+
+@pytest.fixture
+def applying(walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Applying]:
+    with fake_patroni(ttl=30) as fake:
+        fake.members = [fake.listed()]
+        yield Applying(walproof, fake, tmp_path, monkeypatch)
+
+
+def test_beside_an_apply_nothing_else_is_applied_undone_or_reverted_there(applying: Applying, walproof: Run) -> None:
+    """Else `revert` undid it and it ended "in effect", and two that are applied at once took each other's number."""
+    other = ("apply", "--level", "local", *applying.words)
+    undo = ("apply", "--undo", *applying.words[1:])
+    code, out, err = applying.beside(("revert",), ("revert", "--target", applying.file), other, undo)
+    assert (code, "in effect" in out) == (0, True), err
+    assert [one.returncode for one in applying.other] == [0, 3, 3, 3], applying.other
+    assert all(f"an apply goes on (process {os.getpid()})" in one.stderr for one in applying.other)
+    assert applying.other[0].stdout == "nothing to revert\n" and "left alone, an apply" in applying.other[0].stderr
+    assert parameters(applying.fake)["synchronous_commit"] == "remote_apply"
+    (path,) = applied_folder().glob("*.jsonl")
+    assert [change.number for change in Journal(path).changes()] == [1, 2], "the change and its mark"
+    assert walproof(*undo)[0] == 0
+    assert "synchronous_commit" not in parameters(applying.fake)
+
+
+def parameters(fake: FakePatroni) -> dict[str, object]:
+    return dict(fake.config.get("postgresql", {}).get("parameters", {}))
+
+
+def test_the_lock_of_an_apply_ends_with_its_process_and_is_no_link(
+    applying: Applying, walproof: Run, tmp_path: Path
+) -> None:
+    assert applying.beside()[0] == 0
+    (path,) = applied_folder().glob("*.lock")
+    held = (
+        f"import time; from pathlib import Path; from walproof.cli.runs import applying\n"
+        f"with applying(Path({str(path.with_suffix('.jsonl'))!r})): print('held', flush=True); time.sleep(600)"
+    )
+    undo = ("apply", "--undo", *applying.words[1:])
+    with subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        one_sentence(walproof(*undo), f"an apply goes on (process {process.pid})", 3)
+        process.send_signal(signal.SIGKILL)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    one_sentence(walproof(*undo), "others own", 3)
+    path.unlink()
+    assert walproof(*undo)[0] == 0

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
-from walproof.cli.runs import APPLIED, Layer, journal_of_apply
+from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply
 from walproof.errors import ExitCode, UndecidedError, UsageError
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice
@@ -67,24 +68,25 @@ def apply(
             consent.check(cluster, "undoing", ["config"], consent.read(allow))
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
     choice, unproven = _choice(stored or advice_of((advice,), options, cluster), number)
-    plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
-    if stored is not None:
-        _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
-    if dry_run or not plan.differences:
-        _print_result(choice, cluster, plan, None, as_json=as_json)
-        return ExitCode.HELD
-    if unproven:
-        raise unproven
-    consent.check(cluster, "applying", ["config"], consent.read(allow))
-    if not as_json:
-        _print_plan(f"setting {_counts(plan)} of {cluster.name}: {choice.text}", plan)
     name = _journal_name(cluster)
     journal = journal_of_apply(name)
-    applied(configuration, plan, Layer(journal, complete=False))
-    with shielded():
-        # From here on it is applied, and a signal does not keep that from being reported.
-        journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
-        _print_result(choice, cluster, plan, cluster.observe(), as_json=as_json)
+    with nullcontext() if dry_run else applying(journal.path):
+        plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
+        if stored is not None:
+            _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
+        if dry_run or not plan.differences:
+            _print_result(choice, cluster, plan, None, as_json=as_json)
+            return ExitCode.HELD
+        if unproven:
+            raise unproven
+        consent.check(cluster, "applying", ["config"], consent.read(allow))
+        if not as_json:
+            _print_plan(f"setting {_counts(plan)} of {cluster.name}: {choice.text}", plan)
+        applied(configuration, plan, Layer(journal, complete=False))
+        with shielded():
+            # From here on it is applied, and a signal does not keep that from being reported.
+            journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
+            _print_result(choice, cluster, plan, cluster.observe(), as_json=as_json)
     return ExitCode.HELD
 
 
@@ -174,17 +176,20 @@ def _print_result(choice: Choice, cluster: Target, plan: ConfigPlan, now: Cluste
 
 def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> ExitCode:
     name = _journal_name(cluster)
-    layer = Layer(journal_of_apply(name), complete=True)
-    pending = layer.pending(name)
+    journal = journal_of_apply(name)
+    layer = Layer(journal, complete=True)
     if dry_run:
+        pending = layer.pending(name)
         changes = [{"name": c.name, "before": c.after, "after": c.before} for c in pending]
         lines = (f"  {c.name}: {c.after} → {c.before}" for c in pending)
         first = f"would undo {counted(len(pending), 'change')} on {cluster.name}"
         print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
         return ExitCode.HELD
-    begun = layer.begin(cluster.clock.now(), name)
-    left = configuration.undo(layer)
-    layer.close(name)
+    with applying(journal.path):
+        pending = layer.pending(name)
+        begun = layer.begin(cluster.clock.now(), name)
+        left = configuration.undo(layer)
+        layer.close(name)
     print_result(
         {"target": cluster.name, "undone": len(pending), "left": left},
         f"undone on {cluster.name}" if begun or pending else f"walproof has applied nothing on {cluster.name}",

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import Layer, applied_folder, journal_of_apply, runs_folder
+from walproof.cli.runs import Layer, applied_folder, applying, journal_of_apply, runs_folder
 from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.load.local_runner import remove_left
 from walproof.machine.redaction import without_secrets
@@ -104,7 +106,8 @@ def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], 
     if wanted is not None and is_external(target) and not done:
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
-        done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), ended_on))
+        with applying(kept.path):
+            done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), ended_on))
     return done, failed
 
 
@@ -124,19 +127,25 @@ def _reverted(
     return done
 
 
-def _ours(ended_on: frozenset[str]) -> Journals:
-    """Journals that this user's walproof has kept; a complete application of apply stays in effect."""
+def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
+    """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
         click.echo(printable(text), err=True)
-    journals: Journals = []
     for run in registered(runs_folder()):
         if where := run.run.goes_on(ended_on):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
             click.echo(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}", err=True)
         else:
-            journals.append((run.registration, run))
-    applied = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else []
-    return [*journals, *((p, Layer(Journal(p), complete=False)) for p in applied if only_ours(p))]
+            yield run.registration, run
+    for path in sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ():
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(applying(path))
+            except MachineError as wrong:
+                click.echo(f"left alone, {wrong}: {path}", err=True)
+                continue
+            if only_ours(path):
+                yield path, Layer(Journal(path), complete=False)
 
 
 def _unheeded() -> Iterator[str]:
@@ -148,7 +157,8 @@ def _unheeded() -> Iterator[str]:
     known = {run.run.journal for run in registered(runs_folder())}
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():
-            yield f"left alone, it is not in this user's state folder: walproof revert {path.parent} reads it out"
+            record = shlex.quote(f"./{path.parent}")
+            yield f"left alone, it is not in this user's state folder: walproof revert {record} reads it out"
 
 
 def _of_record(

@@ -6,13 +6,14 @@ import atexit
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from walproof.errors import MachineError
 from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
@@ -23,7 +24,7 @@ from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
 from walproof.pricing.sampling import OnProgress, RunProgress
 from walproof.records.journal import Change, Journal, check_ours, register
-from walproof.records.layout import safe_name, version
+from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
 
@@ -84,6 +85,28 @@ def journal_of_apply(target: str) -> Journal:
     for one in (path.parent, path):
         check_ours(one)
     return Journal(path)
+
+
+@contextmanager
+def applying(journal: Path) -> Iterator[None]:
+    """For an apply, its undo and its revert: one at a time may change by that journal and number its entries.
+
+    MachineError, at once, where another process is at it. The lock ends with its process, killed or not.
+    """
+    lock = journal.with_suffix(".lock")
+    for one in (lock.parent, lock):
+        check_ours(one)
+    with ExitStack() as stack:
+        try:
+            make_folder(lock.parent)
+            stack.enter_context(home.exclusively(lock, _goes_on))
+        except OSError as wrong:
+            raise MachineError(f"cannot lock {lock}: {wrong.strerror}", "may you write in its folder?") from None
+        yield
+
+
+def _goes_on(process: str) -> MachineError:
+    return MachineError(f"an apply goes on (process {process})", "wait for its end, or end it (kill)")
 
 
 class Layer:

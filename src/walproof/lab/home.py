@@ -5,7 +5,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +68,20 @@ def open_state() -> Path:
 
 
 @contextmanager
-def exclusively(lock: Path) -> Iterator[None]:
-    """One walproof after another is in the block; the lock, a file, ends with its process."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def exclusively(lock: Path, refusal: Callable[[str], MachineError] | None = None) -> Iterator[None]:
+    """One walproof after another is in the block; the lock, a file and no link, ends with its process.
+
+    refusal: what is raised instead of waiting, made of the number of the process that is in it.
+    """
+    with open(lock, "a+", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW, 0o600)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError:
+            file.seek(0)
+            raise (refusal or MachineError)(file.read(20)) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield
 
 
@@ -80,14 +90,8 @@ def locked(name: str) -> Iterator[None]:
     """Only one walproof creates or destroys a lab at a time; the lock ends with its process."""
     path = lab_home(name).with_name(f".{name}.lock")
     open_state()
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise MachineError(
-                f"another walproof is creating or destroying the lab {name} just now",
-                "wait for it, then walproof lab status",
-            ) from None
+    why = f"another walproof is creating or destroying the lab {name} just now"
+    with exclusively(path, lambda pid: MachineError(f"{why} (process {pid})", "wait for it, then walproof lab status")):
         yield
 
 
