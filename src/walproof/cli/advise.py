@@ -28,7 +28,6 @@ from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, measured
 from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
-from walproof.machine.untrusted import printable
 from walproof.model.advice import Advice, Choice, ClusterProfile, Evidence, YearlyRisk
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
@@ -178,7 +177,7 @@ def print_settings(heading: str, settings: Sequence[Setting], now: Mapping[str, 
     screen.print(heading, style="bold", soft_wrap=True)
     for one in settings:
         state = "" if now is None else f"  (now {now[one.name]})" if one.name in now else "  (as it is)"
-        click.echo(printable(f"  {one.text}{state}"))
+        screen.print(f"  {one.text}{state}", soft_wrap=True)
 
 
 def _interval(estimate: Estimate, digits: int) -> str:

@@ -18,7 +18,6 @@ from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
 from walproof.machine.redaction import command_line
-from walproof.machine.untrusted import printable
 from walproof.model.event import Started
 from walproof.model.ports import Notebook, Target
 from walproof.model.units import counted
@@ -71,7 +70,7 @@ def _say_what_is_left(name: str, journal: Notebook) -> None:
     if pending := journal.pending(name):
         with suppress(OSError):
             left = counted(len(pending), "change")
-            click.echo(f"walproof: {left} could not be undone on {printable(name)}: walproof revert does it", err=True)
+            click.echo(f"walproof: {left} could not be undone on {name}: walproof revert does it", err=True)
 
 
 def applied_folder() -> Path:

@@ -72,8 +72,7 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
     """A conclusion in bold, the tables it is drawn from, and further sentences."""
     screen = console()
-    screen.print(conclusion, style="bold")
-    for part in (*tables, *lines):
+    for part in (Text(conclusion, "bold"), *tables, *lines):
         screen.print(part)
 
 

@@ -251,9 +251,7 @@ class Left:
         state, hint = "is at work on", "wait for its end"
         if over is None:
             state = "is at work on, or was killed on,"
-            again = (
-                f"kubectl delete {self.text}" if self.kind is not ROLES else f"{self.text} out of spec.managed.roles"
-            )
+            again = f"{self.text} out of spec.managed.roles" if self.kind is ROLES else f"kubectl delete {self.text}"
             if host:
                 again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
             hint += f"; where it was killed: {again}"

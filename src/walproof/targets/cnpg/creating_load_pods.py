@@ -15,7 +15,6 @@ from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.load.pods.agent import MEMORY_MIB, PGPASS, TOKEN, checksum
 from walproof.load.pods.remote import Hello, RemotePod, RemoteWorkspace
 from walproof.machine.signals import shielded
-from walproof.machine.untrusted import one_line
 from walproof.model.ports import SILENT, Clock, Closes, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -322,6 +321,4 @@ def _what_they_say(pods: dict[str, Pod]) -> str:
     if not pods:
         return "no pod was made"
     messages = [c.message for pod in pods.values() for c in pod.status.conditions if c.status == "False" and c.message]
-    return one_line(
-        messages[0] if messages else ", ".join(f"{name} is {pod.status.phase}" for name, pod in pods.items())
-    )
+    return messages[0] if messages else ", ".join(f"{name} is {pod.status.phase}" for name, pod in pods.items())

@@ -2,13 +2,16 @@
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from walproof.errors import TargetError
 from walproof.machine.untrusted import one_line
+
+Words = Annotated[str, AfterValidator(one_line)]
+"""What is printed of them: one line, without escapes."""
 
 
 class Read(BaseModel):
@@ -128,7 +131,7 @@ class RolesByStatus(Read):
 class ClusterStatus(Read):
     current_primary: str = ""
     target_primary: str = ""
-    phase: str = ""
+    phase: Words = ""
     ready_instances: int = 0
     instance_names: list[str] = []
     write_service: str = ""
@@ -179,15 +182,15 @@ class PodSpec(Read):
 class Condition(Read):
     type: str
     status: str
-    reason: str = ""
-    message: str = ""
+    reason: Words = ""
+    message: Words = ""
 
 
 class Why(Read):
     """Why a container waits, or how it ended."""
 
-    reason: str = ""
-    message: str = ""
+    reason: Words = ""
+    message: Words = ""
     exit_code: int | None = None
 
 
@@ -216,8 +219,8 @@ _HOPELESS = frozenset(
 
 
 class PodStatus(Read):
-    phase: str = ""
-    reason: str = ""
+    phase: Words = ""
+    reason: Words = ""
     pod_ip: str = Field(default="", alias="podIP")
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
@@ -255,14 +258,13 @@ class Pod(Read):
     def unplaced(self) -> str | None:
         """Why no node takes it, as the scheduler says; None where one does."""
         refused = (c for c in self.status.conditions if c.type == "PodScheduled" and c.status == "False")
-        return next((one_line(c.message or c.reason) for c in refused), None)
+        return next((c.message or c.reason for c in refused), None)
 
     @property
     def failing(self) -> str | None:
         """Why a container will not start by itself, as the kubelet says; None where each may."""
         waiting = (status.state.waiting for status in self.status.container_statuses)
-        hopeless = (one for one in waiting if one is not None and one.reason in _HOPELESS)
-        return next((one_line(f"{one.reason}: {one.message}") for one in hopeless), None)
+        return next((f"{w.reason}: {w.message}" for w in waiting if w is not None and w.reason in _HOPELESS), None)
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -311,13 +313,13 @@ class ServiceEndpoints(Read):
 
 
 class ChaosEvent(Read):
-    message: str = ""
+    message: Words = ""
 
 
 class ChaosRecord(Read):
     id: str = ""
     """NAMESPACE/POD, or with /CONTAINER."""
-    phase: str = ""
+    phase: Words = ""
     events: list[ChaosEvent] = []
 
 
@@ -338,7 +340,7 @@ class ChaosStatus(Read):
     def reason(self) -> str:
         """The last message of what went wrong, "" where nothing says so."""
         messages = [event.message for record in self.experiment.container_records for event in record.events]
-        return one_line(next((message for message in reversed(messages) if message), ""))
+        return next((message for message in reversed(messages) if message), "")
 
 
 class ChaosExperiment(Read):
