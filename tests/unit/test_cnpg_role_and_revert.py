@@ -254,7 +254,7 @@ def test_a_role_whose_database_cannot_be_made_is_removed(
 
 
 def reverted(
-    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch, ended_on: frozenset[str] = frozenset()
+    api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch, ended_on: frozenset[str] = frozenset(), **more: Any
 ) -> list[str]:
     """What revert says: what stays, then what it removed; SQL has the role as long as the spec has."""
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
@@ -272,7 +272,7 @@ def reverted(
         return []
 
     monkeypatch.setattr(ExternalCluster, "revert", revert)
-    sentences = cluster.revert(journal, Reverting(lambda *one: removed.append(one), ended_on))
+    sentences = cluster.revert(journal, Reverting(lambda *one: removed.append(one), ended_on, **more))
     assert journal.pending() == ()
     return [*sentences, *(f"{kind} {name}" for kind, name in removed)]
 

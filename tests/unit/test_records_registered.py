@@ -169,7 +169,7 @@ def test_faults_of_the_live_page_are_noted_without_a_record(
 def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(tmp_path: Path, removed: bool) -> None:
     script = (
         "import atexit; from types import SimpleNamespace; from walproof.cli.runs import keep_journal;"
-        "target = SimpleNamespace(external=True, name='cnpg:db/pg'); keep_journal(target, None);"
+        "target = SimpleNamespace(external=True, name='cnpg:db/pg', identity=''); keep_journal(target, None);"
         "change = target.journal.note(1.0, target.name, 'database', 'own', before=None, after='draft');"
         f"atexit.register(target.journal.undone, change) if {removed} else None"
     )

@@ -25,7 +25,7 @@ from walproof.model.topology import ClusterView
 from walproof.model.units import counted
 from walproof.reporting.console_output import console, print_json, print_result
 from walproof.targets.choose import choose
-from walproof.targets.configure import applied, configuration_of
+from walproof.targets.configure import applied, check_identity, configuration_of
 from walproof.targets.external import consent
 
 
@@ -69,8 +69,10 @@ def apply(
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
     choice, unproven = _choice(stored or advice_of((advice,), options, cluster), number)
     name = _journal_name(cluster)
-    journal = journal_of_apply(name)
+    journal = journal_of_apply(name, cluster.identity)
+    layer = Layer(journal, complete=False)
     with nullcontext() if dry_run else applying(journal.path):
+        check_identity(layer, cluster, journal.path)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
@@ -82,7 +84,7 @@ def apply(
         consent.check(cluster, "applying", ["config"], consent.read(allow))
         if not as_json:
             _print_plan(f"setting {_counts(plan)} of {cluster.name}: {choice.text}", plan)
-        applied(configuration, plan, Layer(journal, complete=False))
+        applied(configuration, plan, layer)
         with shielded():
             # From here on it is applied, and a signal does not keep that from being reported.
             journal.note(cluster.clock.now(), name, APPLIED, choice.text, before=None, after=None)
@@ -179,6 +181,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
     journal = journal_of_apply(name)
     layer = Layer(journal, complete=True)
     if dry_run:
+        check_identity(layer, cluster, journal.path)
         pending = layer.pending(name)
         changes = [{"name": c.name, "before": c.after, "after": c.before} for c in pending]
         lines = (f"  {c.name}: {c.after} → {c.before}" for c in pending)
@@ -186,6 +189,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
         return ExitCode.HELD
     with applying(journal.path):
+        check_identity(layer, cluster, journal.path)
         pending = layer.pending(name)
         begun = layer.begin(cluster.clock.now(), name)
         left = configuration.undo(layer)

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,10 +25,10 @@ from walproof.records.journal import NAME, Change, Journal, journals_in, only_ou
 from walproof.records.layout import record_directory
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
+from walproof.targets.configure import check_identity
 from walproof.targets.external import consent
 
-Journals = list[tuple[Path, Notebook]]
-"""Journals, each with the path that names it."""
+_warn = partial(click.echo, err=True)
 
 
 @dataclass(slots=True)
@@ -42,12 +43,13 @@ class Reverted:
 
     def run(self, cluster: Target, journal: Notebook, ended_on: frozenset[str]) -> "Reverted":
         """Revert; what was done before an error is printed, and the error goes on."""
-        reverting = Reverting(lambda kind, name: self.removed.append({"kind": kind, "name": name}), ended_on)
+        check_identity(journal, cluster, self.journal)
+        reverting = Reverting(lambda kind, name: self.removed.append({"kind": kind, "name": name}), ended_on, _warn)
         try:
             self.left = cluster.revert(journal, reverting)
         except Error:
             for line in self.lines() if self.removed else ():
-                click.echo(printable(line), err=True)
+                _warn(printable(line))
             raise
         return self
 
@@ -76,7 +78,7 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
     else:
         done, failed = _all(target, hosts)
     if not done and failed is None:
-        click.echo(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}", err=True)
+        _warn(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}")
     print_result(
         {"reverted": [asdict(one) for one in done]},
         *(line for one in done for line in one.lines()),
@@ -100,8 +102,9 @@ def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], 
         try:
             done += _reverted(path, journal, target, ended_on, wanted)
         except Error as wrong:
-            where = f"{wrong.hint}; " if wrong.hint else ""
-            wrong.hint = f"{where}where that cluster is gone for good: rm {path}"
+            if str(path) not in wrong.hint:
+                gone = f"where that cluster is gone for good: rm {shlex.quote(str(path))}"
+                wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
             failed = failed or wrong
     if wanted is not None and is_external(target) and not done:
         # What ended runs left there is found by its label, without a journal.
@@ -118,7 +121,7 @@ def _reverted(
     done = []
     for name in dict.fromkeys(str(change.target) for change in journal.pending()):
         if wanted is not None and name not in (wanted.name, f"lab:{wanted.name}"):
-            click.echo(f"left alone, it is not of {wanted.name}: {path} of {name}", err=True)
+            _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
             continue
         pending = len(journal.pending(name))
         cluster = choose(target or name)
@@ -130,11 +133,11 @@ def _reverted(
 def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
     """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
-        click.echo(printable(text), err=True)
+        _warn(printable(text))
     for run in registered(runs_folder()):
         if where := run.run.goes_on(ended_on):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
-            click.echo(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}", err=True)
+            _warn(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")
         else:
             yield run.registration, run
     for path in sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ():
@@ -142,7 +145,7 @@ def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
             try:
                 lock.enter_context(applying(path))
             except MachineError as wrong:
-                click.echo(f"left alone, {wrong}: {path}", err=True)
+                _warn(f"left alone, {wrong}: {path}")
                 continue
             if only_ours(path):
                 yield path, Layer(Journal(path), complete=False)
@@ -163,7 +166,7 @@ def _unheeded() -> Iterator[str]:
 
 def _of_record(
     record: str, target: str | None, allowed: frozenset[str], ended_on: frozenset[str], *, as_json: bool
-) -> Journals:
+) -> list[tuple[Path, Notebook]]:
     """The journals of a record: what the state folder holds for it, else its own, with the user's consent."""
     folder = record_directory(Path(record))
     path = folder / NAME
@@ -176,7 +179,7 @@ def _of_record(
                 "wait for its end, or end it (kill); on another machine where it has ended: --ended-on that machine",
             )
     if runs:
-        return [(run.path, run) for run in runs]
+        return [(run.registration, run) for run in runs]
     if path.is_symlink() or not path.is_file():
         raise UsageError(
             f"{record} holds no journal: its run changed nothing on a cluster walproof did not start", "nothing to do"

@@ -26,6 +26,7 @@ from walproof.records.journal import Change, Journal, check_ours, register
 from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
+from walproof.targets.configure import check_identity
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
@@ -61,7 +62,9 @@ def runs_folder() -> Path:
 def keep_journal(target: Target | None, directory: Path | None) -> None:
     """Let an external cluster note its changes, for the record at `directory` or none; others need no journal."""
     if target is not None and target.external:
-        target.journal = register(runs_folder(), directory)
+        journal = register(runs_folder(), directory, target.identity)
+        check_identity(journal, target, journal.registration)
+        target.journal = journal
         # Registered before the target's own: called after it has removed what it made.
         atexit.register(_say_what_is_left, target.name, target.journal)
 
@@ -78,12 +81,12 @@ def applied_folder() -> Path:
     return home.state_folder() / APPLIED
 
 
-def journal_of_apply(target: str) -> Journal:
-    """The journal of everything ever applied to that target; MachineError where it is not the user's alone."""
+def journal_of_apply(target: str, cluster: str = "") -> Journal:
+    """The journal of everything ever applied to that target; MachineError where others may write it."""
     path = applied_folder() / f"{safe_name(target)}.jsonl"
     for one in (path.parent, path):
         check_ours(one)
-    return Journal(path)
+    return Journal(path, cluster=cluster)
 
 
 @contextmanager

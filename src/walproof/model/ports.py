@@ -214,6 +214,8 @@ class Reverting:
     tell: Callable[[str, str], object] = lambda _kind, _name: None
     ended_on: frozenset[str] = frozenset()
     """Machines on which, as the user says, every walproof has ended."""
+    warn: Callable[[str], object] = lambda _sentence: None
+    """Told in a sentence what could not be looked at."""
 
 
 SILENT = Reverting()
@@ -327,6 +329,8 @@ class Target(Protocol):
     clock: Clock
     external: bool
     """Whether walproof did not start it: then everything beyond observing needs consent."""
+    identity: str
+    """What tells the cluster from another that answers under its name, "" where nothing does."""
     journal: Notebook
     """Where changes are written down before they are made; external targets change nothing without one."""
 

@@ -36,6 +36,8 @@ class Change:
     name: str
     before: str | None
     after: str | None = None
+    cluster: str = ""
+    """The identity of the cluster of that name, see `Target.identity`; "" where it was not known."""
 
 
 _CHANGE = TypeAdapter(Change)
@@ -43,17 +45,18 @@ _MOST = 64 << 20
 
 
 class Journal:
-    """A journal file; entries are only ever appended. `head`: an entry that stands before the first of this run."""
+    """A journal file, only ever appended to. `head`: the entry before this run's first; `cluster`: whose changes."""
 
-    def __init__(self, path: Path, head: Mapping[str, str] | None = None) -> None:
+    def __init__(self, path: Path, head: Mapping[str, str] | None = None, cluster: str = "") -> None:
         self.path = path
+        self._cluster = cluster
         self._head = dict(head or {})
         self._findable = False
         """Whether the file's name, and those of the folders above it, are known to be on disk."""
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced, before it is made; give the result to `undone` once it is reverted."""
-        return self.add(Change(1 + self.last(), at, target, what, name, before=before, after=after))
+        return self.add(Change(1 + self.last(), at, target, what, name, before, after, self._cluster))
 
     def add(self, change: Change) -> Change:
         """Append a change that has its number already."""
@@ -174,8 +177,9 @@ class Run:
 class RegisteredJournal:
     """A run's journal; its file in the state folder is removed once nothing of it is left to be undone."""
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: Run, cluster: str = "") -> None:
         self.run = run
+        self._cluster = cluster
         self.registration = folder / f"{run.journal}.jsonl"
         self.path = Path(run.record) / NAME if run.record else self.registration
         self._own = Journal(self.registration, asdict(run))
@@ -189,7 +193,7 @@ class RegisteredJournal:
         with self._one:
             # The copy outlives what is forgotten here: a number is never used twice in it.
             number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
-            change = self._own.add(Change(number, at, target, what, name, before=before, after=after))
+            change = self._own.add(Change(number, at, target, what, name, before, after, self._cluster))
             if copied:
                 self._copy.add(change)
             return change
@@ -209,7 +213,7 @@ class RegisteredJournal:
         return self._own.pending(target)
 
 
-def register(folder: Path, record: Path | None) -> RegisteredJournal:
+def register(folder: Path, record: Path | None, cluster: str = "") -> RegisteredJournal:
     """The journal of a run of this process into that record: the one it has there, where it is continued, or a new one.
 
     None: it keeps no record. The file is made with the first change. MachineError where others may write in the folder.
@@ -218,7 +222,8 @@ def register(folder: Path, record: Path | None) -> RegisteredJournal:
     real = os.path.realpath(record) if record else ""
     known = next((one.run.journal for one in registered(folder) if record and one.run.record == real), None)
     process = pid_files.identity(os.getpid()) or ""
-    return RegisteredJournal(folder, Run(known or secrets.token_hex(16), real, process, pid_files.machine()))
+    run = Run(known or secrets.token_hex(16), real, process, pid_files.machine())
+    return RegisteredJournal(folder, run, cluster)
 
 
 def registered(folder: Path) -> list[RegisteredJournal]:

@@ -1,8 +1,9 @@
 """A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
 
+import shlex
 from typing import Any
 
-from walproof.errors import Error, MachineError, UsageError
+from walproof.errors import Error, MachineError, TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook, Target
@@ -56,6 +57,18 @@ class NoJournal:
 def noted(journal: Notebook, target: str, what: str, name: str | None = None) -> list[Any]:
     """The pending changes of a kind, newest first; `name`: of that one alone."""
     return [c for c in journal.pending(target) if c.what == what and name in (None, c.name)]
+
+
+def check_identity(journal: Notebook, target: Target, path: object) -> None:
+    """TargetError where changes of the journal at that path were made on another cluster of the target's name."""
+    others = {change.cluster for change in journal.pending(target.name)} - {"", target.identity}
+    if target.identity and others:
+        raise TargetError(
+            f"another cluster answers under this name: {target.name} is {target.identity} now, and the changes were"
+            f" made on {min(others)}; nothing was done",
+            "name that cluster's kubeconfig (KUBECONFIG=FILE) or context; where it was deleted, or deleted and made"
+            f" anew, nothing of walproof's is left there: rm {shlex.quote(str(path))}",
+        )
 
 
 def needed(journal: Notebook) -> Notebook:

@@ -69,7 +69,7 @@ def create(api: KubernetesApi, kind: Kind, tree: Tree) -> None:
         api.create(kind, tree)
     except ApiError as wrong:
         there = find(api, kind, tree["metadata"]["name"]) if wrong.code == 409 else None
-        raise wrong if there is None else there.refusal() from None
+        raise wrong if there is None else there.refusal(api.namespace) from None
 
 
 def find(api: KubernetesApi, kind: Kind, name: str) -> "Left | None":
@@ -239,7 +239,13 @@ class Left:
         """Its kind and name."""
         return f"{self.kind_name} {self.meta.name}"
 
-    def refusal(self) -> ApiError:
+    def by_hand(self, namespace: str) -> str:
+        """How it is removed by hand."""
+        if self.kind is ROLES:
+            return f"take {self.meta.name} out of spec.managed.roles"
+        return f"kubectl delete {self.kind_name}/{self.meta.name} -n {namespace}"
+
+    def refusal(self, namespace: str) -> ApiError:
         """The error of a run that finds it there: whose it is, how old, and what to do."""
         if not self.ours:
             return ApiError(f"the {self.text} is there and not walproof's, so it is left alone", "rename it", code=409)
@@ -251,7 +257,7 @@ class Left:
         state, hint = "is at work on", "wait for its end"
         if over is None:
             state = "is at work on, or was killed on,"
-            again = f"{self.text} out of spec.managed.roles" if self.kind is ROLES else f"kubectl delete {self.text}"
+            again = self.by_hand(namespace)
             if host:
                 again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
             hint += f"; where it was killed: {again}"
@@ -262,8 +268,8 @@ class Left:
         return ApiError(f"another run of walproof {state} this cluster: {says}", hint, code=409)
 
 
-def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
-    """Everything of ours that the Cluster owns, of any run; what cannot be read or listed is left out."""
+def left_behind(api: KubernetesApi, cluster: str, unread: set[str] | None = None) -> tuple[Left, ...]:
+    """Everything of ours that the Cluster owns, of any run; `unread` gets each kind that may not be read."""
     load, role = load_name(cluster), role_name(cluster)
     asked: list[tuple[Kind, Callable[[], Iterable[Tree]]]] = [
         *((kind, partial(_named, api, kind, name)) for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))),
@@ -277,6 +283,8 @@ def left_behind(api: KubernetesApi, cluster: str) -> tuple[Left, ...]:
         except ApiError as wrong:
             if wrong.code not in (403, 404):
                 raise
+            if unread is not None and wrong.code == 403 and (kind not in EXPERIMENTS or api.serves(kind)):
+                unread.add(kind.plural)
             continue
         ours = [one for one in objects if one.ours]
         owned += [o for o in ours if kind is ROLES or cluster in [owner.name for owner in o.meta.owner_references]]
@@ -304,7 +312,7 @@ def refuse_beside(api: KubernetesApi, cluster: str) -> None:
     """ApiError where another run is at work on the Cluster, or was killed and not reverted."""
     for left in left_behind(api, cluster):
         if left.maker != this_process():
-            raise left.refusal()
+            raise left.refusal(api.namespace)
 
 
 def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> list[str]:
@@ -317,7 +325,7 @@ def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> li
             reverting.tell(left.kind_name, left.meta.name)
         elif over is None:
             sentences.append(
-                f"{left.text} was made by walproof on {host or 'an unknown machine'}, where it may still run:"
-                f" left alone ({'--ended-on' if host else 'kubectl removes it'} where it has ended)"
+                f"{left.text} was made by walproof on {host or 'an unknown machine'}, where it may still run: left"
+                f" alone ({'--ended-on' if host else left.by_hand(api.namespace)} where it has ended)"
             )
     return sentences

@@ -71,7 +71,7 @@ class ChaosMesh:
             # Of this run, whose deletion was not seen to end.
             there = created_objects.find(run.api, kind, name)
             if there is not None and there.maker != this_process():
-                raise there.refusal() from None
+                raise there.refusal(run.api.namespace) from None
             self._delete(kind, name)
             run.api.create(kind, tree)
         seen: list[ChaosExperiment] = []

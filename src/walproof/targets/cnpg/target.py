@@ -18,7 +18,7 @@ from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.created_objects import left_behind, refuse_beside, swept
+from walproof.targets.cnpg.created_objects import ROLES, left_behind, refuse_beside, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import (
@@ -63,6 +63,7 @@ class CnpgCluster(ExternalCluster):
     def __init__(self, name: str, file: CnpgFile, api: KubernetesApi) -> None:
         self.access = CnpgAccess(api, file)
         super().__init__(name, file, self.access.login, self.access.members)
+        self.identity = self.access.state.cluster.metadata.uid
         self._own_user = ""
         self._no_amcheck = ""
         self._instances = Instances(api, file.name, name, self.clock, lambda: self.journal)
@@ -247,7 +248,11 @@ class CnpgCluster(ExternalCluster):
         """
         self._load_pods.remove(journal, reverting)
         self._instances.target = self.name
-        behind = left_behind(*self._cluster)
+        unread: set[str] = set()
+        behind = left_behind(*self._cluster, unread)
+        if unread:
+            kinds = ", ".join(sorted(unread))
+            reverting.warn(f"this user may not read {kinds}: what another run left there was not looked for")
         roles = {change.name for change in noted(journal, self.name, ROLE)}
         told = {one.maker for one in behind if one.meta.name in roles}
         stay: list[Error] = []
@@ -260,7 +265,7 @@ class CnpgCluster(ExternalCluster):
         if any(one.over(reverting) for one in behind if one.maker not in told):
             # A walproof that was killed may have frozen a member, and its journal is not this one: it may be lost.
             left += self._instances.thaw_all(reverting)
-        if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind):
+        if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind if one.kind is ROLES):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
         if noted(journal, self.name, "database"):

@@ -85,6 +85,7 @@ class ExternalCluster(ABC):
     """A cluster that walproof did not start; a class for each manager says what that manager does by itself."""
 
     external = True
+    identity = ""
     manager = "none"
     """What describes it: "patroni" …"""
 

@@ -77,6 +77,7 @@ class LabTarget:
     """A lab that is up, with every capability this machine allows."""
 
     external = False
+    identity = ""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint

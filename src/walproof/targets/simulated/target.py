@@ -215,6 +215,7 @@ class Simulated:
     """A cluster on a virtual clock, with every capability."""
 
     external = False
+    identity = ""
 
     def __init__(self, nature: Nature) -> None:
         virtual = VirtualClock()
