@@ -85,4 +85,4 @@ def test_a_maker_that_is_no_host_name_is_neither_shown_nor_to_be_pasted() -> Non
     meta["annotations"][MADE_BY] = f"{ESCAPES}$(touch${{IFS}}pwned) 7 1 a-boot"
     api.put(SECRETS, secret(meta, "Opaque", {}))
     says = "secret pg-walproof was made by walproof on an unknown machine, where it may still run: left alone"
-    assert swept(api, "pg") == [f"{says} (kubectl removes it where it has ended)"]
+    assert swept(api, "pg") == [f"{says} (kubectl delete secret/pg-walproof -n default where it has ended)"]
