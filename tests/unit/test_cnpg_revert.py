@@ -146,4 +146,4 @@ def test_what_may_not_be_read_is_said_in_one_sentence(
     said: list[str] = []
     assert reverted(api, Journal(tmp_path / "journal.jsonl"), monkeypatch, warn=said.append) == []
     kinds = "iochaos, jobs" if chaos else "jobs"
-    assert said == [f"this user may not read {kinds}: what another run left there was not looked for"]
+    assert said == [f"this user may not read {kinds}: what is left of these was not looked for"]

@@ -272,7 +272,10 @@ def left_behind(api: KubernetesApi, cluster: str, unread: set[str] | None = None
     """Everything of ours that the Cluster owns, of any run; `unread` gets each kind that may not be read."""
     load, role = load_name(cluster), role_name(cluster)
     asked: list[tuple[Kind, Callable[[], Iterable[Tree]]]] = [
-        *((kind, partial(_named, api, kind, name)) for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))),
+        *(
+            (kind, lambda of=(kind, name): [api.get(*of)])
+            for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))
+        ),
         *((kind, partial(api.list, kind, OURS)) for kind in EXPERIMENTS),
         (ROLES, lambda: map(_as_object, managed_roles(api.get(CLUSTERS, cluster)))),
     ]
@@ -302,10 +305,6 @@ def _as_object(role: Mapping[str, Any]) -> Tree:
     ours = comment.startswith(MARK) and re.fullmatch("walproof_[0-9a-f]{8}", name)
     made_by = comment.removeprefix(MARK).removeprefix(": ")
     return {"metadata": {"name": name, "labels": LABELS if ours else {}, "annotations": {MADE_BY: made_by}}}
-
-
-def _named(api: KubernetesApi, kind: Kind, name: str) -> Sequence[Tree]:
-    return [api.get(kind, name)]
 
 
 def refuse_beside(api: KubernetesApi, cluster: str) -> None:

@@ -251,8 +251,9 @@ class CnpgCluster(ExternalCluster):
         unread: set[str] = set()
         behind = left_behind(*self._cluster, unread)
         if unread:
-            kinds = ", ".join(sorted(unread))
-            reverting.warn(f"this user may not read {kinds}: what another run left there was not looked for")
+            reverting.warn(
+                f"this user may not read {', '.join(sorted(unread))}: what is left of these was not looked for"
+            )
         roles = {change.name for change in noted(journal, self.name, ROLE)}
         told = {one.maker for one in behind if one.meta.name in roles}
         stay: list[Error] = []
