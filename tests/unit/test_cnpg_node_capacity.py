@@ -44,7 +44,7 @@ class Listed:
 def answer(nodes: list[Tree], pods: list[Tree], cpu: str, load: LoadPart = NONE) -> bool | None:
     wanted = {"requests": {"cpu": cpu}, "limits": {"cpu": cpu, "memory": "256Mi"}}
     try:
-        said = fit(Listed(nodes, pods), NAMES, wanted, load)  # type: ignore[arg-type]
+        said = fit(Listed(nodes, pods), NAMES, wanted, load, "pg-walproof")  # type: ignore[arg-type]
     except NotObtained:
         return False
     assert ("is not known" in said) != ("each instance where it is now" in said)
@@ -54,6 +54,14 @@ def answer(nodes: list[Tree], pods: list[Tree], cpu: str, load: LoadPart = NONE)
 ONE = [pod(name, "a") for name in NAMES]
 EACH = [pod(name, where) for name, where in zip(NAMES, "abc", strict=True)]
 SYSTEM = pod("etcd", "a", "950m", "kube-system")
+OURS, OTHERS, THEIRS = (
+    {**made, "metadata": {**made["metadata"], "labels": {"app.kubernetes.io/name": "walproof-load", "job-name": job}}}
+    for made, job in (
+        (pod("load", "a", "950m"), "pg-walproof"),
+        (pod("load", "a", "950m"), "pg2-walproof"),
+        (pod("load", "a", "950m", "tenant"), "pg-walproof"),
+    )
+)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +71,9 @@ SYSTEM = pod("etcd", "a", "950m", "kube-system")
         ([node("a")], [*ONE, SYSTEM], "350m", NONE, True),
         ([node("a")], [*ONE, SYSTEM], "351m", NONE, False),
         ([node("a")], [*ONE, SYSTEM], "350m", LOAD, False),
+        ([node("a")], [*ONE, OURS], "0.5", LOAD, True),
+        ([node("a")], [*ONE, OTHERS], "0.5", LOAD, False),
+        ([node("a")], [*ONE, THEIRS], "0.5", LOAD, False),
         ([node("a")], [*ONE, {**SYSTEM, "status": {"phase": "Succeeded"}}], "0.6", NONE, True),
         ([node("a"), node("b")], ONE, "0.8", NONE, None),
         ([node("a"), node("b", spec={"taints": [{"key": "x", "effect": "NoSchedule"}]})], ONE, "0.8", NONE, False),
@@ -118,7 +129,7 @@ def test_what_may_not_be_read_or_is_no_quantity_is_not_known() -> None:
         def list(self, kind: Kind, labels: str = "") -> list[Tree]:
             raise ApiError("this user may not list nodes (403)", "add to the rules", code=403)
 
-    unknown = fit(Refusing([], []), NAMES, {}, NONE)  # type: ignore[arg-type]
+    unknown = fit(Refusing([], []), NAMES, {}, NONE, "pg-walproof")  # type: ignore[arg-type]
     assert "is not known" in unknown and "may not list nodes" in unknown
     assert answer([node("a", cpu="many")], ONE, "1") is None
 

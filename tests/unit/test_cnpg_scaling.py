@@ -216,6 +216,19 @@ def test_the_schedulers_reason_stands_too_where_the_way_back_ends_in_an_error(
     assert not isinstance(wrong.value, NotObtained) and len(scaled.journal.pending()) == 1
 
 
+def test_a_pod_that_only_bears_the_labels_of_an_instance_ends_no_roll_and_is_never_deleted(
+    scaled: Scaled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "never"}
+    spec = {"containers": [{"name": "postgres", "resources": {"requests": {"cpu": "1e999999k"}}}]}
+    liar = read(Pod, {"metadata": {"name": "liar"}, "spec": spec, "status": {"conditions": [unplaced]}})
+    monkeypatch.setattr("walproof.targets.cnpg.scaling.pods_of", lambda *of: {**pods_of(*of), "liar": liar})
+    scaling = scaled.scaling()
+    scaling.enter(Scenario(cores=0.5), scaled.journal)
+    assert scaling.undo(scaled.journal) == [] and scaled.declared == DECLARED
+    assert scaled.stopped == ["pg-3", "pg-2", "pg-1"] * 2
+
+
 def test_a_pod_that_does_not_start_with_it_ends_the_roll_and_is_made_anew(scaled: Scaled) -> None:
     """Too little memory: the operator itself replaces no pod that is not ready."""
     scaling, store = scaled.scaling(), scaled.running.store

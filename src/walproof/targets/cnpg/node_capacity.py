@@ -18,8 +18,6 @@ NODES = Kind("", "v1", "nodes", namespaced=False)
 EVERY_POD = Kind("", "v1", "pods", namespaced=False)
 _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTPE", 1)}
-LOAD_LABEL = ("app.kubernetes.io/name", "walproof-load")
-"""Of load pods: they are counted as asked, not as they stand there."""
 
 
 def quantity(text: object) -> Decimal:
@@ -134,18 +132,21 @@ def _sum(amounts: Iterable[Amount]) -> Amount:
     return reduce(Amount.__add__, amounts, Amount())
 
 
-def fit(api: KubernetesApi, instances: Collection[str], wanted: Mapping[str, Any], load: LoadPart) -> str:
-    """Whether these instances with the wanted resources, and the load pods, fit on the nodes as they are now.
+def fit(api: KubernetesApi, instances: Collection[str], wanted: Mapping[str, Any], load: LoadPart, job: str) -> str:
+    """Whether these instances with the wanted resources, and the load pods of that Job, fit on the nodes as they are.
 
-    A sentence: they do, or that is not known. NotObtained where they are known not to.
+    A sentence: they do, or that is not known. NotObtained where they are known not to. The Job's pods are counted as
+    asked, not as they stand there.
     """
     unknown = "whether the sizes fit on the nodes is not known"
     try:
         nodes = [read(Node, tree) for tree in api.list(NODES)]
         placed = [pod for pod in (read(Pod, tree) for tree in api.list(EVERY_POD)) if pod.spec.node_name]
         running = [pod for pod in placed if pod.status.phase not in ("Succeeded", "Failed")]
-        own = [p for p in running if p.metadata.namespace == api.namespace and p.metadata.name in instances]
-        others = [p for p in running if p not in own and LOAD_LABEL not in p.metadata.labels.items()]
+        here = [p for p in running if p.metadata.namespace == api.namespace]
+        own = [p for p in here if p.metadata.name in instances]
+        loading = [p for p in here if p.metadata.labels.get("job-name") == job]
+        others = [p for p in running if p not in own and p not in loading]
         what = f"{len(instances)} instances with {requested(wanted).text} each"
         if not own or len(own) < len(instances):
             return f"whether {what} fit on the nodes is not known: an instance is on no node now"

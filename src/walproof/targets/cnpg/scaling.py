@@ -17,6 +17,7 @@ from walproof.model.topology import ClusterView
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.configuration import ClusterSpec
+from walproof.targets.cnpg.created_objects import load_name
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi, Tree
 from walproof.targets.cnpg.node_capacity import fit, quantity
 from walproof.targets.cnpg.objects import Cluster, Pod, read
@@ -141,7 +142,8 @@ class CnpgScaling:
         self._fit(wanted, tree)
 
     def _fit(self, wanted: Resources, tree: Tree) -> str:
-        return fit(self._api, read(Cluster, tree).status.instance_names, wanted or {}, self._load)
+        instances = read(Cluster, tree).status.instance_names
+        return fit(self._api, instances, wanted or {}, self._load, load_name(self._name))
 
     def forecast(self, scenarios: Sequence[Scenario]) -> str:
         """What the sizes of these scenarios cost, and whether they fit; "" for none, NotObtained: one does not."""
@@ -244,12 +246,14 @@ class CnpgScaling:
 
         def done() -> bool:
             try:
-                pods, cluster = pods_of(self._api, self._name), read(Cluster, self._spec.read())
+                cluster, pods = read(Cluster, self._spec.read()), pods_of(self._api, self._name)
             except ApiError as wrong:
                 if wrong.code in (401, 403, 404):
                     raise
                 return False
-            stuck = roll.stuck(pods, cluster.status.instance_names, self._clock.now(), placed_s)
+            names = cluster.status.instance_names
+            pods = {name: pod for name, pod in pods.items() if name in names}  # labels are anyone's to set
+            stuck = roll.stuck(pods, names, self._clock.now(), placed_s)
             for name, why in stuck.items():
                 if not back:
                     raise NotObtained(why, "")
