@@ -121,4 +121,4 @@ def test_a_standby_that_calls_itself_so_lets_no_other_count(name: str) -> None:
 
 
 def test_other_names_of_standbys_are_written_as_they_are() -> None:
-    assert standby_names("n2", "18/main", "db-3.example") == 'ANY 1 ("n1", "n2", "18/main", "db-3.example")'
+    assert standby_names("n2", "18/main", "db-3.example") == 'ANY 1 ("18/main", "db-3.example", "n1", "n2")'

@@ -151,7 +151,7 @@ def test_conflicts_without_end_are_refused_and_change_nothing(
     configuration, journal = configured(logged_in), Journal(tmp_path / "journal.jsonl")
     plan = configuration.plan(ConfigChange({"work_mem": "5MB"}))
     running.serving.api.oddities.conflicts = 1000
-    with pytest.raises(TargetError, match="was changed by another user meanwhile") as wrong:
+    with pytest.raises(TargetError, match="is changed by another user all the time") as wrong:
         configuration.apply(plan, journal)
     assert "do it once more" in wrong.value.hint
     running.serving.api.oddities.conflicts = 0

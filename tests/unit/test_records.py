@@ -10,7 +10,8 @@ import pytest
 
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
-from walproof.model.event import Ended, Event, Note, SearchStep, Started
+from walproof.model.event import Ended, Event, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.sample import Scenario
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
 from walproof.records.reader import Tail, follow, read
@@ -26,7 +27,7 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:
-    events = full_record()
+    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"))
     assert {e.kind for e in events} == set(KINDS)
     for event in events:
         assert decode(encode(event)) == (event, "")

@@ -192,6 +192,7 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
     if not groups:
         return None
     named = outage_parts([d.recovery for of_group in groups.values() for d in of_group])
+    several = len({back_by for _, _, back_by in groups}) > 1  # one for all stands with its bar alone
     bars, rows = [], []
     for (fault, level, back_by), of_group in groups.items():
         times = sorted(d.rto_s for d in of_group if d.rto_s is not None)
@@ -199,13 +200,13 @@ def _outage(drills: Sequence[Drill]) -> Figure | None:
         middle = {p: _median([one[p] for one in parts]) for p in named}
         segments = tuple(Segment(p, s, f"{p} ({named[p]}): {seconds(s)}") for p, s in middle.items() if s is not None)
         bars.append(Bar(", ".join(filter(None, (f"{fault} at {level}", back_by))), segments, median(times)))
-        named_by = (fault, Cell(str(level), str(level)), back_by, str(len(of_group)))
+        named_by: list[Cell | str] = [fault, Cell(str(level), str(level)), *([back_by] * several), str(len(of_group))]
         writers = [d.writers_rto_s[2] for d in of_group if d.writers_rto_s]
         away = [d.unavailable_s for d in of_group if d.unavailable_s is not None]
         worst = (times[-1], max(writers, default=None), max(away, default=None))
         rows.append(row(*named_by, *(seconds(middle[p]) for p in named), seconds(median(times)), *map(seconds, worst)))
     names = (
-        "fault", "level", "back by", ">drills", *(f">{p}" for p in named),
+        "fault", "level", *(["back by"] * several), ">drills", *(f">{p}" for p in named),
         ">RTO, median", ">RTO, worst", ">worst writer", f">{UNAVAILABLE}, worst",
     )  # fmt: skip
     drawn = dict.fromkeys(s.name for bar in bars for s in bar.segments)

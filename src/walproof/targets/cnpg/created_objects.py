@@ -8,10 +8,10 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from walproof.machine.clock import now
 from walproof.machine.pid_files import ended, name_of_machine, this_process
 from walproof.machine.untrusted import one_line
 from walproof.model.drill import Capability
@@ -251,7 +251,7 @@ class Left:
             return ApiError(f"the {self.text} is there and not walproof's, so it is left alone", "rename it", code=409)
         host = name_of_machine(self.maker)
         made, run, over = self.meta.creation_timestamp, one_line(self.meta.labels.get(RUN, ""), 63), self.over()
-        old_s = (datetime.now(UTC) - made).total_seconds() if made else None
+        old_s = now() - made.timestamp() if made else None
         age = "" if old_s is None else f" {old_s:.0f} s ago" if old_s < 120 else f" {old_s / 60:.0f} min ago"
         says = f"its {self.text}{f' ({RUN}={run})' if run else ''} was made{age} on {host or 'an unknown machine'}"
         state, hint = "is at work on", "wait for its end"
