@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.cnpg.fake_api import FakeApi, view
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
-from walproof.model.topology import ClusterView, MemberView, Role
+from walproof.model.topology import ClusterView
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, Output
@@ -139,17 +139,6 @@ def test_a_paused_operator_is_said_before_anything(api: FakeApi, monkeypatch: py
     assert able.why_not(Capability.KILL_CONTAINER) is None and able.why_not(Capability.FREEZE) is None
     skipped = able.pitfalls["K2"]()
     assert skipped.reproduced is None and "reconciliationLoop" in skipped.evidence
-
-
-def view(leader: str, *, streaming: bool = True) -> ClusterView:
-    names = ("pg-1", "pg-2", "pg-3")
-    members = tuple(
-        MemberView(n, Role.LEADER, "running")
-        if n == leader
-        else MemberView(n, Role.STANDBY, "streaming" if streaming else "stopped", lsn=int(n[-1]), sync_state="async")
-        for n in names
-    )
-    return ClusterView(0.0, members, leader)
 
 
 def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Journal) -> None:

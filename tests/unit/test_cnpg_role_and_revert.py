@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.cnpg.fake_api import FakeApi, view
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import machine
 from walproof.model.ports import Reverting
-from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.created_objects import MADE_BY, MARK
@@ -218,17 +217,6 @@ def test_a_role_whose_entry_a_manifest_took_out_is_dropped_or_stays_in_the_journ
 def test_before_15_there_is_no_role_for_checkpoints(api: FakeApi, journal: Journal) -> None:
     made(api, journal, version=14)
     assert roles(api)[0]["inRoles"] == ["pg_monitor"]
-
-
-def view(leader: str, *, streaming: bool = True) -> ClusterView:
-    names = ("pg-1", "pg-2", "pg-3")
-    members = tuple(
-        MemberView(n, Role.LEADER, "running")
-        if n == leader
-        else MemberView(n, Role.STANDBY, "streaming" if streaming else "stopped", lsn=int(n[-1]), sync_state="async")
-        for n in names
-    )
-    return ClusterView(0.0, members, leader)
 
 
 def test_a_role_whose_database_cannot_be_made_is_removed(

@@ -14,7 +14,16 @@ from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate, quantile_ms
-from walproof.model.event import Described, DrillDone, DrillStarted, Event, Observed, SampleDone, record_caveats
+from walproof.model.event import (
+    Described,
+    DrillDone,
+    DrillStarted,
+    Event,
+    Observed,
+    SampleDone,
+    is_simulated,
+    record_caveats,
+)
 from walproof.model.guarantee import Level, Loss, QuorumKind, read_standby_names
 from walproof.model.sample import Arm, SampleResult, Scenario, WorkloadKind
 from walproof.model.topology import Description
@@ -57,10 +66,6 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
         _caveats(records, descriptions),
         of_records=tuple((name, sentence) for name, events in records for sentence in record_caveats(name, events)),
     )
-
-
-def _simulated(events: Sequence[Event]) -> bool:
-    return any(isinstance(e, Described) and e.description.simulated for e in events)
 
 
 def _targets(records: Records, kind: type[Event]) -> set[str]:
@@ -129,7 +134,7 @@ def _question(result: SampleResult) -> _Question | None:
 
 def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
     samples: dict[_Question, _Measured] = defaultdict(_Measured)
-    simulated = {name for name, events in records if _simulated(events)}
+    simulated = {name for name, events in records if is_simulated(events)}
     for name, events in records:
         for event in events:
             if not isinstance(event, SampleDone) or (question := _question(event.result)) is None:
@@ -202,7 +207,7 @@ def _of_record(events: Sequence[Event]) -> Iterator[tuple[_Kind, Drill]]:
         elif isinstance(event, DrillDone):
             drill, quorum = event.drill, read_standby_names(began)
             kind, number = (quorum.kind, quorum.k) if quorum else (None, None)
-            yield _Kind(drill.level, drill.fault, str(drill.victim), kind, number, _simulated(events)), drill
+            yield _Kind(drill.level, drill.fault, str(drill.victim), kind, number, is_simulated(events)), drill
 
 
 def _at_risk(drill: Drill) -> bool:

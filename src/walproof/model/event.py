@@ -209,6 +209,11 @@ Event = (
 )
 
 
+def is_simulated(events: Sequence[Event]) -> bool:
+    """Whether a record is of a simulated cluster."""
+    return any(isinstance(e, Described) and e.description.simulated for e in events)
+
+
 def record_caveats(name: str, events: Sequence[Event]) -> list[str]:
     """What everything that is concluded from a record must say: simulated, interrupted, samples without figures.
 
@@ -216,7 +221,7 @@ def record_caveats(name: str, events: Sequence[Event]) -> list[str]:
     ['r was interrupted: it holds less than was asked']
     """
     caveats = []
-    if any(isinstance(e, Described) and e.description.simulated for e in events):
+    if is_simulated(events):
         caveats.append(f"{name} is of a simulated cluster: a model, not a measurement")
     ended = next((e.stopped_by for e in reversed(events) if isinstance(e, Ended)), None)
     if ended == "interrupted":
