@@ -10,8 +10,8 @@ from statistics import median
 
 from walproof.model.advice import ClusterProfile, DrillSummary, Evidence, Timeouts
 from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
+from walproof.model.patroni_values import LEAST
 from walproof.model.units import counted
-from walproof.patroni.config import LEAST
 
 SHORTEST = Timeouts(**LEAST, network_s=5, rto_required=True)
 

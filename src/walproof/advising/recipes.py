@@ -11,7 +11,8 @@ from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
-from walproof.patroni.config import LEAST, sync_keys, version_of
+from walproof.model.patroni_values import LEAST
+from walproof.patroni.config import sync_keys, version_of
 
 _VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
 _NAME = re.compile(r"[A-Za-z0-9._:-]{0,128}")

@@ -25,8 +25,21 @@ from walproof.guarding.etcd import (
     put,
 )
 from walproof.machine.untrusted import from_json
+from walproof.model.patroni_values import (
+    failover_priority,
+    is_on,
+    is_standby_cluster,
+    nofailover,
+    nostream,
+    nosync,
+    number,
+    plain_int,
+    refused,
+    replicatefrom,
+    synchronous_mode,
+    times,
+)
 from walproof.model.takeover import Candidate, LockState, Seal
-from walproof.patroni.config import odd_times, times, whole
 
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
 """Keys of the guard's own below Patroni's prefix, which Patroni does not know and leaves alone: what a seal keeps, when
@@ -42,7 +55,6 @@ _MARGIN_S = 3.0
 """etcd ends leases twice a second, and tells times in whole seconds."""
 _SOON_S = 60.0
 """A switchover that is due within that time is under way; Patroni's leader begins one loop_wait before."""
-_SYNCHRONOUS = (True, "on", "quorum", "true")
 _ADJUSTS = (3, 2)
 """Since that version Patroni keeps its times within the ttl."""
 
@@ -61,28 +73,23 @@ def _json(entry: Entry | None) -> dict[str, Any]:
 def _candidate(entry: Entry) -> Candidate:
     data = _json(entry)
     tags = data.get("tags") or {}
-    tagged = _tagged(tags) if isinstance(tags, dict) else "tags that are no list of names and values"
-    priority = whole(tags.get("failover_priority"), 1) if isinstance(tags, dict) else 0
-    timeline = whole(data.get("timeline"), 0)
+    readable = isinstance(tags, dict)
+    tagged = _tagged(tags) if readable else "tags that are no list of names and values"
+    priority = failover_priority(tags) if readable else 0
+    timeline = plain_int(data.get("timeline")) or 0
     running = data.get("state") == "running"
     words = str(data.get("version") or "")
-    version = tuple(whole(part, 0) for part in words.split(".")) if words else ()
+    version = tuple(plain_int(part) or 0 for part in words.split(".")) if words else ()
     return Candidate(entry.lease, running, priority, _address(data.get("conn_url")), tagged, timeline, version)
 
 
 def _tagged(tags: Mapping[str, Any]) -> str:
-    """The tag for which a member is no voter, as Patroni reads it (tags.py): `bool`, and a whole number of at most 0.
+    """The tag for which a member is no voter.
 
     nofailover: it cannot lead. nosync: it is leaving /sync. replicatefrom: it follows that member, the old leader
-    too, and not the holder of the lock (ha.py, _get_node_to_follow).
+    too, and not the holder of the lock (ha.py, _get_node_to_follow). nostream: it follows no member.
     """
-    for name in ("replicatefrom", "nofailover", "nosync"):
-        if tags.get(name):
-            return f"{name}: {tags[name]}"
-    for name in ("failover_priority", "sync_priority"):
-        if whole(tags.get(name), 1) <= 0:
-            return f"{name}: {tags[name]}"
-    return ""
+    return replicatefrom(tags) or nofailover(tags) or nosync(tags) or nostream(tags)
 
 
 def _address(url: object) -> str:
@@ -125,9 +132,12 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
-    odd = " and ".join(odd_times(settings))
+    quorum = plain_int(named.get("quorum") or 0)
+    if quorum is None:  # Patroni takes the whole of it for empty (dcs/__init__.py, SyncState.from_node).
+        named, quorum = {}, 0
+    odd = " and ".join(refused(settings))
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
-    ttl_s, loop_wait_s = times(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
+    ttl_s, loop_wait_s, _ = times(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
     return LockState(
         at,
         holder=leader.value if leader else "",
@@ -135,24 +145,24 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         holder_lease=leader.lease if leader else 0,
         sync_leader=str(named.get("leader") or ""),
         voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
-        quorum=whole(named.get("quorum"), 0),
+        quorum=quorum,
         sync_version=sync.version if sync else 0,
         config_version=config.version if config else 0,
-        synchronous=settings.get("synchronous_mode") in _SYNCHRONOUS,
-        paused=bool(settings.get("pause")),
-        standby_cluster=bool(settings.get("standby_cluster")),
-        failsafe=bool(settings.get("failsafe_mode")),
+        synchronous=synchronous_mode(settings) != "off",
+        paused=is_on(settings, "pause"),
+        standby_cluster=is_standby_cluster(settings),
+        failsafe=is_on(settings, "failsafe_mode"),
         switchover=_asked(entries.get("failover"), at, loop_wait_s),
         failover_version=entries["failover"].version if "failover" in entries else 0,
         ttl_s=ttl_s,
-        least_position=whole(_json(entries.get("status")).get("optime"), 0)
-        - whole(settings.get("maximum_lag_on_failover"), 1 << 20),
+        least_position=(plain_int(_json(entries.get("status")).get("optime")) or 0)
+        - number(settings, "maximum_lag_on_failover"),
         loop_wait_s=loop_wait_s,
-        limit_s=max(0, whole(_json(limit).get("limit_s"), 0)),
+        limit_s=max(0, plain_int(_json(limit).get("limit_s")) or 0),
         seal=_seal(entries.get(SEAL), leader),
         candidates=candidates,
-        # Patroni refuses the whole of a configuration with an odd time: /config does not say what it does.
-        unsuitable=f"{odd} in /config: no whole number, so Patroni goes on with what it had" if odd else "",
+        # /config then does not say which timeouts Patroni goes by.
+        unsuitable=f"{odd} in /config: Patroni cannot read it and goes on with what it had" if odd else "",
     )
 
 

@@ -24,9 +24,10 @@ from walproof.lab.patroni import wait_until_healthy
 from walproof.lab.privileges import confined_check, make_folder, make_log, member_uid, write_private
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
+from walproof.model.patroni_values import DEFAULTS, LEAST
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import DEFAULTS, LEAST, SyncMode, sync_keys
+from walproof.patroni.config import SyncMode, sync_keys
 
 _PEER_PORT = 2380
 

@@ -16,6 +16,7 @@ from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import now
 from walproof.model.guarantee import read_standby_names
+from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
 from walproof.model.ports import Clock
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.model.waiting import Wait, longest_s, wait_for
@@ -188,12 +189,12 @@ def health_problem(members: tuple[str, ...], view: ClusterView, config: dict[str
 
 
 def _problem_of_names(members: tuple[str, ...], view: ClusterView, config: dict[str, Any]) -> str:
-    mode = str(config.get("synchronous_mode", "off")).lower()
+    mode = synchronous_mode(config)
     quorum = read_standby_names(view.standby_names)
     standbys = [m for m in members if m != view.leader]
-    if mode in ("off", "false") or not standbys:
-        return "" if quorum is None or mode not in ("off", "false") else "standby names are still in effect"
-    wanted = min(int(config.get("synchronous_node_count", 1)), len(standbys))
+    if mode == "off" or not standbys:
+        return "" if quorum is None or mode != "off" else "standby names are still in effect"
+    wanted = min(synchronous_node_count(config), len(standbys))
     if quorum is None or "*" in quorum.names:
         return "no standby is named synchronous"
     named = [m for m in standbys if m in quorum.names]

@@ -7,6 +7,7 @@ nothing was drilled, in seconds: of a real cluster, version 1.30 on Kubernetes 1
 from dataclasses import dataclass, field
 from typing import Any
 
+from walproof.model.patroni_values import is_on, synchronous_mode
 from walproof.model.units import counted
 
 CNPG_MANAGER = "cloudnative-pg"
@@ -308,21 +309,15 @@ class PatroniFacts:
         """Members that are no leader."""
         return tuple(m for m in self.members if m.role not in ("leader", "master", "primary", "standby_leader"))
 
-    def number(self, name: str, default: float) -> float:
-        """A numeric key of the dynamic configuration, Patroni's default when it is not set."""
-        value = self.config.get(name)
-        return default if value is None else float(value)
-
     @property
     def synchronous(self) -> str:
         """synchronous_mode as off, on or quorum."""
-        value = str(self.config.get("synchronous_mode", "off")).lower()
-        return {"true": "on", "on": "on", "quorum": "quorum"}.get(value, "off")
+        return synchronous_mode(self.config)
 
     @property
     def strict(self) -> bool:
         """synchronous_mode_strict."""
-        return str(self.config.get("synchronous_mode_strict", False)).lower() in ("true", "on")
+        return is_on(self.config, "synchronous_mode_strict")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import httpx2
 from walproof.errors import TargetError, UsageError
 from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
+from walproof.model.patroni_values import is_on
 from walproof.patroni.config import version_of
 from walproof.patroni.private_http import private_client
 
@@ -278,5 +279,5 @@ def facts_of(rest: PatroniRest) -> PatroniFacts:
         )
         for row in cluster["members"]
     )
-    paused = bool(cluster.get("pause") or config.get("pause"))
+    paused = is_on(cluster, "pause") or is_on(config, "pause")
     return PatroniFacts(config, members, paused, rest.access.urls[0])

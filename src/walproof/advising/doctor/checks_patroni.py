@@ -1,6 +1,7 @@
 """Checks of Patroni: its timeouts, its synchronous modes, its members, and what a version lacks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from walproof.advising.doctor.finding import (
     Hit,
@@ -12,10 +13,24 @@ from walproof.advising.doctor.finding import (
     patch_cluster,
     set_patroni,
 )
-from walproof.model.facts import Facts, PatroniFacts, PatroniMember
-from walproof.patroni.config import DEFAULTS, LEAST, least_ttl
+from walproof.model.facts import Facts, PatroniFacts
+from walproof.model.patroni_values import (
+    DEFAULTS,
+    LEAST,
+    NUMBERS,
+    is_on,
+    nofailover,
+    nosync,
+    number,
+    primary_start_timeout,
+    refused,
+    synchronous_node_count,
+)
 
 WHERE = "Patroni dynamic configuration"
+_LAG = "maximum_lag_on_failover"
+_WAL_PAGE = 8192
+"""bytes: PostgreSQL's own records after the last commit, of a checkpoint or of running transactions, fill as much."""
 
 
 def _set(evidence: str, name: str, value: object, severity: Severity | None = None) -> Hit:
@@ -23,12 +38,10 @@ def _set(evidence: str, name: str, value: object, severity: Severity | None = No
     return Hit(evidence, set_patroni(name, str(value)), WHERE, severity=severity)
 
 
-def _on(value: object) -> bool:
-    return str(value).lower() in ("true", "on")
-
-
-def _tagged(member: PatroniMember, tag: str) -> bool:
-    return str(member.tags.get(tag, "false")).lower() == "true"
+def _of_postgresql(patroni: PatroniFacts, name: str) -> bool:
+    """A key that Patroni takes for on whenever it holds anything: "off" too (postgresql/rewind.py)."""
+    section = patroni.config.get("postgresql")
+    return isinstance(section, dict) and bool(section.get(name))
 
 
 def _version(patroni: PatroniFacts) -> str:
@@ -41,48 +54,53 @@ def _paused(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
         yield Hit("pause: true", "patronictl resume", WHERE)
 
 
+def _written(patroni: PatroniFacts) -> dict[str, int]:
+    """The timeouts as they are written, s; Patroni's defaults where one is not, and none where it refuses them all."""
+    if refused(patroni.config):
+        return {}
+    return {name: int(patroni.config.get(name, default)) for name, default in DEFAULTS.items()}
+
+
 @of_patroni
 def _timing(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    ttl, loop, retry = (patroni.number(name, default) for name, default in DEFAULTS.items())
-    if ttl < (least := least_ttl(loop, retry)):
-        yield _set(f"ttl {ttl:g} < loop_wait {loop:g} + 2 × retry_timeout {retry:g}", "ttl", f"{least:g}")
+    if (given := _written(patroni)) and given["ttl"] < (least := given["loop_wait"] + 2 * given["retry_timeout"]):
+        evidence = "ttl {ttl} < loop_wait {loop_wait} + 2 × retry_timeout {retry_timeout}".format_map(given)
+        yield _set(evidence, "ttl", least)
 
 
 @of_patroni
 def _ttl_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    if (ttl := patroni.number("ttl", DEFAULTS["ttl"])) > 60:
-        yield _set(f"ttl = {ttl:g} s", "ttl", DEFAULTS["ttl"])
+    if (ttl := _written(patroni).get("ttl", 0)) > 60:
+        yield _set(f"ttl = {ttl} s", "ttl", DEFAULTS["ttl"])
 
 
 @of_patroni
 def _retry_short(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     name = "retry_timeout"
-    if (retry := patroni.number(name, DEFAULTS[name])) < LEAST[name]:
-        yield _set(f"{name} = {retry:g} s", name, LEAST[name])
+    if (retry := _written(patroni).get(name, LEAST[name])) < LEAST[name]:
+        yield _set(f"{name} = {retry} s", name, LEAST[name])
 
 
 @of_patroni
 def _start_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    name = "primary_start_timeout" if "primary_start_timeout" in patroni.config else "master_start_timeout"
-    if (start := patroni.number(name, 300)) > 300:
-        yield _set(f"{name} = {start:g} s", "primary_start_timeout", 60)
+    if (start := primary_start_timeout(patroni.config)) > 300:
+        yield _set(f"primary_start_timeout = {start} s", "primary_start_timeout", 60)
 
 
 @of_patroni
 def _lag_async(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous != "off" or not patroni.standbys:
         return
-    if (allowed := patroni.number("maximum_lag_on_failover", 1 << 20)) > 0:
-        evidence = f"synchronous_mode off, maximum_lag_on_failover = {allowed:g} bytes"
+    if (allowed := number(patroni.config, _LAG)) > 0:
+        evidence = f"synchronous_mode off, {_LAG} = {allowed} bytes"
         yield _set(evidence, "synchronous_mode", best_mode(patroni))
 
 
 @of_patroni
 def _lag_zero(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    name = "maximum_lag_on_failover"
-    if patroni.config.get(name) == 0:
+    if (allowed := number(patroni.config, _LAG)) < _WAL_PAGE:
         severity = Severity.ERROR if patroni.strict else Severity.WARNING
-        yield _set(f"{name} = 0{' and strict' if patroni.strict else ''}", name, 1 << 20, severity)
+        yield _set(f"{_LAG} = {allowed} bytes{' and strict' if patroni.strict else ''}", _LAG, NUMBERS[_LAG], severity)
 
 
 @of_patroni
@@ -104,8 +122,8 @@ def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
     if patroni.synchronous == "off" or patroni.strict:
         return
-    able = [m for m in patroni.standbys if not _tagged(m, "nosync") and not _tagged(m, "nofailover")]
-    wanted = int(patroni.number("synchronous_node_count", 1))
+    able = [m for m in patroni.standbys if not nosync(m.tags) and not nofailover(m.tags)]
+    wanted = synchronous_node_count(patroni.config)
     if len(able) <= wanted:
         evidence = f"{len(able)} standbys can be synchronous, {wanted} must be, and the mode is not strict"
         yield Hit(evidence, "add a standby, or " + set_patroni("synchronous_mode_strict", "true"), WHERE)
@@ -118,7 +136,7 @@ def _failsafe(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if () < patroni.version < (3,):
         evidence = f"Patroni {_version(patroni)} has no failsafe_mode (it came with 3.0)"
         yield Hit(evidence, "upgrade to Patroni 3 or later", "GET /patroni")
-    elif not _on(patroni.config.get("failsafe_mode")):
+    elif not is_on(patroni.config, "failsafe_mode"):
         yield _set("failsafe_mode: off", "failsafe_mode", "true")
 
 
@@ -141,20 +159,21 @@ def _count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous == "off":
         return
     name, there = "synchronous_node_count", len(patroni.standbys)
-    if (wanted := int(patroni.number(name, 1))) > there:
+    if (wanted := synchronous_node_count(patroni.config)) > there:
         yield _set(f"{name} = {wanted}, {there} standbys", name, max(1, there))
 
 
-def _every_standby_tagged(tag: str, *, synchronous_only: bool) -> Rule:
+def _every_standby_tagged(tag: Callable[[Mapping[str, Any]], str], *, synchronous_only: bool) -> Rule:
     """A rule that finds a tag on every standby, with synchronous_mode off only where that matters."""
 
     @of_patroni
     def find(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-        standbys = patroni.standbys
+        tagged = {m.name: tag(m.tags) for m in patroni.standbys}
         matters = not synchronous_only or patroni.synchronous != "off"
-        if matters and standbys and all(_tagged(m, tag) for m in standbys):
-            fix = f"remove `{tag}: true` from the tags of one standby's patroni.yml, then patronictl reload"
-            yield Hit(f"{tag} on {', '.join(m.name for m in standbys)}", fix, "tags in patroni.yml")
+        if matters and tagged and all(tagged.values()):
+            one = next(iter(tagged.values()))
+            fix = f"remove `{one}` from the tags of one standby's patroni.yml, then patronictl reload"
+            yield Hit(", ".join(f"{text} on {name}" for name, text in tagged.items()), fix, "tags in patroni.yml")
 
     return find
 
@@ -163,7 +182,7 @@ def _every_standby_tagged(tag: str, *, synchronous_only: bool) -> Rule:
 def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (leader := facts.leader) is None:
         return
-    if not _on((patroni.config.get("postgresql") or {}).get("use_pg_rewind")):
+    if not _of_postgresql(patroni, "use_pg_rewind"):
         yield _set("postgresql.use_pg_rewind: false", "postgresql.use_pg_rewind", "true")
     elif "on" not in (leader.value("data_checksums"), leader.value("wal_log_hints")):
         fix = "patronictl edit-config --pg wal_log_hints=on --force && patronictl restart CLUSTER"
@@ -173,7 +192,7 @@ def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 @of_patroni
 def _erases(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     for name in ("remove_data_directory_on_rewind_failure", "remove_data_directory_on_diverged_timelines"):
-        if _on((patroni.config.get("postgresql") or {}).get(name)):
+        if _of_postgresql(patroni, name):
             yield _set(f"postgresql.{name}: true", f"postgresql.{name}", "false")
 
 
@@ -216,8 +235,8 @@ CHECKS = checks_of(
         "patroni-quorum-needs-4": _mode_by_version,
         "patroni-mixed-versions": _mixed,
         "patroni-node-count": _count,
-        "patroni-nobody-eligible": _every_standby_tagged("nofailover", synchronous_only=False),
-        "patroni-nobody-synchronous": _every_standby_tagged("nosync", synchronous_only=True),
+        "patroni-nobody-eligible": _every_standby_tagged(nofailover, synchronous_only=False),
+        "patroni-nobody-synchronous": _every_standby_tagged(nosync, synchronous_only=True),
         "patroni-no-rewind": _rewind,
         "patroni-erases-divergence": _erases,
         "patroni-member-down": _state,

@@ -21,11 +21,11 @@ from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
+from walproof.model.patroni_values import times
 from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Notebook, Reverting
 from walproof.model.sample import Scenario
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
-from walproof.patroni.config import times
 from walproof.patroni.rest import facts_of
 from walproof.targets.configure import NoJournal
 from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk

@@ -10,6 +10,7 @@ from typing import Any
 
 from walproof.errors import TargetError, UsageError
 from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, read_standby_names
+from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -132,14 +133,13 @@ class PatroniConfiguration:
         return not any(row["pending_restart"] for row in rows.values()) and in_effect(rows, parameters, before)
 
     def _await_sync(self, wanted: Tree) -> None:
-        mode = str(wanted.get("synchronous_mode", "off")).lower()
-        asked = min(int(wanted.get("synchronous_node_count") or 1), len(self._members()) - 1)
+        mode = synchronous_mode(wanted)
+        asked = min(synchronous_node_count(wanted), len(self._members()) - 1)
         kind = QuorumKind.ANY if mode == "quorum" else QuorumKind.FIRST
-        sync = mode in ("true", "on", "quorum")
 
         def counts() -> bool:
             view = self._observe()
-            if not sync:
+            if mode == "off":
                 return not view.standby_names
             named = read_standby_names(view.standby_names)
             # The kind and the number too: a smaller quorum is in effect only once the larger one is gone.

@@ -8,10 +8,10 @@ from datetime import datetime
 from functools import cached_property, partial
 
 from walproof.errors import TargetError
+from walproof.model.patroni_values import refused, times
 from walproof.model.ports import Capabilities, Configuration
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import odd_times, times
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
@@ -90,7 +90,7 @@ class PatroniCluster(ExternalCluster):
     def describe(self) -> Description:
         """As every external cluster's, and Patroni's ttl."""
         config = self.rest.config()
-        return replace(super().describe(), ttl_s=None if odd_times(config) else times(config)[0])
+        return replace(super().describe(), ttl_s=None if refused(config) else times(config)[0])
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and a guard."""
