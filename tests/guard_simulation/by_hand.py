@@ -55,7 +55,10 @@ ONCE_WRONG = {
           "        entries = self._etcd.prefix(self._prefix)\n        self._old = seen.holder_lease\n        leader"),),
     ),
     "G4: tags of voters are not asked": ByHand(
-        "leader_lock.py", "        if tags.get(name):\n", "        if False:\n", ("loss", "unsealed")
+        "leader_lock.py",
+        "return replicatefrom(tags) or nofailover(tags) or nosync(tags) or nostream(tags)",
+        'return ""',
+        ("loss", "unsealed"),
     ),
     "G5: the guard takes up a seal that it has left to Patroni": ByHand(
         "seal_quorum.py", "    if lock.config_version != seal.config_version:", "    if False:", ("paused", "void")

@@ -73,7 +73,7 @@ def follows(member: Patroni, leader: str) -> bool:
 
 def _counts(cluster: Cluster, voter: str) -> bool:
     tags = cluster.tags(voter)
-    return voter in cluster.members and not (tags.replicatefrom or tags.nofailover or tags.nosync)
+    return voter in cluster.members and not (tags.replicatefrom or tags.nofailover or tags.nosync or tags.nostream)
 
 
 @dataclass(slots=True)

@@ -56,10 +56,10 @@ def _of_member(kv: Kv) -> dict[str, Any]:
     cluster = cluster_of(keys)
     data, tags = cluster.members["m"], cluster.tags("m")
     version = tuple(int(n) for n in data["version"].split(".")) if data.get("version") else ()
-    follows = not (tags.nofailover or tags.nosync or tags.replicatefrom)
+    follows = not (tags.nofailover or tags.nosync or tags.replicatefrom or tags.nostream)
     return {
         "lease": kv.lease, "running": data["state"] == "running", "timeline": data.get("timeline", 0),
-        "priority": int(tags.given.get("failover_priority", 1)), "counts": follows, "version": version,
+        "priority": tags.failover_priority, "counts": follows, "version": version,
         "address": data["conn_url"].removeprefix("postgres://").partition("/")[0],
     }  # fmt: skip
 
