@@ -80,16 +80,3 @@ def test_json_sarif_and_junit_say_the_same() -> None:
 def test_the_page_shows_the_catalogue_as_it_is() -> None:
     text = PAGE.read_text("utf-8")
     assert text.split(BEGIN)[1].split(END)[0] == catalogue_table(), "run: python -m tests.fixtures.doctor_page"
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"synchronous_mode": "on", "maximum_lag_on_failover": "1MB"},
-        {"synchronous_mode": "off", "synchronous_node_count": "two"},
-    ],
-)
-def test_an_odd_value_of_what_the_mode_does_not_use_ends_no_check(keys: dict[str, object]) -> None:
-    odd = next(iter(set(keys) - {"synchronous_mode"}))
-    without = {name: value for name, value in keys.items() if name != odd}
-    assert diagnosed(with_patroni(well(), **keys)) == diagnosed(with_patroni(well(), **without))

@@ -26,6 +26,7 @@ from walproof.guarding.etcd import (
 )
 from walproof.machine.untrusted import from_json
 from walproof.model.patroni_values import (
+    ADJUSTS,
     failover_priority,
     is_on,
     is_standby_cluster,
@@ -55,8 +56,6 @@ _MARGIN_S = 3.0
 """etcd ends leases twice a second, and tells times in whole seconds."""
 _SOON_S = 60.0
 """A switchover that is due within that time is under way; Patroni's leader begins one loop_wait before."""
-_ADJUSTS = (3, 2)
-"""Since that version Patroni keeps its times within the ttl."""
 
 
 _SEAL = TypeAdapter(Seal)
@@ -137,7 +136,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         named, quorum = {}, 0
     odd = " and ".join(refused(settings))
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
-    ttl_s, loop_wait_s, _ = times(settings, adjusted=all(c.version >= _ADJUSTS for c in candidates.values()))
+    ttl_s, loop_wait_s, _ = times(settings, adjusted=all(c.version >= ADJUSTS for c in candidates.values()))
     return LockState(
         at,
         holder=leader.value if leader else "",

@@ -4,6 +4,7 @@ After patroni/utils.py (parse_bool, strtol, strtod, parse_int), global_config.py
 tests/unit/test_patroni_values.py compares every function with theirs. A document of these may be a stranger's.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 LEAST = {"ttl": 20, "loop_wait": 1, "retry_timeout": 3}
 DEFAULTS = {"ttl": 30, "loop_wait": 10, "retry_timeout": 10}
 """Patroni's timeouts, s: the smallest it takes (config.py, _validate_and_adjust_timeouts), and where none is set."""
+ADJUSTS = (3, 2)
+"""Since that version Patroni makes its timeouts fit one another."""
 NUMBERS = {
     "maximum_lag_on_failover": 1 << 20,
     "maximum_lag_on_syncnode": -1,
@@ -82,13 +85,18 @@ def is_on(config: Mapping[str, Any], name: str) -> bool:
     return bool(parse_bool(config.get(name)))
 
 
+def is_quorum(config: Mapping[str, Any]) -> bool:
+    """Whether quorum commit is asked for; Patroni before 4.0 takes that for off."""
+    return str(config.get("synchronous_mode")).lower() == "quorum"
+
+
 def synchronous_mode(config: Mapping[str, Any]) -> str:
     """As off, on or quorum.
 
     >>> [synchronous_mode({"synchronous_mode": mode}) for mode in ("yes", 1, "Quorum", "strict", None)]
     ['on', 'on', 'quorum', 'off', 'off']
     """
-    if str(config.get("synchronous_mode")).lower() == "quorum":
+    if is_quorum(config):
         return "quorum"
     return "on" if is_on(config, "synchronous_mode") else "off"
 
@@ -138,25 +146,41 @@ def refused(config: Mapping[str, Any]) -> list[str]:
     return odd + [name for name, value in mappings.items() if not isinstance(value, dict)]
 
 
-def _stated(name: str, value: object) -> str:
-    return f"{name}: {str(value).lower() if isinstance(value, bool) else value}"
+def ignored(config: Mapping[str, Any]) -> dict[str, str]:
+    """The keys whose value is none to Patroni, each with what it uses instead.
+
+    >>> ignored({"maximum_lag_on_failover": "10MB", "synchronous_mode": "strict", "failsafe_mode": 1, "pause": None})
+    {'maximum_lag_on_failover': '1048576', 'synchronous_mode': 'off'}
+    """
+    given = {name: value for name, value in config.items() if value is not None}
+    numbers = {name: str(NUMBERS[name]) for name in NUMBERS if name in given and parse_int(given[name]) is None}
+    return numbers | {
+        name: "off"
+        for name in SWITCHES
+        if name in given and parse_bool(given[name]) is None and not (name == SWITCHES[1] and is_quorum(config))
+    }
+
+
+def stated(name: str, value: object) -> str:
+    """A key and its value as YAML and JSON write them."""
+    return f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def _barred(tags: Mapping[str, Any], flag: str, priority: str) -> str:
     """The flag wins where it is there, whatever it says; then a priority of at most 0 bars (tags.py, _bool_tag)."""
     if (given := tags.get(flag)) is not None:
-        return _stated(flag, given) if given else ""
+        return stated(flag, given) if given else ""
     rank = parse_int(tags.get(priority))
-    return _stated(priority, tags[priority]) if rank is not None and rank <= 0 else ""
+    return stated(priority, tags[priority]) if rank is not None and rank <= 0 else ""
 
 
 def nofailover(tags: Mapping[str, Any]) -> str:
     """The tag for which Patroni never promotes a member, with its value; "" where it may.
 
     >>> nofailover({"failover_priority": "0"}), nofailover({"nofailover": False, "failover_priority": 0})
-    ('failover_priority: 0', '')
+    ('failover_priority: "0"', '')
     >>> nofailover({"nofailover": "no"})
-    'nofailover: no'
+    'nofailover: "no"'
     """
     return _barred(tags, "nofailover", "failover_priority")
 
@@ -168,15 +192,34 @@ def nosync(tags: Mapping[str, Any]) -> str:
 
 def nostream(tags: Mapping[str, Any]) -> str:
     """The tag for which a member follows the archive and no leader, with its value; "" where it streams."""
-    return _stated("nostream", tags["nostream"]) if parse_bool(tags.get("nostream")) else ""
+    return stated("nostream", tags["nostream"]) if parse_bool(tags.get("nostream")) else ""
 
 
 def replicatefrom(tags: Mapping[str, Any]) -> str:
     """The tag for which a member follows another one while that is there, with its value; "" for none."""
-    return _stated("replicatefrom", given) if (given := tags.get("replicatefrom")) else ""
+    return stated("replicatefrom", given) if (given := tags.get("replicatefrom")) else ""
 
 
 def failover_priority(tags: Mapping[str, Any]) -> int:
     """A member's rank among those with as much WAL, 0 where a flag bars it (tags.py, _priority_tag)."""
     read = parse_int(tags.get("failover_priority"))
     return 0 if tags.get("nofailover") else 1 if read is None else read
+
+
+def misread(tags: Mapping[str, Any]) -> list[str]:
+    """What Patroni reads otherwise than it looks: tags of two spellings that contradict each other, words, no numbers.
+
+    >>> misread({"nofailover": "no", "failover_priority": "low", "nosync": False, "sync_priority": 0})
+    ['failover_priority: "low" is no number: 1', 'nosync: false wins over sync_priority: 0', 'nofailover: "no" is on']
+    """
+    clauses = []
+    for flag, priority in (("nofailover", "failover_priority"), ("nosync", "sync_priority")):
+        given, rank = tags.get(priority), parse_int(tags.get(priority))
+        if given is not None and rank is None:
+            clauses.append(f"{stated(priority, given)} is no number: 1")
+        if rank is not None and tags.get(flag) is not None and bool(tags[flag]) == (rank > 0):
+            clauses.append(f"{stated(flag, tags[flag])} wins over {stated(priority, given)}")
+    flags = [name for name in ("nofailover", "nosync", "noloadbalance", "clonefrom") if tags.get(name)]
+    clauses += [f"{stated(name, tags[name])} is on" for name in flags if not parse_bool(tags[name])]
+    stream = tags.get("nostream")
+    return clauses + [f"{stated('nostream', stream)} is off"] * (stream is not None and parse_bool(stream) is None)

@@ -15,16 +15,21 @@ from walproof.advising.doctor.finding import (
 )
 from walproof.model.facts import Facts, PatroniFacts
 from walproof.model.patroni_values import (
+    ADJUSTS,
     DEFAULTS,
     LEAST,
     NUMBERS,
+    ignored,
     is_on,
+    misread,
     nofailover,
     nosync,
     number,
     primary_start_timeout,
     refused,
+    stated,
     synchronous_node_count,
+    times,
 )
 
 WHERE = "Patroni dynamic configuration"
@@ -61,11 +66,48 @@ def _written(patroni: PatroniFacts) -> dict[str, int]:
     return {name: int(patroni.config.get(name, default)) for name, default in DEFAULTS.items()}
 
 
+def _adjusts(patroni: PatroniFacts) -> bool:
+    """Whether its Patroni makes its timeouts fit one another."""
+    return not patroni.version or patroni.version >= ADJUSTS
+
+
+@of_patroni
+def _value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+    config, former = patroni.config, "Patroni refuses its timeouts and PostgreSQL's section and keeps the former ones"
+    for name in refused(config):
+        if name in DEFAULTS:
+            fix = f"{set_patroni(name, str(DEFAULTS[name]))}, or another whole number of seconds"
+            yield Hit(f"{stated(name, config[name])} is no whole number: {former}", fix, WHERE, "", Severity.ERROR)
+        else:
+            fix = f"patronictl edit-config: write names and values under {name}"
+            yield Hit(f"{name} holds no names and values: {former}", fix, WHERE, "", Severity.ERROR)
+    for name, used in ignored(config).items():
+        fix = f"{set_patroni(name, used)}, or {'another number without a unit' if name in NUMBERS else 'true'}"
+        yield Hit(f"{stated(name, config[name])} is none that Patroni reads: it uses {used}", fix, WHERE)
+    for name, seconds in _written(patroni).items():
+        if seconds < LEAST[name] and _adjusts(patroni) and name != "retry_timeout":
+            yield _set(f"{name} = {seconds} s: Patroni uses {LEAST[name]} s", name, LEAST[name])
+    if patroni.synchronous != "off" and (count := synchronous_node_count(config)) < 1:
+        yield _set(f"synchronous_node_count = {count}, less than Patroni's least", "synchronous_node_count", 1)
+
+
+@of_patroni
+def _tag_misread(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+    fix = "patroni.yml of that member: true or false, or a whole number, unquoted; then patronictl reload CLUSTER"
+    for member in patroni.members:
+        if clauses := misread(member.tags):
+            yield Hit("to Patroni " + ", and ".join(clauses), fix, "tags in patroni.yml", member.name)
+
+
 @of_patroni
 def _timing(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (given := _written(patroni)) and given["ttl"] < (least := given["loop_wait"] + 2 * given["retry_timeout"]):
         evidence = "ttl {ttl} < loop_wait {loop_wait} + 2 × retry_timeout {retry_timeout}".format_map(given)
-        yield _set(evidence, "ttl", least)
+        if _adjusts(patroni):
+            used = "ttl {}, loop_wait {}, retry_timeout {}".format(*times(patroni.config))
+            yield _set(f"{evidence}: Patroni uses {used}", "ttl", least, Severity.WARNING)
+        else:
+            yield _set(evidence, "ttl", least)
 
 
 @of_patroni
@@ -78,7 +120,8 @@ def _ttl_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 def _retry_short(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     name = "retry_timeout"
     if (retry := _written(patroni).get(name, LEAST[name])) < LEAST[name]:
-        yield _set(f"{name} = {retry} s", name, LEAST[name])
+        used = f": Patroni uses {LEAST[name]} s" if _adjusts(patroni) else ""
+        yield _set(f"{name} = {retry} s{used}", name, LEAST[name])
 
 
 @of_patroni
@@ -222,6 +265,8 @@ CHECKS = checks_of(
     "patroni",
     {
         "patroni-paused": _paused,
+        "patroni-value-ignored": _value_ignored,
+        "patroni-tag-misread": _tag_misread,
         "patroni-clockwork": _timing,
         "patroni-ttl-long": _ttl_long,
         "patroni-retry-short": _retry_short,
