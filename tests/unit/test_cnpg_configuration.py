@@ -51,9 +51,15 @@ class Instances:
         }
 
     def observe(self) -> ClusterView:
-        sync = None if self.deaf else self.api.cluster["spec"]["postgresql"].get("synchronous")
-        names = f'{sync["method"].upper()} {sync["number"]} ("pg-2","pg-3","pg-1")' if sync else ""
-        state = "quorum" if sync else "async"
+        spec = self.api.cluster["spec"]
+        sync, former = (None if self.deaf else spec["postgresql"].get("synchronous")), spec.get("maxSyncReplicas")
+        names = f'ANY {former} ("pg-2","pg-3")' if former and not self.deaf else ""
+        elsewhere = tuple((sync or {}).get("standbyNamesPre") or ())
+        if sync:
+            here = ("pg-2", "pg-3", "pg-1")[: sync.get("maxStandbyNamesFromCluster")]
+            listed = ",".join(json.dumps(name) for name in (*elsewhere, *here))
+            names = f"{sync['method'].upper()} {sync['number']} ({listed})"
+        state = "quorum" if '"pg-2"' in names else "async"
         standbys = tuple(MemberView(n, Role.STANDBY, "streaming", sync_state=state) for n in ("pg-2", "pg-3"))
         return ClusterView(0.0, (MemberView("pg-1", Role.LEADER, "running"), *standbys), "pg-1", names)
 
@@ -149,6 +155,27 @@ def test_asynchronous_and_the_former_keys(api: FakeApi, configuration: CnpgConfi
     assert api.cluster["spec"]["postgresql"]["synchronous"]["dataDurability"] == "preferred"
     configuration.undo(journal)
     assert api.cluster["spec"]["maxSyncReplicas"] == 1
+
+
+def test_the_former_keys_are_awaited_when_they_come_back(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal
+) -> None:
+    """The operator makes names of them again: waiting for none ran out."""
+    former = {"minSyncReplicas": 1, "maxSyncReplicas": 2}
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": None}, **former}})
+    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1)), journal)
+    assert configuration.undo(journal) == []
+    assert {name: api.cluster["spec"][name] for name in former} == former
+
+
+@pytest.mark.parametrize("own", [0, 1, None])
+def test_standbys_elsewhere_need_not_be_members(
+    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, own: int | None
+) -> None:
+    elsewhere = {"standbyNamesPre": ["dr-1", "dr-2"], "maxStandbyNamesFromCluster": own}
+    api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": elsewhere}}})
+    done(configuration, ConfigChange(replication=SyncReplication(QuorumKind.ANY, 2)), journal)
+    assert api.cluster["spec"]["postgresql"]["synchronous"]["standbyNamesPre"] == ["dr-1", "dr-2"]
 
 
 def test_a_quorum_is_required_unless_it_may_degrade(

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
-from walproof.model.facts import Facts
+from walproof.model.facts import Facts, Sender
 
 
 def ids(facts: Facts) -> list[str]:
@@ -75,11 +76,85 @@ def test_preferred_without_standbys_is_found_where_it_is_in_effect() -> None:
     assert "cnpg-acknowledges-alone" in ids(fewer)
 
 
-def test_the_former_keys_promise_as_the_present_ones() -> None:
-    former = healthy(postgresql={"synchronous": None}, minSyncReplicas=0, maxSyncReplicas=1)
-    assert "cnpg-preferred" in ids(former)
-    strict = healthy(postgresql={"synchronous": None}, minSyncReplicas=1, maxSyncReplicas=1)
-    assert ids(strict) == []
+def former(least: int, most: int, names: str, **spec: object) -> Facts:
+    """A Cluster with minSyncReplicas and maxSyncReplicas, and the names in effect."""
+    spec = {"postgresql": {"synchronous": None}, "minSyncReplicas": least, "maxSyncReplicas": most, **spec}
+    return with_settings(healthy(**spec), "*", synchronous_standby_names=names)
+
+
+BOTH = '("pg-2","pg-3")'
+
+
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        (former(1, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "note")]),
+        (former(1, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "note")]),
+        (former(1, 1, f"ANY 1 {BOTH}"), [("cnpg-preferred", "note")]),
+        (former(0, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "warning")]),
+        (former(1, 1, 'ANY 1 ("pg-2")', instances=2), [("cnpg-preferred", "warning")]),
+        (former(2, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "warning")]),
+        (former(2, 2, 'ANY 1 ("pg-2")'), [("cnpg-acknowledges-alone", "error"), ("cnpg-preferred", "warning")]),
+    ],
+    ids=["all ready", "degraded", "one of two", "no minimum", "two instances", "both", "below the minimum"],
+)
+def test_the_former_keys_sink_with_the_standbys_that_are_ready(facts: Facts, found: list[tuple[str, str]]) -> None:
+    """getSyncReplicasData of the operator: max, min while fewer are ready, then as many as are ready, down to none."""
+    assert [(f.id, str(f.severity)) for f in diagnosed(facts)] == found
+
+
+def test_the_former_keys_are_replaced_by_what_is_required() -> None:
+    (found,) = diagnosed(former(1, 2, f"ANY 2 {BOTH}"))
+    assert found.evidence == "minSyncReplicas: 1, maxSyncReplicas: 2"
+    body = json.loads(found.fix.split("--patch '")[1].rstrip("'"))["spec"]
+    assert (body["minSyncReplicas"], body["maxSyncReplicas"]) == (0, 0)
+    assert body["postgresql"]["synchronous"] == {"method": "any", "number": 1}
+    (alone, *_) = diagnosed(former(1, 2, ""))
+    assert alone.evidence == "minSyncReplicas: 1, maxSyncReplicas: 2, synchronous_standby_names is ''"
+
+
+def preferred(names: str) -> Facts:
+    sync = {"number": 2, "dataDurability": "preferred"}
+    return with_settings(healthy(postgresql={"synchronous": sync}), "*", synchronous_standby_names=names)
+
+
+def test_preferred_degrades_as_promised_while_a_standby_is_named() -> None:
+    assert ids(preferred('ANY 1 ("pg-2")')) == ["cnpg-preferred"]
+    assert "cnpg-acknowledges-alone" in ids(preferred(""))
+
+
+DR = Sender("dr-1", sync_state="quorum", slot="dr"), Sender("dr-2", sync_state="quorum", slot="dr2")
+
+
+@pytest.mark.parametrize(
+    ("sync", "instances", "found"),
+    [
+        ({"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1", "dr-2"]}, 3, ["cnpg-standbys-elsewhere"]),
+        (
+            {"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1"]},
+            3,
+            ["cnpg-no-spare", "cnpg-standbys-elsewhere"],
+        ),
+        ({"standbyNamesPost": ["dr-1"]}, 3, ["cnpg-standbys-elsewhere"]),
+        ({"standbyNamesPost": ["dr-1"], "method": "first"}, 3, []),
+        ({"standbyNamesPre": ["dr-1"], "method": "first"}, 3, ["cnpg-standbys-elsewhere"]),
+        ({"standbyNamesPre": ["dr-1"], "number": 2}, 3, []),
+        ({"maxStandbyNamesFromCluster": 1}, 3, []),
+        ({"standbyNamesPre": ["dr-1", "dr-2"]}, 1, []),
+    ],
+    ids=["none", "none, no spare", "any", "first, behind", "first, ahead", "one more", "capped", "alone here"],
+)
+def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
+    sync: dict[str, Any], instances: int, found: list[str]
+) -> None:
+    facts = healthy(instances=instances, postgresql={"synchronous": sync})
+    leader = facts.leader
+    assert leader is not None
+    names = [*sync.get("standbyNamesPre", ()), "pg-2", "pg-3", "pg-1", *sync.get("standbyNamesPost", ())]
+    text = f"{sync.get('method', 'any').upper()} {sync.get('number', 1)} ({','.join(map(json.dumps, names))})"
+    facts = with_settings(facts, "*", synchronous_standby_names=text)
+    facts = with_member(facts, "pg-1", senders=(*leader.senders, *DR))
+    assert [name for name in ids(facts) if name != "first-where-any-would-do"] == found
 
 
 @pytest.mark.parametrize(

@@ -58,19 +58,54 @@ class CnpgPod:
 
 @dataclass(frozen=True, slots=True)
 class CnpgSync:
-    """spec.postgresql.synchronous, or the former minSyncReplicas and maxSyncReplicas (`legacy`)."""
+    """spec.postgresql.synchronous, or the former minSyncReplicas and maxSyncReplicas.
+
+    How the operator (1.30) makes names of them: pkg/postgres/replication, explicit.go and legacy.go.
+    """
 
     method: str = "any"
     number: int = 1
     required: bool = True
-    """dataDurability: required; false is preferred."""
+    """Whether commits wait when too few standbys are ready: dataDurability. With the former keys they never do."""
     failover_quorum: bool = False
-    legacy: bool = False
+    least: int | None = None
+    """minSyncReplicas: the number while fewer than maxSyncReplicas are ready; None without the former keys."""
+    named_instances: int | None = None
+    """maxStandbyNamesFromCluster: how many instances are named, whichever are ready; None for all."""
+    ahead: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    """standbyNamesPre and standbyNamesPost: standbys elsewhere, named before and after the instances."""
 
     @property
     def text(self) -> str:
-        """As in PostgreSQL: ANY 1."""
+        """As in PostgreSQL, or the former keys: ANY 1.
+
+        >>> CnpgSync(number=2, least=1).text
+        'minSyncReplicas: 1, maxSyncReplicas: 2'
+        """
+        if self.least is not None:
+            return f"minSyncReplicas: {self.least}, maxSyncReplicas: {self.number}"
         return f"{self.method.upper()} {self.number}"
+
+    @property
+    def promised(self) -> int:
+        """How many standbys the names ask for at least, while one is ready."""
+        return self.number if self.required else max(1, self.least or 0)
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """Every standby that is named and is no instance of this Cluster."""
+        return (*self.ahead, *self.behind)
+
+    @property
+    def own_copies(self) -> int:
+        """How many instances of this Cluster have each commit for certain; FIRST prefers those named ahead.
+
+        >>> CnpgSync(ahead=("dr",)).own_copies, CnpgSync("first", behind=("dr",)).own_copies
+        (0, 1)
+        """
+        before = self.ahead if self.method == "first" else self.elsewhere
+        return 0 if self.named_instances == 0 else max(0, self.number - len(before))
 
 
 @dataclass(frozen=True, slots=True)

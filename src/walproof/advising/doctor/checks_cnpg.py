@@ -4,12 +4,14 @@ Nodes, zones, evictions, the WAL's volume."""
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod, of_cnpg, patch_cluster
 from walproof.model.facts import CnpgFacts, Facts
 from walproof.model.guarantee import read_standby_names
+from walproof.model.units import counted
 
 SYNC = "spec.postgresql.synchronous"
 _SMART_S, _LIVENESS_S, _HASTY_S, _DELAY_S = 180.0, 60.0, 10.0, 30.0
@@ -23,31 +25,35 @@ def _patched(cnpg: CnpgFacts, evidence: str, where: str, spec: dict[str, Any]) -
 
 @of_cnpg
 def _preferred(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    """The former minSyncReplicas is no minimum: the operator heals itself by asking for fewer, down to none."""
     sync = cnpg.synchronous
     if sync is None or sync.required:
         return
-    if sync.legacy:
-        evidence = f"minSyncReplicas: 0, maxSyncReplicas: {sync.number}"
-        yield _patched(cnpg, evidence, "spec", {"minSyncReplicas": sync.number})
+    required: dict[str, Any] = {"postgresql": {"synchronous": {"dataDurability": "required"}}}
+    if sync.least is None:
+        yield _patched(cnpg, f"dataDurability: preferred ({sync.text})", SYNC, required)
         return
-    required = {"postgresql": {"synchronous": {"dataDurability": "required"}}}
-    yield _patched(cnpg, f"dataDurability: preferred ({sync.text})", SYNC, required)
+    required = {"postgresql": {"synchronous": {"method": "any", "number": sync.promised}}}
+    hit = _patched(cnpg, sync.text, "spec", {"minSyncReplicas": 0, "maxSyncReplicas": 0, **required})
+    spare = 0 < sync.least < cnpg.instances - 1
+    yield replace(hit, severity=Severity.NOTE if spare else None)
 
 
 @of_cnpg
 def _alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    """The promise of the spec against the names in effect: as many must be asked for."""
+    """The promise of the spec against the names in effect: as many must be asked for; what may degrade keeps one."""
     sync = cnpg.synchronous
     if sync is None or facts.leader is None:
         return
     named = read_standby_names(names_of(facts))
-    if (0 if named is None else named.k) < sync.number:
+    if (0 if named is None else named.k) < sync.promised:
         setting = facts.leader.setting("synchronous_standby_names")
         where = setting.where if setting else ""
         fix = f"bring an instance back: kubectl cnpg status {cnpg.name}"
         if where.rpartition("/")[2].startswith("postgresql.auto.conf"):
             fix = _reset(facts, cnpg)
-        evidence = f"{SYNC} is {sync.text}, synchronous_standby_names is '{names_of(facts)}'"
+        declared = sync.text if sync.least is not None else f"{SYNC} is {sync.text}"
+        evidence = f"{declared}, synchronous_standby_names is '{names_of(facts)}'"
         yield Hit(evidence, fix, where, facts.leader_name)
 
 
@@ -61,9 +67,10 @@ def _reset(facts: Facts, cnpg: CnpgFacts) -> str:
 def _quorum_lost(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Losing a minority of the instances may lose commits that only they had."""
     sync = cnpg.synchronous
-    if sync is None or sync.failover_quorum or not sync.required or sync.legacy:
+    if sync is None or sync.failover_quorum or not sync.required:
         return
-    if sync.number < (cnpg.instances - 1) // 2:
+    # With as many elsewhere as must answer, admission refuses failoverQuorum (validateFailoverQuorum).
+    if sync.number > len(sync.elsewhere) and sync.own_copies < (cnpg.instances - 1) // 2:
         evidence = f"{sync.text} with {cnpg.instances} instances, failoverQuorum: false"
         yield _patched(cnpg, evidence, SYNC, {"postgresql": {"synchronous": {"failoverQuorum": True}}})
 
@@ -93,10 +100,29 @@ def _unsafe_parameters(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 @of_cnpg
 def _no_spare(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    """Where fewer instances may be named than there are, the operator names another one for one that is not ready."""
     sync = cnpg.synchronous
-    if sync and sync.required and cnpg.instances - 1 <= sync.number:
-        evidence = f"{sync.text}, required, with {cnpg.instances} instances"
-        yield _patched(cnpg, evidence, SYNC, {"instances": sync.number + 2})
+    if sync is None or not sync.required:
+        return
+    own = 0 if sync.named_instances == 0 else cnpg.instances - 1
+    if own + len(sync.elsewhere) <= sync.number:
+        evidence = f"{sync.text}, required, with {counted(cnpg.instances, 'instance')}"
+        evidence += f" and {', '.join(sync.elsewhere)} elsewhere" if sync.elsewhere else ""
+        more: dict[str, Any] = {"instances": sync.number + 2 - len(sync.elsewhere)}
+        if sync.named_instances == 0:
+            more = {"postgresql": {"synchronous": {"maxStandbyNamesFromCluster": None}}}
+        yield _patched(cnpg, evidence, SYNC, more)
+
+
+@of_cnpg
+def _elsewhere(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    """Standbys of standbyNamesPre and standbyNamesPost may be all that have a commit: none of them is promoted here."""
+    sync = cnpg.synchronous
+    if sync and sync.required and sync.elsewhere and cnpg.instances > 1 and not sync.own_copies:
+        number = 1 + len(sync.ahead if sync.method == "first" else sync.elsewhere)
+        all_named = {"number": number, "maxStandbyNamesFromCluster": None}
+        evidence = f"{sync.text}: {', '.join(sync.elsewhere)} may be all that have a commit"
+        yield _patched(cnpg, evidence, SYNC, {"postgresql": {"synchronous": all_named}})
 
 
 @of_cnpg
@@ -215,6 +241,7 @@ CHECKS = checks_of(
         "cnpg-alter-system": _alter_system,
         "cnpg-unsafe-parameter": _unsafe_parameters,
         "cnpg-no-spare": _no_spare,
+        "cnpg-standbys-elsewhere": _elsewhere,
         "cnpg-isolation-check-off": _isolation,
         "cnpg-smart-shutdown-long": _smart_shutdown,
         "cnpg-liveness": _liveness,

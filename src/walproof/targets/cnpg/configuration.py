@@ -207,20 +207,24 @@ class CnpgConfiguration:
         if parameters:
             wait_for(Wait.SETTING_IN_EFFECT, lambda: all(map(shows, self._members())), self._clock, pace_s=0.1, times=4)
         if SYNCHRONOUS in asked:
-            wanted = asked[SYNCHRONOUS]
-            wait_for(Wait.QUORUM_NAMED, lambda: self._counts(wanted), self._clock, pace_s=0.1)
+            wanted, former = asked[SYNCHRONOUS], bool(asked.get(("maxSyncReplicas",)))
+            wait_for(Wait.QUORUM_NAMED, lambda: self._counts(wanted, former), self._clock, pace_s=0.1)
 
-    def _counts(self, wanted: Mapping[str, Any] | None) -> bool:
-        """Whether the names that are in effect on the leader are those of the spec, and as many standbys count."""
+    def _counts(self, wanted: Mapping[str, Any] | None, former: bool) -> bool:
+        """Whether the names that are in effect on the leader are those of the spec, and as many standbys count.
+
+        former: whether the former keys name some, as many as are ready.
+        """
         view = self._observe()
         named = read_standby_names(view.standby_names)
         if view.leader is None or wanted is None or named is None:
-            return view.leader is not None and wanted is None and named is None
+            return view.leader is not None and wanted is None and (named is not None) is former
         kind = QuorumKind.ANY if wanted.get("method") == "any" else QuorumKind.FIRST
         able = len([m for m in view.members if m.sync_state])
         met = (named.kind, named.k) == (kind, wanted["number"])
-        # Where the user may not see replication's details, the names alone tell.
-        return met and (len(view.synchronous) >= named.k or not able)
+        elsewhere = sum(view.member(name) is None for name in named.names)
+        # Where the user may not see replication's details, the names alone tell; of standbys elsewhere they always do.
+        return met and (len(view.synchronous) >= named.k - elsewhere or not able)
 
 
 def _kept(back: Leaves, before: Leaves, ours: Leaves, spec: Tree) -> list[str]:

@@ -75,6 +75,9 @@ class Synchronous(Read):
     number: int = 1
     data_durability: str = "required"
     failover_quorum: bool = False
+    max_standby_names_from_cluster: int | None = None
+    standby_names_pre: list[str] = []
+    standby_names_post: list[str] = []
 
 
 class Postgresql(Read):

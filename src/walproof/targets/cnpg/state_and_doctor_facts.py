@@ -197,10 +197,17 @@ def _resources(spec: ClusterSpec) -> str:
 def _synchronous(spec: ClusterSpec) -> CnpgSync | None:
     sync = spec.postgresql.synchronous
     if sync is not None:
-        return CnpgSync(sync.method, sync.number, sync.data_durability != "preferred", sync.failover_quorum)
-    if spec.max_sync_replicas > 0:
-        return CnpgSync("any", spec.max_sync_replicas, required=spec.min_sync_replicas > 0, legacy=True)
-    return None
+        return CnpgSync(
+            sync.method,
+            sync.number,
+            sync.data_durability != "preferred",
+            sync.failover_quorum,
+            named_instances=sync.max_standby_names_from_cluster,
+            ahead=tuple(sync.standby_names_pre),
+            behind=tuple(sync.standby_names_post),
+        )
+    former = spec.max_sync_replicas
+    return CnpgSync("any", former, required=False, least=spec.min_sync_replicas) if former > 0 else None
 
 
 def _probes(spec: ClusterSpec) -> CnpgProbes:

@@ -121,7 +121,8 @@ class CnpgCluster(ExternalCluster):
         facts = {"cloudnative-pg phase": cluster.phase, "as declared": cluster.declared, "nodes": cluster.nodes}
         if cluster.synchronous is not None:
             durability = "required" if cluster.synchronous.required else "preferred"
-            facts["cloudnative-pg synchronous"] = f"{cluster.synchronous.text}, {durability}"
+            former = cluster.synchronous.least is not None
+            facts["cloudnative-pg synchronous"] = cluster.synchronous.text + ("" if former else f", {durability}")
         if self.access.addresses.forwarded:
             facts["reached through"] = "port-forward: 4 to 8 times slower than from within; load belongs there"
         return facts
