@@ -16,7 +16,7 @@ from walproof.advising.recipes import config_change
 from walproof.cli.advise import with_settings
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.advice import ClusterProfile, Requirements
-from walproof.model.facts import CNPG_MANAGER
+from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.records.journal import Journal

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from walproof.model.advice import ClusterProfile, DrillSummary, Evidence, Timeouts
-from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
+from walproof.model.cnpg_facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
 from walproof.model.patroni_values import LEAST
 from walproof.model.units import counted
 

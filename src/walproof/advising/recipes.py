@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from walproof.errors import UsageError
 from walproof.model.advice import Choice, ClusterProfile
-from walproof.model.facts import CNPG_MANAGER, ends_dead_replication
+from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
 from walproof.model.patroni_values import LEAST
 from walproof.patroni.config import sync_keys, version_of

@@ -14,9 +14,9 @@ import numpy as np
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import Failure, Failures
 from walproof.forecasting.topology import Configuration, Topology
+from walproof.model.cnpg_facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
 from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.event import Described, DrillDone, Event, record_caveats
-from walproof.model.facts import CNPG_CUT_S, CNPG_DELETED_S, CNPG_KILLED_S, CNPG_MANAGER
 from walproof.model.guarantee import Level, Loss
 from walproof.model.units import counted
 

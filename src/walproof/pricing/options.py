@@ -11,7 +11,7 @@ from typing import Any
 
 from walproof.errors import UsageError
 from walproof.links.round_trips import read_regions
-from walproof.model.facts import mebibytes
+from walproof.model.cnpg_facts import mebibytes
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.sample import Arm, Scenario, WorkloadKind
 from walproof.model.topology import Description

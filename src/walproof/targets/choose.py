@@ -3,7 +3,7 @@
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.advice import ClusterProfile
-from walproof.model.facts import CNPG_MANAGER
+from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.guarantee import ConfigChange, Setting
 from walproof.model.ports import Target
 from walproof.patroni.config import version_of

@@ -9,7 +9,8 @@ from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod, of_cnpg, patch_cluster
-from walproof.model.facts import CnpgFacts, Facts
+from walproof.model.cnpg_facts import CnpgFacts
+from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
 from walproof.model.units import counted
 

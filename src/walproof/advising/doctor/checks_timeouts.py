@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, bad_setting, checks_of, of_leader, set_anywhere, setting_hit
-from walproof.model.facts import CNPG_MANAGER, Facts, MemberFacts, ends_dead_replication
+from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
+from walproof.model.facts import Facts, MemberFacts
 
 
 def _leader(facts: Facts) -> tuple[MemberFacts, ...]:

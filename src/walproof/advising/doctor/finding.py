@@ -8,7 +8,8 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any, TypeVar
 
-from walproof.model.facts import CnpgFacts, Facts, MemberFacts, PatroniFacts, SettingFact
+from walproof.model.cnpg_facts import CnpgFacts
+from walproof.model.facts import Facts, MemberFacts, PatroniFacts, SettingFact
 
 P = TypeVar("P")
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from walproof.machine.untrusted import from_json
-from walproof.model.facts import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
+from walproof.model.cnpg_facts import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, ServiceEndpoints, Spread, read

@@ -10,8 +10,8 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
+from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
-from walproof.model.facts import CNPG_MANAGER
 from walproof.model.load import LoadRunner
 from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
