@@ -1,10 +1,20 @@
 """What the doctor inspects: one read-only snapshot of a cluster's settings, standbys, overrides and manager."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from walproof.model.cnpg_facts import CnpgFacts
-from walproof.model.patroni_values import is_on, synchronous_mode
+from walproof.model.patroni_values import (
+    is_on,
+    is_standby_cluster,
+    nofailover,
+    nostream,
+    nosync,
+    number,
+    replicatefrom,
+    synchronous_mode,
+)
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -40,6 +50,11 @@ class SettingFact:
     def on(self) -> bool:
         """Whether a boolean setting is on."""
         return self.value == "on"
+
+    @property
+    def by_alter_system(self) -> bool:
+        """Whether ALTER SYSTEM set it, over whatever a manager writes; false where the role may not see files."""
+        return self.file.rpartition("/")[2] == "postgresql.auto.conf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +182,55 @@ class PatroniFacts:
 
     @property
     def synchronous(self) -> str:
-        """synchronous_mode as off, on or quorum."""
-        return synchronous_mode(self.config)
+        """synchronous_mode as off, on or quorum; a standby cluster has none (global_config.py)."""
+        return "off" if is_standby_cluster(self.config) else synchronous_mode(self.config)
 
     @property
     def strict(self) -> bool:
         """synchronous_mode_strict."""
         return is_on(self.config, "synchronous_mode_strict")
+
+    @property
+    def barred(self) -> dict[str, str]:
+        """Standbys that Patroni names for no commit now, each with the reason (postgresql/sync.py, _ReplicaList).
+
+        One that follows another standby is not in the leader's pg_stat_replication.
+        """
+        standbys, most = self.standbys, number(self.config, "maximum_lag_on_syncnode")
+        reasons = {}
+        for member in standbys:
+            upstream = str(member.tags.get("replicatefrom"))
+            cascades = upstream != member.name and any(upstream == other.name for other in standbys)
+            reason = nosync(member.tags) or nostream(member.tags) or (replicatefrom(member.tags) if cascades else "")
+            if member.state not in ("running", "streaming"):
+                reason = reason or f"state: {member.state}"
+            if 0 < most < (member.lag_bytes or 0):
+                reason = reason or f"behind: {member.lag_bytes} bytes, over maximum_lag_on_syncnode"
+            reasons |= {member.name: reason} if reason else {}
+        return reasons
+
+    @property
+    def able(self) -> tuple[PatroniMember, ...]:
+        """Standbys that may be named: Patroni asks for no more than there are of these, in every mode."""
+        barred = self.barred
+        return tuple(m for m in self.standbys if m.name not in barred)
+
+    @property
+    def ineligible(self) -> dict[str, str]:
+        """Standbys that Patroni never promotes as they are, each with the reason (ha.py, is_healthiest_node).
+
+        With synchronous_mode on only those that are named lead; in quorum mode others too, if voters agree.
+        """
+        barred = self.barred if self.synchronous == "on" else {}
+        return {m.name: why for m in self.standbys if (why := nofailover(m.tags) or barred.get(m.name, ""))}
+
+
+class Namer(StrEnum):
+    """Who names the synchronous standbys: a manager by itself, or an operator of the cluster."""
+
+    PATRONI = "Patroni"
+    CLOUDNATIVEPG = "CloudNativePG"
+    OPERATOR = "an operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +246,25 @@ class Facts:
 
     @property
     def managed(self) -> bool:
-        """Whether a manager writes synchronous_standby_names."""
+        """Whether a manager writes the configuration."""
         return self.patroni is not None or self.cnpg is not None
+
+    @property
+    def namer(self) -> Namer:
+        """Who writes synchronous_standby_names, unless ALTER SYSTEM overrides it.
+
+        Patroni does in synchronous_mode only, paused or not (ha.py, process_sync_replication); else it writes those of
+        postgresql.parameters (disable_synchronous_replication), which it leaves aside while it names standbys itself.
+        """
+        if self.cnpg is not None:
+            return Namer.CLOUDNATIVEPG
+        patroni = self.patroni is not None and self.patroni.synchronous != "off"
+        return Namer.PATRONI if patroni else Namer.OPERATOR
+
+    def by_alter_system(self, name: str) -> bool:
+        """Whether ALTER SYSTEM set it on the leader, or on a standby where no leader was inspected."""
+        members = (self.leader,) if self.leader else self.inspected
+        return any(setting.by_alter_system for m in members if (setting := m.setting(name)) is not None)
 
     @property
     def leader(self) -> MemberFacts | None:

@@ -149,9 +149,14 @@ class SyncReplication:
     strict: bool | None = None
 
     @property
+    def asked(self) -> int:
+        """How many standbys must answer; 0 is asynchronous."""
+        return 0 if self.method is None else self.number
+
+    @property
     def text(self) -> str:
         """As in tables: ANY 1, FIRST 2 strict, asynchronous."""
-        if self.method is None or self.number == 0:
+        if not self.asked:
             return "asynchronous"
         return f"{self.method} {self.number}{' strict' if self.strict else ''}"
 

@@ -1,6 +1,7 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -265,8 +266,14 @@ def _configuration(config: object) -> dict[str, Any]:
 def facts_of(rest: PatroniRest) -> PatroniFacts:
     """Configuration, members and versions, for the doctor; TargetError when no member answers."""
     cluster, config = rest.cluster(), rest.config()
-    versions = rest.versions(cluster)
-    members = tuple(
+    members = members_of(cluster, rest.versions(cluster))
+    paused = is_on(cluster, "pause") or is_on(config, "pause")
+    return PatroniFacts(config, members, paused, rest.access.urls[0])
+
+
+def members_of(cluster: Mapping[str, Any], versions: Mapping[str, str]) -> tuple[PatroniMember, ...]:
+    """The members of an answer of /cluster, with the versions that are known."""
+    return tuple(
         PatroniMember(
             name=str(row.get("name")),
             role=str(row.get("role")),
@@ -279,5 +286,3 @@ def facts_of(rest: PatroniRest) -> PatroniFacts:
         )
         for row in cluster["members"]
     )
-    paused = is_on(cluster, "pause") or is_on(config, "pause")
-    return PatroniFacts(config, members, paused, rest.access.urls[0])

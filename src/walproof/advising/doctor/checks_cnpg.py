@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
-from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod, of_cnpg, patch_cluster
+from walproof.advising.doctor.finding import Hit, Severity, checks_of, of_cnpg, patch_cluster, reset_all, reset_names
 from walproof.model.cnpg_facts import CnpgFacts
 from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
@@ -50,18 +50,10 @@ def _alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if (0 if named is None else named.k) < sync.promised:
         setting = facts.leader.setting("synchronous_standby_names")
         where = setting.where if setting else ""
-        fix = f"bring an instance back: kubectl cnpg status {cnpg.name}"
-        if where.rpartition("/")[2].startswith("postgresql.auto.conf"):
-            fix = _reset(facts, cnpg)
+        fix = reset_names(facts) or f"bring an instance back: kubectl cnpg status {cnpg.name}"
         declared = sync.text if sync.least is not None else f"{SYNC} is {sync.text}"
         evidence = f"{declared}, synchronous_standby_names is '{names_of(facts)}'"
         yield Hit(evidence, fix, where, facts.leader_name)
-
-
-def _reset(facts: Facts, cnpg: CnpgFacts) -> str:
-    patch = patch_cluster(cnpg, {"postgresql": {"enableAlterSystem": False}})
-    command = "psql --command 'ALTER SYSTEM RESET ALL' --command 'SELECT pg_reload_conf()'"
-    return f"{in_pod(cnpg, facts.leader_name, command)}; then {patch}"
 
 
 @of_cnpg
@@ -79,10 +71,10 @@ def _quorum_lost(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 @of_cnpg
 def _alter_system(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     settings = facts.leader.settings.values() if facts.leader else ()
-    names = sorted(s.name for s in settings if s.file.endswith("/postgresql.auto.conf"))
+    names = sorted(s.name for s in settings if s.by_alter_system)
     if names:
         evidence = f"postgresql.auto.conf sets {', '.join(names)}: the operator's own values are not in effect"
-        yield Hit(evidence, _reset(facts, cnpg), "postgresql.auto.conf", facts.leader_name, Severity.ERROR)
+        yield Hit(evidence, reset_all(facts, cnpg), "postgresql.auto.conf", facts.leader_name, Severity.ERROR)
     elif cnpg.alter_system:
         forbidden = {"postgresql": {"enableAlterSystem": False}}
         yield _patched(cnpg, "enableAlterSystem: true", "spec.postgresql", forbidden)

@@ -13,11 +13,12 @@ from walproof.advising.doctor.finding import (
     checks_of,
     of_leader,
     patch_cluster,
+    reset_names,
     set_anywhere,
     set_patroni,
     setting_hit,
 )
-from walproof.model.facts import Facts, MemberFacts
+from walproof.model.facts import Facts, MemberFacts, Namer
 from walproof.model.guarantee import Level, read_standby_names
 from walproof.model.units import counted
 
@@ -95,9 +96,11 @@ def _remote_without_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     explicit = level is not Level.ON or setting.source != "default"
     if not explicit and not leader.senders and patroni is None:
         return
-    if facts.cnpg is not None:
+    if overridden := reset_names(facts):
+        fix = overridden
+    elif facts.cnpg is not None:
         fix = patch_cluster(facts.cnpg, {"postgresql": {"synchronous": {"method": "any", "number": 1}}})
-    elif patroni is not None and patroni.synchronous != "off":
+    elif facts.namer is Namer.PATRONI:
         fix = "bring a standby back: Patroni emptied the names because none is left (see patronictl list)"
     elif patroni is not None:
         fix = set_patroni("synchronous_mode", best_mode(patroni))

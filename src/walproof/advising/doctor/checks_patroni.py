@@ -1,14 +1,16 @@
 """Checks of Patroni: its timeouts, its synchronous modes, its members, and what a version lacks."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import (
     Hit,
     Rule,
     Severity,
     best_mode,
+    bring_back,
     checks_of,
+    listed,
     of_patroni,
     patch_cluster,
     set_patroni,
@@ -23,7 +25,6 @@ from walproof.model.patroni_values import (
     is_on,
     misread,
     nofailover,
-    nosync,
     number,
     primary_start_timeout,
     refused,
@@ -31,6 +32,7 @@ from walproof.model.patroni_values import (
     synchronous_node_count,
     times,
 )
+from walproof.model.units import counted
 
 WHERE = "Patroni dynamic configuration"
 _LAG = "maximum_lag_on_failover"
@@ -147,9 +149,10 @@ def _lag_zero(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _strict_alone(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _strict_alone(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.strict and patroni.synchronous == "off":
-        yield _set("synchronous_mode_strict: true, synchronous_mode: off", "synchronous_mode", "true")
+        named = Severity.WARNING if names_of(facts) else None
+        yield _set("synchronous_mode_strict: true, synchronous_mode: off", "synchronous_mode", "true", named)
 
 
 @of_patroni
@@ -165,11 +168,11 @@ def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
     if patroni.synchronous == "off" or patroni.strict:
         return
-    able = [m for m in patroni.standbys if not nosync(m.tags) and not nofailover(m.tags)]
+    able = [m for m in patroni.able if not nofailover(m.tags)]
     wanted = synchronous_node_count(patroni.config)
     if len(able) <= wanted:
         evidence = f"{len(able)} standbys can be synchronous, {wanted} must be, and the mode is not strict"
-        yield Hit(evidence, "add a standby, or " + set_patroni("synchronous_mode_strict", "true"), WHERE)
+        yield Hit(evidence + listed(patroni.barred, "; "), _or_set(patroni, "synchronous_mode_strict", "true"), WHERE)
 
 
 @of_patroni
@@ -201,24 +204,38 @@ def _mixed(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 def _count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous == "off":
         return
-    name, there = "synchronous_node_count", len(patroni.standbys)
+    name, there = "synchronous_node_count", len(patroni.able)
     if (wanted := synchronous_node_count(patroni.config)) > there:
-        yield _set(f"{name} = {wanted}, {there} standbys", name, max(1, there))
+        evidence = f"{name} = {wanted}, {counted(there, 'standby')} that may be synchronous"
+        yield Hit(evidence + listed(patroni.barred, "; "), _or_set(patroni, name, str(max(1, there))), WHERE)
 
 
-def _every_standby_tagged(tag: Callable[[Mapping[str, Any]], str], *, synchronous_only: bool) -> Rule:
-    """A rule that finds a tag on every standby, with synchronous_mode off only where that matters."""
+def _or_set(patroni: PatroniFacts, name: str, value: str) -> str:
+    """Let one more standby be named, or set that key."""
+    spare = next((bring_back(*one) for one in patroni.barred.items()), "add a standby")
+    return f"{spare}; or {set_patroni(name, value)}"
+
+
+def _none_left(barred: Callable[[PatroniFacts], Mapping[str, str]]) -> Rule:
+    """A rule that finds that every standby is barred, and says by what."""
 
     @of_patroni
     def find(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-        tagged = {m.name: tag(m.tags) for m in patroni.standbys}
-        matters = not synchronous_only or patroni.synchronous != "off"
-        if matters and tagged and all(tagged.values()):
-            one = next(iter(tagged.values()))
-            fix = f"remove `{one}` from the tags of one standby's patroni.yml, then patronictl reload"
-            yield Hit(", ".join(f"{text} on {name}" for name, text in tagged.items()), fix, "tags in patroni.yml")
+        reasons = barred(patroni)
+        if reasons and len(reasons) == len(patroni.standbys):
+            passing = Severity.WARNING if any(why.startswith("behind") for why in reasons.values()) else None
+            yield Hit(listed(reasons), bring_back(*next(iter(reasons.items()))), "/cluster", severity=passing)
 
     return find
+
+
+def _barred_from_lead(patroni: PatroniFacts) -> Mapping[str, str]:
+    """With a mode, the tags and what is not named; without one, how far each is behind, too."""
+    most, reasons = number(patroni.config, _LAG), dict(patroni.ineligible)
+    for member in patroni.standbys if patroni.synchronous == "off" and most >= _WAL_PAGE else ():
+        if (lag := member.lag_bytes or 0) > most:
+            reasons.setdefault(member.name, f"behind: {lag} bytes, over {_LAG}")
+    return reasons
 
 
 @of_patroni
@@ -280,8 +297,8 @@ CHECKS = checks_of(
         "patroni-quorum-needs-4": _mode_by_version,
         "patroni-mixed-versions": _mixed,
         "patroni-node-count": _count,
-        "patroni-nobody-eligible": _every_standby_tagged(nofailover, synchronous_only=False),
-        "patroni-nobody-synchronous": _every_standby_tagged(nosync, synchronous_only=True),
+        "patroni-nobody-eligible": _none_left(_barred_from_lead),
+        "patroni-nobody-synchronous": _none_left(lambda its: its.barred if its.synchronous != "off" else {}),
         "patroni-no-rewind": _rewind,
         "patroni-erases-divergence": _erases,
         "patroni-member-down": _state,

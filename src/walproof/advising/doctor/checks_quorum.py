@@ -3,19 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from walproof.advising.doctor.checks_durability import names_of
+from walproof.advising.doctor.checks_durability import level_of, names_of
 from walproof.advising.doctor.finding import (
     Hit,
+    bring_back,
     checks_of,
     given,
+    listed,
     of_leader,
     of_patroni,
     patch_cluster,
+    reset_names,
     set_anywhere,
     set_patroni,
 )
-from walproof.model.facts import Facts, MemberFacts, PatroniFacts, Sender
-from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
+from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, Sender
+from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
 
 _FOREIGN = "it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it"
 TOOLS = ("pg_receivewal", "pg_basebackup", "pg_recvlogical", "barman_receive_wal", "walproof")
@@ -56,13 +59,20 @@ def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
 
 
 def _fix_names(facts: Facts, named: Named) -> str:
+    if overridden := reset_names(facts):
+        return overridden
     if facts.cnpg is not None:
         return f"bring the missing instance back; CloudNativePG names it again (kubectl cnpg status {facts.cnpg.name})"
-    if facts.patroni is not None:
+    if facts.namer is Namer.PATRONI:
         return "bring the missing standby back; Patroni names it again (patronictl list)"
     leader, quorum = named
     there = tuple(dict.fromkeys(s.application_name for s in leader.senders)) or ("standby1",)
-    return set_anywhere(facts, "synchronous_standby_names", Quorum(quorum.kind, min(quorum.k, len(there)), there).text)
+    text, name = Quorum(quorum.kind, min(quorum.k, len(there)), there).text, "synchronous_standby_names"
+    section = (facts.patroni.config.get("postgresql") or {}).get("parameters") or {} if facts.patroni else {}
+    if facts.patroni is not None and leader.settings[name].file.endswith("/postgresql.conf") and name not in section:
+        # Patroni wrote it and its dynamic configuration lacks it: patroni.yml has it, which goes over that.
+        return f"{name}: '{text}' below postgresql.parameters in each patroni.yml, then patronictl reload CLUSTER"
+    return set_anywhere(facts, name, text)
 
 
 @of_quorum
@@ -83,8 +93,8 @@ def _star(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     if "*" in quorum.names:
         fix = _fix_names(facts, named)
-        if facts.patroni is not None:
-            fix = "no standby is named now: bring one back before anything else connects (patronictl list)"
+        if facts.namer is Namer.PATRONI and not reset_names(facts):
+            fix = "Patroni finds no standby to name: bring one back before anything else connects (patronictl list)"
         yield _of_names(leader, f"synchronous_standby_names = '{quorum.text}'", fix)
 
 
@@ -100,8 +110,13 @@ def _too_large(facts: Facts, named: Named) -> Iterator[Hit]:
 @of_quorum
 def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
-    able = sum(_matches(quorum, s) for s in leader.senders)
-    if not facts.managed and 0 < able <= quorum.k:
+    applies = level_of(facts) is Level.REMOTE_APPLY
+    paused = {name for m in facts.standbys if applies and m.replay_paused for name in (m.name, m.receiver_name)}
+    away = (*TOOLS, *paused)
+    streaming = [s for s in leader.senders if s.state == "streaming" and s.application_name not in away]
+    able = sum(_matches(quorum, s) for s in streaming)
+    by_hand = facts.namer is Namer.OPERATOR or reset_names(facts)
+    if by_hand and 0 < able <= quorum.k:
         fix = "add one more standby to synchronous_standby_names than the number that must answer"
         yield _of_names(leader, f"{quorum.text}: {able} can answer and {quorum.k} must", fix)
 
@@ -110,7 +125,7 @@ def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
 def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
     """FIRST follows the listed order: the slowest of the first k sets the pace (docs: priority-based)."""
     leader, quorum = named
-    if facts.patroni is None and quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
+    if facts.namer is not Namer.PATRONI and quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
         fix = set_anywhere(facts, "synchronous_standby_names", Quorum(QuorumKind.ANY, quorum.k, quorum.names).text)
         if facts.cnpg is not None:
             fix = patch_cluster(facts.cnpg, {"postgresql": {"synchronous": {"method": "any"}}})
@@ -177,15 +192,19 @@ def _waiting(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 @of_patroni
 def _two_and_strict(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    if patroni.strict and patroni.synchronous != "off" and len(patroni.members) <= 2:
-        evidence = f"synchronous_mode_strict with {len(patroni.members)} members"
-        fix = "add a third member, or " + set_patroni("synchronous_mode_strict", "false")
-        yield Hit(evidence, fix, "Patroni dynamic configuration", facts.leader_name)
+    """With one standby that Patroni may name, whatever synchronous_node_count is; with none another check is about."""
+    if not patroni.strict or patroni.synchronous == "off" or len(patroni.able) != 1:
+        return
+    may = f"{patroni.able[0].name} alone may be synchronous{listed(patroni.barred, '; ')}"
+    evidence = f"synchronous_mode_strict with {len(patroni.members)} members, and {may}"
+    spare = next((bring_back(*one) for one in patroni.barred.items()), "add a third member")
+    fix = f"{spare}; or {set_patroni('synchronous_mode_strict', 'false')}"
+    yield Hit(evidence, fix, "Patroni dynamic configuration", facts.leader_name)
 
 
 @of_quorum
 def _names_differ(facts: Facts, _named: Named) -> Iterator[Hit]:
-    for member in () if facts.managed else facts.standbys:
+    for member in facts.standbys if facts.namer is Namer.OPERATOR else ():
         if not member.value("synchronous_standby_names"):
             evidence = "synchronous_standby_names = '' here, set on the leader"
             fix = "set it here too, with the names of the others, so that a promotion keeps the guarantee"

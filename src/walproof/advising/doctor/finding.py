@@ -1,6 +1,7 @@
 """Severity, check, hit and finding of the doctor; how checks run over facts, and how fixes are written."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from walproof.model.cnpg_facts import CnpgFacts
-from walproof.model.facts import Facts, MemberFacts, PatroniFacts, SettingFact
+from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, SettingFact
 
 P = TypeVar("P")
 
@@ -161,12 +162,12 @@ def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) 
     """The fix as the manager takes it: patronictl or kubectl where one writes the configuration, else ALTER SYSTEM."""
     if facts.cnpg is not None:
         return patch_cluster(facts.cnpg, {"postgresql": {"parameters": {name: value}}})
-    if facts.patroni is None:
+    if facts.patroni is None or facts.by_alter_system(name):
         return f"ALTER SYSTEM SET {name} = '{value}'; " + (
             "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
         )
     then = " && patronictl restart CLUSTER" if restart else ""
-    return f"patronictl edit-config --pg {name}={value} --force{then}"
+    return f"patronictl edit-config --pg {shlex.quote(f'{name}={value}')} --force{then}"
 
 
 def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> str:
@@ -183,6 +184,38 @@ def in_pod(cnpg: CnpgFacts, member: str, command: str) -> str:
 def set_patroni(name: str, value: str) -> str:
     """The command that sets a key of Patroni's dynamic configuration."""
     return f"patronictl edit-config --set {name}={value} --force"
+
+
+def reset_names(facts: Facts) -> str:
+    """How a manager's own standby names come into effect again where ALTER SYSTEM set others; "" where none did."""
+    if facts.namer is Namer.OPERATOR or not facts.by_alter_system("synchronous_standby_names"):
+        return ""
+    if facts.cnpg is None:
+        return "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf();"
+    return reset_all(facts, facts.cnpg)
+
+
+def reset_all(facts: Facts, cnpg: CnpgFacts) -> str:
+    """How CloudNativePG's own values come into effect again."""
+    patch = patch_cluster(cnpg, {"postgresql": {"enableAlterSystem": False}})
+    command = "psql --command 'ALTER SYSTEM RESET ALL' --command 'SELECT pg_reload_conf()'"
+    return f"{in_pod(cnpg, facts.leader_name, command)}; then {patch}"
+
+
+def listed(reasons: Mapping[str, str], before: str = "") -> str:
+    """Members and why each is barred, after `before` where there are any.
+
+    >>> listed({"n2": "nosync: true", "n3": "state: stopped"}, "; ")
+    '; nosync: true on n2, state: stopped on n3'
+    """
+    return before * bool(reasons) + ", ".join(f"{why} on {name}" for name, why in reasons.items())
+
+
+def bring_back(member: str, why: str) -> str:
+    """The fix for a member of Patroni's that is barred: the tag that goes, or the member that returns."""
+    if why.startswith(("state: ", "behind: ")):
+        return f"bring {member} back (patronictl list)"
+    return f"remove `{why}` from the tags of {member}'s patroni.yml, then patronictl reload CLUSTER {member}"
 
 
 def best_mode(patroni: PatroniFacts) -> str:

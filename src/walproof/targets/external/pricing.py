@@ -44,7 +44,7 @@ class ExternalPricing:
         self._pricer.prepare(workload)
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse what shapes machines: on an external cluster only quorum and parameters are changed."""
+        """Refuse what shapes machines, and what cannot be set: only quorum and parameters are changed here."""
         for what, value in (("rtt", scenario.rtt_ms), ("regions", scenario.regions), ("cpu", scenario.cores)):
             if value is not None:
                 raise UsageError(f"--{what} shapes a lab, not this external cluster", "leave it out, or price the lab")
@@ -54,6 +54,8 @@ class ExternalPricing:
             raise UsageError(
                 "fsync and the WAL's volume of an external cluster are left alone", "price them on the lab"
             )
+        if (change := _change(scenario)) != ConfigChange():
+            self._configuration.plan(change)
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
         """Quorum and parameters, those of the scenario before reverted first."""
@@ -64,11 +66,7 @@ class ExternalPricing:
             self._configuration.undo(self._journal())
         # Before the first change: one that fails halfway is reverted at the next scenario too.
         self._entered = scenario
-        replication = None
-        if scenario.quorum is not None:
-            replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
-        change = ConfigChange(dict(scenario.parameters), replication)
-        if change != ConfigChange():
+        if (change := _change(scenario)) != ConfigChange():
             configure(self._configuration, change, self._journal())
         return {}
 
@@ -94,3 +92,10 @@ class ExternalPricing:
             return self._pricer.run_sample(planned, seconds, seed)
         capped = replace(planned, arm=replace(arm, rate=caps.rate))
         return replace(self._pricer.run_sample(capped, seconds, seed), sample=planned)
+
+
+def _change(scenario: Scenario) -> ConfigChange:
+    replication = None
+    if scenario.quorum is not None:
+        replication = SyncReplication(scenario.quorum_kind or QuorumKind.ANY, scenario.quorum, scenario.strict)
+    return ConfigChange(dict(scenario.parameters), replication)

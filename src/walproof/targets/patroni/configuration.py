@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
-from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, read_standby_names
+from walproof.model.facts import PatroniFacts
+from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, SyncReplication, read_standby_names
 from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
+from walproof.model.units import counted
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import sync_keys
-from walproof.patroni.rest import PatroniRest
+from walproof.patroni.rest import PatroniRest, members_of
 from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
     PARAMETERS,
@@ -36,15 +38,21 @@ CONFIG = "patroni config"
 """What the journal calls a change of the dynamic configuration."""
 
 
-def asked_of(change: ConfigChange, version: tuple[int, ...]) -> Leaves:
+NAMES: KeyPath = (*PARAMETERS, "synchronous_standby_names")
+"""Names that an operator set: Patroni writes them only while it names no standby itself."""
+
+
+def asked_of(change: ConfigChange, version: tuple[int, ...], config: Tree | None = None) -> Leaves:
     """What a change asks of the dynamic configuration of Patroni of that version, by path; UsageError for what is its
-    own.
+    own. config: as it is now; standby names in it would keep a cluster synchronous that is to be asynchronous.
     """
     if "synchronous_standby_names" in change.parameters:
         raise UsageError("Patroni writes synchronous_standby_names itself", "set synchronous replication instead")
     sync = sync_keys(change.replication, version) if change.replication is not None else {}
     own = {**change.manager, **sync}
     parameters = {(*PARAMETERS, name): value for name, value in change.parameters.items()}
+    if change.replication is not None and not change.replication.asked and at(config or {}, NAMES):
+        parameters[NAMES] = None
     return {**{path: at(own, path) for path in paths_of(own)}, **parameters}
 
 
@@ -66,10 +74,38 @@ class PatroniConfiguration:
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What patching the dynamic configuration would change; synchronous_standby_names is Patroni's own."""
         now, asked = self._rest.config(), self._asked(change)
+        if change.replication is not None:
+            self._check_able(change.replication, now)
         return ConfigPlan(change, listed(asked), differences(asked, now), _version(_values(now, asked)))
 
     def _asked(self, change: ConfigChange) -> Leaves:
-        return asked_of(change, self._rest.version() if change.replication is not None else ())
+        if change.replication is None:
+            return asked_of(change, ())
+        return asked_of(change, self._rest.version(), self._rest.config())
+
+    def _able(self, config: Tree) -> PatroniFacts:
+        return PatroniFacts(dict(config), members_of(self._rest.cluster(), {}))
+
+    def _check_able(self, asked: SyncReplication, config: Tree) -> None:
+        """UsageError for more standbys than may be synchronous, for which Patroni would silently ask for fewer.
+
+        And for standby names that stay whatever is patched: patroni.yml and ALTER SYSTEM go over it.
+        """
+        patroni = self._able(config)
+        stay = not asked.asked and patroni.synchronous == "off" and not at(config, NAMES)
+        if stay and (named := self._observe().standby_names):
+            raise UsageError(
+                f"synchronous_standby_names is {named!r} by patroni.yml or ALTER SYSTEM, which Patroni's dynamic "
+                "configuration does not change",
+                "remove it there first",
+            )
+        if asked.asked > len(patroni.able) and patroni.standbys:
+            barred = ", ".join(f"{name} ({why})" for name, why in patroni.barred.items()) or "no other standby is there"
+            able = len(patroni.able)
+            raise UsageError(
+                f"{counted(asked.asked, 'standby')} cannot be synchronous here, {able or 'none'} can: {barred}",
+                f"ask for any{able} or first{able}, or let Patroni name the others" if able else "patronictl list",
+            )
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Patch our keys, journaled before; TargetError when another user changed one of them since the plan."""
@@ -109,7 +145,9 @@ class PatroniConfiguration:
 
         shown: per member what parameters that are removed were before they were first set.
         """
-        parameters, members = parameters_in(asked), list(self._members())
+        # Patroni does not write an operator's names while it names standbys itself: what counts is the leader's.
+        parameters = parameters_in({path: value for path, value in asked.items() if path != NAMES})
+        members = list(self._members())
 
         def done() -> bool:
             stated = _values(self._rest.config(), asked) == asked
@@ -134,13 +172,13 @@ class PatroniConfiguration:
 
     def _await_sync(self, wanted: Tree) -> None:
         mode = synchronous_mode(wanted)
-        asked = min(synchronous_node_count(wanted), len(self._members()) - 1)
+        asked = min(synchronous_node_count(wanted), len(self._able(wanted).able))
         kind = QuorumKind.ANY if mode == "quorum" else QuorumKind.FIRST
 
         def counts() -> bool:
             view = self._observe()
             if mode == "off":
-                return not view.standby_names
+                return read_standby_names(view.standby_names) == read_standby_names(str(at(wanted, NAMES) or ""))
             named = read_standby_names(view.standby_names)
             # The kind and the number too: a smaller quorum is in effect only once the larger one is gone.
             met = named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked

@@ -8,11 +8,12 @@ from datetime import datetime
 from functools import cached_property, partial
 
 from walproof.errors import TargetError
+from walproof.model.facts import PatroniFacts
 from walproof.model.patroni_values import refused, times
 from walproof.model.ports import Capabilities, Configuration
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of
+from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import GuardOfDrills, PatroniTakeover
@@ -50,7 +51,10 @@ class PatroniOperations:
         if self.rest.cluster().get("pause") and to is None:
             raise TargetError("Patroni is paused: it switches over only to a member that is named", "patronictl resume")
         clock, leader = self.cluster.clock, self.cluster.leader()
-        if to is not None:
+        patroni = PatroniFacts(self.rest.config(), members_of(self.rest.cluster(), {}))
+        if to is not None and (why := patroni.ineligible.get(to)):
+            raise TargetError(f"Patroni does not let {to} lead: {why}", "name another member, or patronictl list")
+        if to is not None and patroni.synchronous != "off":
             wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), clock, pace_s=0.3)
         # Any member takes the request: one that may be sent the password.
         self.rest.switch_over(self.rest.to_change(), leader, to)
@@ -62,7 +66,7 @@ class PatroniOperations:
         wait_for(Wait.SWITCHOVER, changed, clock)
 
     def _may_lead(self, member: str) -> bool:
-        """Patroni hands over only to a standby that counts, where there are synchronous ones."""
+        """Patroni hands over only to a standby that counts, where it names synchronous ones."""
         view = self.cluster.observe()
         return not view.standby_names or member in view.synchronous
 
