@@ -3,18 +3,21 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import ConfigChange
-from walproof.model.topology import ClusterView, Endpoint
+from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
+from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
+from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
+from walproof.targets.patroni.target import PatroniOperations
 
 OURS = ConfigChange({"work_mem": "5MB", "jit": "off"}, manager={"ttl": 20, "loop_wait": 5})
 FOUND = {"ttl": 30, "retry_timeout": 10, "postgresql": {"use_slots": True, "parameters": {"work_mem": "4MB"}}}
@@ -185,3 +188,100 @@ def test_a_value_that_needs_a_restart_is_refused(
     monkeypatch.setattr(configuration._settings, "rows", lambda _member, _names: {"wal_buffers": row})
     with pytest.raises(UsageError, match="wal_buffers takes effect only at a restart"):
         configure(configuration, ConfigChange({"wal_buffers": "64MB"}), journal)
+
+
+def listed(fake: FakePatroni, **tags: dict[str, object]) -> None:
+    """n1 leads, n2 and n3 stream, with these tags."""
+    roles = {"n1": ("leader", "running"), "n2": ("replica", "streaming"), "n3": ("replica", "streaming")}
+    fake.members = [
+        {"name": n, "role": role, "state": state, "api_url": f"{fake.url}/patroni", "tags": tags.get(n, {})}
+        for n, (role, state) in roles.items()
+    ]
+
+
+def sync(number: int, method: QuorumKind | None = QuorumKind.ANY) -> ConfigChange:
+    return ConfigChange(replication=SyncReplication(method, number))
+
+
+BARRED: dict[str, dict[str, object]] = {
+    "nosync: true": {"nosync": True},
+    "sync_priority: 0": {"sync_priority": 0},
+    "nostream: yes": {"nostream": "yes"},
+    "replicatefrom: n2": {"replicatefrom": "n2"},
+}
+
+
+@pytest.mark.parametrize("reason", BARRED)
+def test_more_standbys_than_may_be_synchronous_are_refused_and_the_reason_is_named(
+    patroni: FakePatroni, configuration: PatroniConfiguration, reason: str
+) -> None:
+    """Patroni would ask for ANY 1 without a word."""
+    listed(patroni, n3=BARRED[reason])
+    for method in QuorumKind:
+        with pytest.raises(UsageError, match=f"2 standbys cannot be synchronous here, 1 can: n3 .{reason}") as refused:
+            configuration.plan(sync(2, method))
+        assert "any1 or first1" in str(refused.value.hint)
+    assert configuration.plan(sync(1)).differences
+    assert patroni.written == []
+
+
+def observing(configuration: PatroniConfiguration, names: str) -> None:
+    standbys = tuple(MemberView(n, Role.STANDBY, "streaming", sync_state="quorum") for n in ("n2", "n3"))
+    configuration._observe = lambda: ClusterView(0.0, standbys, "n1", names)
+
+
+STATIC = "ANY 1 (n2, n3)"
+
+
+def test_asynchronous_removes_the_names_of_an_operator_and_undo_brings_them_back(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
+) -> None:
+    listed(patroni)
+    patroni.config["postgresql"]["parameters"]["synchronous_standby_names"] = STATIC
+    before = json.loads(json.dumps(patroni.config))
+    for mode in (False, "quorum"):
+        patroni.config = json.loads(json.dumps({**before, "synchronous_mode": mode, "synchronous_mode_strict": False}))
+        found = json.loads(json.dumps(patroni.config))
+        observing(configuration, "")
+        configure(configuration, sync(0, None), journal)
+        assert "synchronous_standby_names" not in patroni.config["postgresql"]["parameters"]
+        observing(configuration, STATIC)
+        assert configuration.undo(journal) == []
+        assert patroni.config == found
+
+
+def test_names_that_the_dynamic_configuration_does_not_have_are_not_waited_for(
+    patroni: FakePatroni, configuration: PatroniConfiguration
+) -> None:
+    listed(patroni)
+    observing(configuration, STATIC)
+    with pytest.raises(UsageError, match=r"by patroni\.yml or ALTER SYSTEM"):
+        configuration.plan(sync(0, None))
+    patroni.config["synchronous_mode"] = "quorum"
+    assert configuration.plan(sync(0, None)).differences, "Patroni's own names go with the mode"
+
+
+@pytest.mark.parametrize(
+    ("mode", "tags", "why"),
+    [
+        ("off", {"nofailover": True}, "nofailover: true"),
+        ("quorum", {"failover_priority": 0}, "failover_priority: 0"),
+        ("on", {"nosync": True}, "nosync: true"),
+    ],
+)
+def test_a_switchover_to_a_member_that_may_not_lead_is_refused_at_once(
+    patroni: FakePatroni, mode: str, tags: dict[str, object], why: str
+) -> None:
+    listed(patroni, n3=tags)
+    patroni.config["synchronous_mode"] = mode
+
+    class Leading:
+        clock = RealClock()
+
+        def leader(self) -> str:
+            return "n1"
+
+    operations = PatroniOperations(PatroniRest(RestAccess((patroni.url,))), cast(ExternalCluster, Leading()))
+    with pytest.raises(TargetError, match=f"does not let n3 lead: {why}"):
+        operations.switch_over("n3")
+    assert patroni.written == []

@@ -131,7 +131,7 @@ def tagged(member: PatroniMember = THIRD, **tags: Any) -> PatroniMember:
     return replace(member, tags=tags)
 
 
-STRICT = {"synchronous_mode_strict": True, "maximum_lag_on_syncnode": 1 << 20}
+STRICT: dict[str, Any] = {"synchronous_mode_strict": True, "maximum_lag_on_syncnode": 1 << 20}
 BARRED = {
     "nosync": tagged(nosync=True),
     "nosync, text": tagged(nosync="yes"),

@@ -197,7 +197,7 @@ class PatroniFacts:
         One that follows another standby is not in the leader's pg_stat_replication.
         """
         standbys, most = self.standbys, number(self.config, "maximum_lag_on_syncnode")
-        reasons = {}
+        reasons: dict[str, str] = {}
         for member in standbys:
             upstream = str(member.tags.get("replicatefrom"))
             cascades = upstream != member.name and any(upstream == other.name for other in standbys)
