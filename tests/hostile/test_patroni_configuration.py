@@ -206,8 +206,8 @@ def sync(number: int, method: QuorumKind | None = QuorumKind.ANY) -> ConfigChang
 BARRED: dict[str, dict[str, object]] = {
     "nosync: true": {"nosync": True},
     "sync_priority: 0": {"sync_priority": 0},
-    "nostream: yes": {"nostream": "yes"},
-    "replicatefrom: n2": {"replicatefrom": "n2"},
+    'nostream: "yes"': {"nostream": "yes"},
+    'replicatefrom: "n2"': {"replicatefrom": "n2"},
 }
 
 

@@ -193,5 +193,5 @@ def test_who_may_take_over_is_counted_as_the_mode_lets_them(
 def test_no_standby_that_may_be_synchronous_is_an_error_whatever_bars_each() -> None:
     both = cluster(tagged(nostream=True), tagged(SECOND, replicatefrom="n3"), synchronous_mode="on")
     none = found(both, "patroni-nobody-synchronous")
-    assert none is not None and none.evidence == "replicatefrom: n3 on n2, nostream: true on n3"
-    assert none.fix.startswith("remove `replicatefrom: n3` from the tags of n2's patroni.yml")
+    assert none is not None and none.evidence == 'replicatefrom: "n3" on n2, nostream: true on n3'
+    assert none.fix.startswith('remove `replicatefrom: "n3"` from the tags of n2\'s patroni.yml')
