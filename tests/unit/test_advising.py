@@ -39,6 +39,18 @@ def test_without_requirements_the_fastest_comes_first_with_its_trade_offs() -> N
     assert "0.6 s" in first.trade_offs[0]
 
 
+@pytest.mark.parametrize(
+    ("never", "said"),
+    [("", False), ('n3 (nosync: "yes")', True), ("n2 (state: stopped)", True), ("n2 (nostream: on), n3 (x)", True)],
+)
+def test_standbys_that_may_not_answer_are_no_spare(never: str, said: bool) -> None:
+    facts = {"manager": "patroni", "patroni": "4.1.3", **({"patroni never names": never} if never else {})}
+    there = Described(0.0, Description("c", ("n1", "n2", "n3"), facts))
+    record = [there if event.kind == "described" else event for event in price_record()]
+    (first, *_) = advice(Requirements(rpo_s=0.0), record).choices
+    assert any("any one's restart stops writes" in sentence for sentence in first.trade_offs) is said
+
+
 SIMULATED = Described(0.0, Description("sim", ("n1", "n2", "n3"), {"kind": "simulated, not a measurement"}))
 WITHOUT_MANAGER = [described(manager="") if e.kind == "described" else e for e in price_record()]
 

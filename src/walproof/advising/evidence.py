@@ -99,6 +99,7 @@ def cluster_of(description: Description) -> ClusterProfile:
         patroni=description.patroni,
         members=description.members,
         target=description.target,
+        barred=description.barred,
     )
 
 

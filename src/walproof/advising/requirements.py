@@ -257,8 +257,9 @@ def trade_offs(arm: PricedArm, evidence: Evidence, strict: bool) -> tuple[str, .
         if strict:
             needed = "no standby streams" if one else f"fewer than {arm.quorum} standbys stream"
             losses.append(f"writes stop while {needed}")
-            if standbys and standbys <= arm.quorum:
-                losses.append(f"with {standbys} standbys and {arm.quorum} needed, any standby's restart stops writes")
+            if standbys and (able := evidence.cluster.able) <= arm.quorum:
+                may = f"with {counted(able, 'standby')} that may answer"
+                losses.append(f"{may} and {arm.quorum} needed, any one's restart stops writes")
         else:
             losses.append("when the last standby disconnects, commits silently become local")
         answered = "standby" if one else f"{arm.quorum} standbys"

@@ -156,11 +156,18 @@ class ClusterProfile:
     members: tuple[str, ...] = ()
     leader: str = ""
     target: str = ""
+    barred: tuple[str, ...] = ()
+    """Members that the manager names for no commit."""
 
     @property
     def standbys(self) -> int:
         """How many standbys there are when every member is up."""
         return max(0, len(self.members) - 1)
+
+    @property
+    def able(self) -> int:
+        """How many of them may answer a commit."""
+        return max(0, self.standbys - len(self.barred))
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,15 @@ class Description:
         """
         return dict(re.findall(r"([\w.-]+) on ([\w.-]+)", self.facts.get("nodes", "")))
 
+    @property
+    def barred(self) -> tuple[str, ...]:
+        """Members that Patroni named for no commit then.
+
+        >>> Description("c", ("n1", "n2"), {"patroni never names": 'n2 (nosync: "yes")'}).barred
+        ('n2',)
+        """
+        return tuple(re.findall(r"(\S+) \(", self.facts.get("patroni never names", "")))
+
     def _number(self, word: str, pattern: str) -> str:
         """The first match in the first fact, by name, whose name holds the word; "" for none."""
         text = next((fact for name, fact in sorted(self.facts.items()) if word in name.lower()), "")

@@ -110,6 +110,9 @@ class PatroniCluster(ExternalCluster):
         if cluster.get("pause"):
             facts["patroni paused"] = "yes: no failover"
         config = self.rest.config()
+        barred = PatroniFacts(config, members_of(cluster, versions)).barred
+        if barred:
+            facts["patroni never names"] = ", ".join(f"{name} ({why})" for name, why in barred.items())
         return facts | {f"patroni {k}": str(config[k]) for k in ("ttl", "loop_wait", "retry_timeout") if k in config}
 
     def _inspection(self) -> Inspector:
