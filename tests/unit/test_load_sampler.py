@@ -38,13 +38,18 @@ def test_gaps_of_slow_or_rare_transactions_are_no_stalls() -> None:
 def test_background_work_of_the_server_is_no_wait_of_the_load() -> None:
     class Answering(Sampler):
         def _query(self, member: str, statement: bytes) -> list[tuple[str | None, ...]]:
-            return [("checkpointer", "1"), ("cpu", "2"), ("autovacuum worker", "3")]
+            return [
+                ("checkpointer", "1", "0"),
+                ("cpu", "2", "1"),
+                ("autovacuum worker", "3", "0"),
+                ("walwriter", "1", "0"),
+            ]
 
     polled = Polled()
     for _ in range(3):
         Answering({}, Ticking()).poll("n1", polled)
-    assert polled.waits == {"cpu": 6}
-    assert polled.background == {"checkpointer": 3, "autovacuum worker": 3}
+    assert (polled.waits, polled.writing) == ({"cpu": 6}, 3)
+    assert polled.background == {"checkpointer": 3, "autovacuum worker": 3, "walwriter": 3}
 
 
 class Replaying(Sampler):

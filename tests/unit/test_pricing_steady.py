@@ -16,7 +16,8 @@ from walproof.model.event import Event, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, Checkpoints, MemberWindow, Sample, SampleResult, Scenario, Window
 from walproof.pricing.estimates import caveats_of, per_transaction, price_table
-from walproof.pricing.latency_breakdown import breakdowns, quorum_round_trip_ms
+from walproof.pricing.latency_breakdown import breakdowns
+from walproof.pricing.level_in_effect import quorum_round_trip_ms
 from walproof.pricing.options import parse_options
 from walproof.pricing.results_and_gate import conclusion
 from walproof.pricing.sampling import Question

@@ -13,7 +13,7 @@ from scipy import special
 from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
 from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.drill import Drill, Verdict
-from walproof.model.estimate import Estimate, quantile_ms
+from walproof.model.estimate import Caveat, Estimate, quantile_ms
 from walproof.model.event import (
     Described,
     DrillDone,
@@ -140,11 +140,14 @@ def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
         for event in events:
             if not isinstance(event, SampleDone) or (question := _question(event.result)) is None:
                 continue
+            of_arm = caveats.get(name, {}).get((event.result.sample.scenario, event.result.sample.arm), ())
+            if Caveat.OTHER_LEVEL in of_arm:
+                continue
             seen, result = samples[question], event.result
             seen.tps[name].append(result.tps)
             seen.p95[name].append(quantile_ms(result.histogram, 0.95) if result.histogram else result.mean_ms)
             seen.busy.append(result.window.machine_busy)
-            seen.caveats += caveats.get(name, {}).get((result.sample.scenario, result.sample.arm), ())
+            seen.caveats += of_arm
     return tuple(
         PricedArm(
             **question._asdict(),

@@ -160,7 +160,8 @@ def _ended(result: PriceResult, events: Sequence[Event], answers: Sequence[Requi
         return ExitCode.INTERRUPTED
     if result.table.left_out and not any(isinstance(event, SampleDone) for event in events):
         return ExitCode.ENVIRONMENT
-    return exit_code(answers) if result.table.arms or result.parts else ExitCode.UNDECIDED
+    undecided = result.table.not_in_effect or not (result.table.arms or result.parts)
+    return ExitCode.UNDECIDED if undecided else exit_code(answers)
 
 
 def _print_plan(target: Target, options: PriceOptions, restarts: str, *, as_json: bool) -> None:

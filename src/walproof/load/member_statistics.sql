@@ -9,7 +9,10 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
        (SELECT wal_fpi FROM pg_stat_wal),
-       (SELECT wal_bytes FROM pg_stat_wal)::bigint
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       (SELECT sum(xact_commit) FROM pg_stat_database)::bigint,
+       (SELECT sum(xact_rollback) FROM pg_stat_database)::bigint
 
 -- name: counters_17
 -- One member's counters, PostgreSQL 17: flushes in pg_stat_wal, checkpoints started in pg_stat_checkpointer.
@@ -20,7 +23,10 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
        (SELECT wal_fpi FROM pg_stat_wal),
-       (SELECT wal_bytes FROM pg_stat_wal)::bigint
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       (SELECT sum(xact_commit) FROM pg_stat_database)::bigint,
+       (SELECT sum(xact_rollback) FROM pg_stat_database)::bigint
 
 -- name: counters_18
 -- One member's counters, PostgreSQL 18: WAL flushes are in pg_stat_io. Times in ms, 0 when not tracked.
@@ -31,19 +37,24 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_cur
        current_setting('synchronous_standby_names'),
        (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
        (SELECT wal_fpi FROM pg_stat_wal),
-       (SELECT wal_bytes FROM pg_stat_wal)::bigint
+       (SELECT wal_bytes FROM pg_stat_wal)::bigint,
+       pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+       (SELECT sum(xact_commit) FROM pg_stat_database)::bigint,
+       (SELECT sum(xact_rollback) FROM pg_stat_database)::bigint
 
 -- name: waits
 -- What the load's sessions wait for just now (no wait event means that they compute), and whether a checkpoint or an
--- autovacuum worker runs. A checkpointer with nothing to do waits in CheckpointerMain, in every version.
+-- autovacuum worker runs. A checkpointer with nothing to do waits in CheckpointerMain, in every version. How many of them
+-- have a transaction id, and so wrote; whether the WAL writer flushes (WALSync until 16, WalSync from 17 on).
 SELECT CASE backend_type
        WHEN 'client backend' THEN coalesce(wait_event_type || ':' || wait_event, 'cpu')
        ELSE backend_type
-       END, count(*)
+       END, count(*), count(backend_xid)
   FROM pg_stat_activity
  WHERE (backend_type = 'client backend' AND application_name = 'walproof-load')
     OR backend_type = 'autovacuum worker'
     OR (backend_type = 'checkpointer' AND wait_event IS DISTINCT FROM 'CheckpointerMain')
+    OR (backend_type = 'walwriter' AND lower(wait_event) IN ('walsync', 'walwrite'))
  GROUP BY 1
 
 -- name: lags

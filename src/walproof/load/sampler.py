@@ -82,7 +82,7 @@ _WAITS = _STATEMENTS["waits"].encode()
 _LAGS = _STATEMENTS["lags"].encode()
 _FLUSH = _STATEMENTS["flush"].encode()
 _REPLAYED = b"SELECT pg_last_wal_replay_lsn() - '0/0'"
-_CHECKPOINTER, _AUTOVACUUM = "checkpointer", "autovacuum worker"
+_CHECKPOINTER, _AUTOVACUUM, _WAL_WRITER = "checkpointer", "autovacuum worker", "walwriter"
 _SETTLE_EVERY_S = 0.005
 _LAGS_EVERY = 4
 _RETRY_AFTER_S = 10.0
@@ -94,7 +94,8 @@ Pids = Callable[[str], Iterable[int]]
 class Counters:
     """One member's counters: WAL position in bytes, flushes and their ms, checkpoints, names in effect, streaming.
 
-    full_pages: page images in the WAL that its statistics know of, which are reported_wal bytes.
+    full_pages: page images in the WAL that its statistics know of, which are reported_wal bytes. next_id: the next
+    transaction id. committed, rolled_back: transactions, as reported.
     """
 
     lsn: int | None
@@ -105,6 +106,9 @@ class Counters:
     streaming: int
     full_pages: int | None = None
     reported_wal: int | None = None
+    next_id: int | None = None
+    committed: int | None = None
+    rolled_back: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +127,15 @@ class Snapshot:
 class Polled:
     """Polled during a sample: sessions per wait event, lags per standby in ms (write, flush, replay), polls so far.
 
-    background: in how many polls the checkpointer or an autovacuum worker was at work. marks: for a series, and how
-    many polls with a checkpoint the last one had seen.
+    writing: those with a transaction id. background: in how many polls the checkpointer or an autovacuum worker was at
+    work, or the WAL writer flushed. marks: for a series, and how many polls with a checkpoint the last one had seen.
     """
 
     waits: dict[str, int] = field(default_factory=dict)
     background: dict[str, int] = field(default_factory=dict)
     lags: dict[str, list[tuple[float | None, float | None, float | None]]] = field(default_factory=dict)
     count: int = 0
+    writing: int = 0
     marks: list[Mark] = field(default_factory=list)
     marked: int = 0
 
@@ -152,6 +157,9 @@ class Sampler:
         self._connections: dict[str, StatsConnection] = {}
         self._retry_at: dict[str, float] = {}
         """By member that did not answer: when it is tried again."""
+        self._left: tuple[float, int] | None = None
+        self.others_ids: float | None = None
+        """Transaction ids a second that others took between the last two samples."""
 
     @property
     def names(self) -> Set[str]:
@@ -175,11 +183,12 @@ class Sampler:
 
     def poll(self, leader: str, polled: Polled) -> None:
         """Add the leader's wait events now; its standbys' lags every fourth time."""
-        for event, count in self._query(leader, _WAITS):
-            if event in (_CHECKPOINTER, _AUTOVACUUM):
+        for event, count, writing in self._query(leader, _WAITS):
+            if event in (_CHECKPOINTER, _AUTOVACUUM, _WAL_WRITER):
                 polled.background[event] = polled.background.get(event, 0) + 1
             else:
                 polled.waits[str(event)] = polled.waits.get(str(event), 0) + int(count or 0)
+                polled.writing += int(writing or 0)
         if polled.count % _LAGS_EVERY == _LAGS_EVERY - 1:
             for name, *lags in self._query(leader, _LAGS):
                 write, flush, replay = map(_float, lags)
@@ -203,6 +212,7 @@ class Sampler:
         if not flushed:
             return None
         wanted = int(flushed[0][0] or 0)
+        self._note_others(leader)
         behind = [name for name in self._members if name != leader]
         while True:
             behind = [name for name in behind if self._replayed(name, wanted) is False]
@@ -210,6 +220,19 @@ class Sampler:
             if not behind or took >= most_s:
                 return took if not behind else math.inf
             self._clock.pause(_SETTLE_EVERY_S)
+
+    def _note_others(self, leader: str) -> None:
+        counters = self._counters(leader)
+        if self._left and counters and counters.next_id is not None:
+            at, first = self._left
+            # One of them is that of the message which flushed.
+            self.others_ids = max(0, counters.next_id - first - 1) / max(1e-3, self._clock.now() - at)
+
+    def load_ended(self, leader: str) -> None:
+        """Note which transaction id is the next after the load's."""
+        counters = self._counters(leader)
+        following = counters.next_id if counters else None
+        self._left = None if following is None else (self._clock.now(), following)
 
     def _replayed(self, member: str, wanted: int) -> bool | None:
         """Whether a standby has replayed that far; None when it does not answer or is none."""
@@ -265,18 +288,15 @@ class Sampler:
         if connection is None:
             return None
         version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
-        for lsn, flushes, flush_ms, checkpoints, names, streaming, pages, reported in self._query(
-            member, _COUNTERS[version]
-        ):
+        for lsn, flushes, flush_ms, checkpoints, names, streaming, *more in self._query(member, _COUNTERS[version]):
             return Counters(
-                lsn=_int(lsn),
-                flushes=_int(flushes),
-                flush_ms=_float(flush_ms),
-                checkpoints=_int(checkpoints) or 0,
-                names=names or "",
-                streaming=_int(streaming) or 0,
-                full_pages=_int(pages),
-                reported_wal=_int(reported),
+                _int(lsn),
+                _int(flushes),
+                _float(flush_ms),
+                _int(checkpoints) or 0,
+                names or "",
+                _int(streaming) or 0,
+                *map(_int, more),
             )
         return None
 
@@ -310,6 +330,9 @@ def window(before: Snapshot, after: Snapshot, polled: Polled, leader: str) -> Wi
         leader=leader,
         standby_names=at_end.names if at_end else "",
         streaming=at_end.streaming if at_end else 0,
+        looks=seen,
+        writing=polled.writing,
+        wal_writer=polled.background.get(_WAL_WRITER, 0),
     )
 
 
@@ -345,7 +368,15 @@ def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, second
         write_lag_ms=write,
         flush_lag_ms=flush,
         replay_lag_ms=replay,
+        transaction_ids=_counted(old, new, "next_id"),
+        rolled_back=_rolled_back(old, new),
     )
+
+
+def _rolled_back(old: Counters | None, new: Counters | None) -> float | None:
+    """The share of transactions rolled back, of those reported; None when none is."""
+    ended, rolled_back = (_counted(old, new, name) for name in ("committed", "rolled_back"))
+    return None if ended is None or rolled_back is None else rolled_back / max(1, ended + rolled_back)
 
 
 def _full_pages(old: Counters | None, new: Counters | None) -> int | None:

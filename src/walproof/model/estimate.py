@@ -50,6 +50,7 @@ class Caveat(StrEnum):
     UNVERIFIED_LINK = "unverified link"
     STANDBY_BEHIND = "standby fell behind"
     NOT_IN_EFFECT = "guarantee not in effect"
+    OTHER_LEVEL = "another level in effect"
     FAILED_OVER = "failed over during the run"
     FAILURES = "transactions failed"
     OVERLOAD = "offered rate not carried"

@@ -171,7 +171,7 @@ class MemberWindow:
 
     disk_reads and disk_writes are bytes that reached the storage layer (/proc/PID/io); wal_flushes counts fsyncs,
     wal_full_pages the page images that WAL holds because of a checkpoint (full_page_writes), None where statistics
-    report too little of a short sample.
+    report too little of a short sample; transaction_ids those assigned; rolled_back: share of transactions.
     """
 
     cpu_cores: float | None = None
@@ -184,6 +184,8 @@ class MemberWindow:
     flush_lag_ms: float | None = None
     replay_lag_ms: float | None = None
     wal_full_pages: int | None = None
+    transaction_ids: int | None = None
+    rolled_back: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,9 @@ class Window:
     autovacuum worker ran; standby_names as in effect at its end; streaming: standbys connected; link_verified: None
     when no link is shaped; leader: the member that took the load; settled_s: how long beforehand the flush and every
     standby's replay of what earlier samples left took to catch up, infinite when they did not in the time allowed;
-    outside: the load came from outside the network of the target's own clients.
+    outside: the load came from outside the network of the target's own clients; looks: how many sessions of the load
+    were looked at in all, writing: of them those with a transaction id; wal_writer: polls in which it flushed;
+    others_ids: transaction ids a second that others took just before.
     """
 
     waits: dict[str, float] = field(default_factory=dict)
@@ -214,6 +218,10 @@ class Window:
     leader: str = ""
     settled_s: float | None = None
     outside: bool = False
+    looks: int = 0
+    writing: int = 0
+    wal_writer: int = 0
+    others_ids: float | None = None
 
     @property
     def of_leader(self) -> MemberWindow:

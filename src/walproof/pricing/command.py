@@ -199,6 +199,8 @@ def _run_search(bench: Bench, question: Question, options: PriceOptions, on_prog
 def result_lines(result: PriceResult) -> list[str]:
     """Sentences of the result, the conclusion first."""
     table = result.table
+    if table.not_in_effect:
+        return [conclusion(table)]
     first = [conclusion(table)] if table.arms or not result.conclusions else []
     left_out = [one.text for one in table.left_out if table.arms]
     restarts = [result.restarts] if result.restarts else []

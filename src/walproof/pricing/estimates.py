@@ -16,6 +16,7 @@ from walproof.model.estimate import Caveat, Estimate, pooled, quantile_ms
 from walproof.model.event import Described, DrillStarted, Ended, Event, Observed, SampleDone, ScenarioLeftOut, Started
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm, MemberWindow, SampleResult, Scenario, WorkloadKind
+from walproof.pricing.level_in_effect import contradictions
 from walproof.pricing.sampling import WARM_BLOCK, group, is_baseline
 
 FEW = 6
@@ -221,6 +222,8 @@ class PriceTable:
     stopped_by: str = ""
     left_out: tuple[ScenarioLeftOut, ...] = ()
     """Scenarios under which nothing was measured, for they could not be brought into effect."""
+    not_in_effect: tuple[str, ...] = ()
+    """Why arms, those of searches too, did not run at their level: then no price is stated."""
 
 
 Blocks = dict[int, dict[Arm, SampleResult]]
@@ -295,12 +298,14 @@ def price_table(events: Sequence[Event]) -> PriceTable:
     general = _general(events)
     samples = samples_of(events)
     prices = [
-        _price(scenario, arm, blocks, baseline, general)
+        _price(scenario, arm, blocks, baseline, general(arm))
         for scenario, blocks in samples.items()
         for arm in sorted({a for measured in blocks.values() for a in measured}, key=_order)
     ]
     left_out = {e.scenario: e for e in events if isinstance(e, ScenarioLeftOut) and e.scenario not in samples}
-    return PriceTable(baseline, tuple(prices), ended.stopped_by if ended else "", tuple(left_out.values()))
+    stopped_by = ended.stopped_by if ended else ""
+    not_in_effect = tuple(dict.fromkeys(contradictions(events).values()))
+    return PriceTable(baseline, tuple(prices), stopped_by, tuple(left_out.values()), not_in_effect)
 
 
 def _baseline(events: Sequence[Event]) -> Level:
@@ -308,12 +313,11 @@ def _baseline(events: Sequence[Event]) -> Level:
     return level(str(started.question.get("baseline", "local"))) if started else Level.LOCAL
 
 
-def _general(events: Sequence[Event]) -> tuple[Caveat, ...]:
-    """Caveats about the run as a whole."""
-    return (
-        *((Caveat.FAILED_OVER,) if failed_over(events) else ()),
-        *((Caveat.MIXED_VERSIONS,) if mixed_versions(events) else ()),
-    )
+def _general(events: Sequence[Event]) -> Callable[[Arm], tuple[Caveat, ...]]:
+    """By arm, the caveats that need all events: about the run as a whole, and about the level that ran."""
+    moved, mixed, others = failed_over(events), mixed_versions(events), contradictions(events)
+    general = (*((Caveat.FAILED_OVER,) if moved else ()), *((Caveat.MIXED_VERSIONS,) if mixed else ()))
+    return lambda arm: (*general, Caveat.OTHER_LEVEL) if arm in others else general
 
 
 def caveats_by_arm(events: Sequence[Event]) -> dict[tuple[Scenario, Arm], tuple[Caveat, ...]]:
@@ -324,7 +328,7 @@ def caveats_by_arm(events: Sequence[Event]) -> dict[tuple[Scenario, Arm], tuple[
         for arm in {arm for measured in blocks.values() for arm in measured}:
             results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
             pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
-            caveats[scenario, arm] = caveats_of(results, log_ratios(pairs), general)
+            caveats[scenario, arm] = caveats_of(results, log_ratios(pairs), general(arm))
     return caveats
 
 

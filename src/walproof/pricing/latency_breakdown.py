@@ -5,7 +5,7 @@ the price of the one step between them. The differences telescope: they add up t
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -14,11 +14,12 @@ import numpy as np
 
 from walproof.estimating.intervals import stopped_interval
 from walproof.model.estimate import Estimate
-from walproof.model.event import Event, Observed, SampleDone, ScenarioEntered
-from walproof.model.guarantee import Level, QuorumKind, read_standby_names
-from walproof.model.sample import Arm, SampleResult, Scenario, Window
+from walproof.model.event import Event
+from walproof.model.guarantee import Level
+from walproof.model.sample import Arm, SampleResult, Scenario
 from walproof.model.units import counted
 from walproof.pricing.estimates import Blocks, samples_of
+from walproof.pricing.level_in_effect import contradictions, round_trip_ms
 from walproof.pricing.results_and_gate import interval
 from walproof.pricing.sampling import group
 
@@ -66,8 +67,13 @@ class Breakdown:
 
 
 def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
-    """One breakdown for every scenario and group of arms in which at least two neighbouring levels share two blocks."""
-    of_groups = []
+    """One breakdown for every scenario and group of arms in which at least two neighbouring levels share two blocks.
+
+    None at all where an arm did not run at its level: its latency is no part of that level's.
+    """
+    of_groups: list[Breakdown] = []
+    if contradictions(events):
+        return ()
     for scenario, blocks in samples_of(events).items():
         groups = {group(a): None for measured in blocks.values() for a in measured if a.rate is None and not a.label}
         for one in sorted(groups, key=lambda g: (g.route, g.workload.text, g.clients)):
@@ -75,44 +81,6 @@ def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
             if made is not None:
                 of_groups.append(made)
     return tuple(of_groups)
-
-
-def round_trip_ms(events: Sequence[Event], scenario: Scenario) -> float | None:
-    """The measured round trip, ms, to the standby that completes the quorum; None when it was not measured.
-
-    Without a quorum, or where the leader is not known, it is the mean over all pairs of members.
-    """
-    measured: dict[str, float] = {}
-    for event in events:
-        if isinstance(event, ScenarioEntered) and event.scenario == scenario:
-            measured |= event.measured
-    results = [e.result for e in events if isinstance(e, SampleDone) and e.result.sample.scenario == scenario]
-    window = results[-1].window if results else Window()
-    leader = window.leader or next((e.view.leader for e in reversed(events) if isinstance(e, Observed)), None)
-    return quorum_round_trip_ms(measured, leader or "", window.standby_names)
-
-
-def quorum_round_trip_ms(measured: Mapping[str, float], leader: str, standby_names: str) -> float | None:
-    """The round trip to the standby that completes the quorum; measured: ms by "a-b".
-
-    ANY k waits for the k-th nearest of those named, FIRST k for the farthest of the first k.
-
-    >>> quorum_round_trip_ms({"n1-n2": 1.0, "n1-n3": 9.0, "n2-n3": 9.0}, "n1", "ANY 1 (n2,n3)")
-    1.0
-    >>> quorum_round_trip_ms({"n1-n2": 1.0, "n1-n3": 9.0, "n2-n3": 9.0}, "n1", "FIRST 1 (n3,n2)")
-    9.0
-    """
-    if not measured:
-        return None
-    pairs = {frozenset(pair.split("-", 1)): ms for pair, ms in measured.items()}
-    near = {name: ms for pair, ms in pairs.items() if leader in pair for name in pair - {leader}}
-    quorum = read_standby_names(standby_names)
-    if quorum is None or not near:
-        return fmean(measured.values())
-    named = [near[name] for name in quorum.names if name in near] or list(near.values())
-    if quorum.kind is QuorumKind.ANY:
-        named.sort()
-    return max(named[: quorum.k])
 
 
 def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:

@@ -24,7 +24,7 @@ from walproof.model.guarantee import Level
 from walproof.model.sample import SampleResult, Scenario
 from walproof.model.units import counted
 from walproof.pricing.estimates import UNKNOWN, Pair, PriceTable, totals
-from walproof.pricing.latency_breakdown import round_trip_ms
+from walproof.pricing.level_in_effect import round_trip_ms
 from walproof.pricing.results_and_gate import interval, number
 from walproof.pricing.sampling import Bench
 

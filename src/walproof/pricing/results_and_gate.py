@@ -22,7 +22,10 @@ NAMES = ("mean", "p50", "p95", "p99", "p999")
 
 
 def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
-    """{"record", "baseline", "stopped_by", "arms": […]}; "left_out" too where a scenario could not be had."""
+    """{"record", "baseline", "stopped_by", "arms": […]}; "left_out" too where a scenario could not be had.
+
+    "not_in_effect" too, where arms did not run at their level.
+    """
     left_out = [{"scenario": one.scenario.text, "reason": one.reason} for one in table.left_out]
     return {
         "record": record,
@@ -30,6 +33,7 @@ def table_as_json(table: PriceTable, record: str | None) -> dict[str, Any]:
         "stopped_by": table.stopped_by,
         "arms": [arm_as_json(price) for price in table.arms],
         **({"left_out": left_out} if left_out else {}),
+        **({"not_in_effect": list(table.not_in_effect)} if table.not_in_effect else {}),
     }
 
 
@@ -100,7 +104,12 @@ def _intervals(latency: Latency) -> dict[str, dict[str, float]]:
 
 
 def conclusion(table: PriceTable) -> str:
-    """What `on` (else the strongest level) costs with the fewest and the most clients; or that nothing was measured."""
+    """What `on` (else the strongest level) costs with the fewest and the most clients; or that nothing was measured.
+
+    Where an arm did not run at its level, it is that alone: nothing is divided by it, and it by nothing.
+    """
+    if table.not_in_effect:
+        return " ".join(table.not_in_effect)
     priced = [p for p in table.arms if math.isfinite(p.ratio.value) and p.arm.rate is None]
     again = next((p for p in priced if p.arm.label == AGAIN), None)
     if again is not None:
@@ -216,16 +225,19 @@ def required(requirements: Sequence[Requirement], table: PriceTable) -> tuple[Re
     judged: list[Required] = []
     for one in requirements:
         concerned = [price for price in table.arms if one.concerns(price.arm)]
-        judged += [_judged(one, price) for price in concerned]
+        judged += [_judged(one, price, table) for price in concerned]
         if not concerned:
             judged.append(Required(one, Answer.UNDECIDED, UNKNOWN, why="nothing of it was measured"))
     return tuple(judged)
 
 
-def _judged(one: Requirement, price: ArmPrice) -> Required:
+def _judged(one: Requirement, price: ArmPrice, table: PriceTable) -> Required:
     where = (price.ratio, price.arm.clients, price.scenario.text)
-    if Caveat.NOT_IN_EFFECT in price.caveats:
-        return Required(one, Answer.UNDECIDED, *where, str(Caveat.NOT_IN_EFFECT))
+    for caveat in (Caveat.NOT_IN_EFFECT, Caveat.OTHER_LEVEL):
+        if caveat in price.caveats:
+            return Required(one, Answer.UNDECIDED, *where, str(caveat))
+    if table.not_in_effect:
+        return Required(one, Answer.UNDECIDED, *where, "what it is divided by did not run at its level")
     if not price.ratio.known:
         return Required(one, Answer.UNDECIDED, *where, "one block has no interval")
     if price.ratio.low >= one.ratio:

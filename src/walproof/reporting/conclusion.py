@@ -20,7 +20,7 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
     summary: list[str] = []
     if any(isinstance(e, SampleDone | ScenarioLeftOut) for e in events):
         priced = table or price_table(events)
-        searched = () if priced.arms else search_sentences(events)
+        searched = () if priced.arms or priced.not_in_effect else search_sentences(events)
         summary += searched or (price_sentence(priced),)
     if drills:
         summary.append(loss_sentence(drills))

@@ -99,13 +99,15 @@ class SqlPricer:
             raise TargetError("there is no leader just now", "walproof lab status")
         self._set_pool(arm)
         self._sampler(view).connect()
-        settled_s = self._sampler(view).settle(view.leader, _SETTLE_S)
+        sampler = self._sampler(view)
+        settled_s, others = sampler.settle(view.leader, _SETTLE_S), sampler.others_ids
         places = self._runner.open()
         try:
             request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
             with start_load(request, places, self._target.clock) as load:
                 result = self._measure(load, planned, seconds, view)
-                return replace(result, window=replace(result.window, settled_s=settled_s, outside=self._outside))
+                seen = replace(result.window, settled_s=settled_s, outside=self._outside, others_ids=others)
+                return replace(result, window=seen)
         except OSError as error:
             raise MachineError(f"{arm.workload.driver} cannot be run: {error}", "make install") from None
         finally:
@@ -125,6 +127,7 @@ class SqlPricer:
         until = clock.now()
         after, died = replace(sampler.snapshot(until, ()), client=load.used()), load.ended
         load.end(_GRACE_S, lambda: sampler.end_load(leader))
+        sampler.load_ended(leader)
         summary, warm = load.summary(since, until)
         self._warming[planned.arm.clients] = min(warm - since, seconds)
         # Clients that all ended before their time met an outage: a sample with half of it is no price. A soak keeps it.
