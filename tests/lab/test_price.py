@@ -53,6 +53,29 @@ def test_the_round_trip_is_paid_by_on_and_not_by_local(lab: Blueprint, tmp_path:
     assert network_links.configured(lab).settings == {}
 
 
+LIAR = """CREATE TABLE jobs (id int PRIMARY KEY, n int NOT NULL DEFAULT 0);
+INSERT INTO jobs SELECT generate_series(1, 1000);
+CREATE FUNCTION enq(job int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  UPDATE jobs SET n = n + 1 WHERE id = job;
+END $$;
+"""
+
+
+def test_a_level_that_a_function_sets_is_not_priced_as_the_one_asked(lab: Blueprint, tmp_path: Path) -> None:
+    (tmp_path / "init.sql").write_text(LIAR)
+    (tmp_path / "enq.sql").write_text("\\set id random(1, 1000)\nSELECT enq(:id);\n")
+    asked = ["--levels", "local,on", "--clients", "1,8", "--rtt", "8ms", "--budget", "16s", "--sample", "1s"]
+    done = subprocess.run(
+        [*PRICE, *asked, "--init", "init.sql", "--workload", "enq.sql", "--record", "rec"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    found = json.loads(done.stdout)["conclusion"]
+    assert "The level on was not in effect: transactions do not wait for a standby" in found
+    assert "gains" not in found
+
+
 def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(lab: Blueprint, tmp_path: Path) -> None:
     running = subprocess.Popen(
         [*PRICE, *SHORT, "--rtt", "2ms", "--budget", "5min", "--precision", "0.01%", "--record", "rec"],

@@ -87,6 +87,12 @@ _SETTLE_EVERY_S = 0.005
 _LAGS_EVERY = 4
 _RETRY_AFTER_S = 10.0
 _TERMINATE = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'walproof-load'"
+_CONNECTING = {
+    "application_name": "walproof",
+    "connect_timeout": "2",
+    "gssencmode": "disable",
+    "options": "-c synchronous_commit=local",
+}
 Pids = Callable[[str], Iterable[int]]
 
 
@@ -212,7 +218,10 @@ class Sampler:
         if not flushed:
             return None
         wanted = int(flushed[0][0] or 0)
-        self._note_others(leader)
+        if self._left and (following := self._next_id(leader)) is not None:
+            at, first = self._left
+            # One of them is that of the message which flushed.
+            self.others_ids = max(0, following - first - 1) / max(1e-3, self._clock.now() - at)
         behind = [name for name in self._members if name != leader]
         while True:
             behind = [name for name in behind if self._replayed(name, wanted) is False]
@@ -221,18 +230,14 @@ class Sampler:
                 return took if not behind else math.inf
             self._clock.pause(_SETTLE_EVERY_S)
 
-    def _note_others(self, leader: str) -> None:
-        counters = self._counters(leader)
-        if self._left and counters and counters.next_id is not None:
-            at, first = self._left
-            # One of them is that of the message which flushed.
-            self.others_ids = max(0, counters.next_id - first - 1) / max(1e-3, self._clock.now() - at)
-
     def load_ended(self, leader: str) -> None:
         """Note which transaction id is the next after the load's."""
-        counters = self._counters(leader)
-        following = counters.next_id if counters else None
+        following = self._next_id(leader)
         self._left = None if following is None else (self._clock.now(), following)
+
+    def _next_id(self, leader: str) -> int | None:
+        counters = self._counters(leader)
+        return counters.next_id if counters else None
 
     def _replayed(self, member: str, wanted: int) -> bool | None:
         """Whether a standby has replayed that far; None when it does not answer or is none."""
@@ -264,15 +269,8 @@ class Sampler:
         """The member's connection, opened when there is none; None until a failed member is tried again."""
         if member not in self._connections and self._clock.now() >= self._retry_at.get(member, 0.0):
             try:
-                self._connections[member] = StatsConnection(
-                    self._members[member].conninfo(
-                        application_name="walproof",
-                        connect_timeout="2",
-                        gssencmode="disable",
-                        options="-c synchronous_commit=local",
-                    ),
-                    self._clock,
-                )
+                conninfo = self._members[member].conninfo(**_CONNECTING)
+                self._connections[member] = StatsConnection(conninfo, self._clock)
             except (psycopg.Error, KeyError):
                 self._disconnect(member)
         return self._connections.get(member)
@@ -289,15 +287,8 @@ class Sampler:
             return None
         version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
         for lsn, flushes, flush_ms, checkpoints, names, streaming, *more in self._query(member, _COUNTERS[version]):
-            return Counters(
-                _int(lsn),
-                _int(flushes),
-                _float(flush_ms),
-                _int(checkpoints) or 0,
-                names or "",
-                _int(streaming) or 0,
-                *map(_int, more),
-            )
+            first = (_int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "")
+            return Counters(*first, _int(streaming) or 0, *map(_int, more))
         return None
 
 

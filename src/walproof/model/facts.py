@@ -72,7 +72,10 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A synchronous_commit set for a role, a database, both, or a function (`what` names it)."""
+    """A synchronous_commit set for a role, a database, both, or a function: by its SET clause, or by its source.
+
+    what: role, database, function or source.
+    """
 
     what: str
     name: str

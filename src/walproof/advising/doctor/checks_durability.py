@@ -62,7 +62,9 @@ def _commit_delay(facts: Facts) -> Iterator[Hit]:
 @of_leader
 def _window_of_off(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     setting = leader.setting("wal_writer_delay")
-    used = leader.value("synchronous_commit") == "off" or any(o.value == "off" for o in leader.overrides)
+    used = leader.value("synchronous_commit") == "off" or any(
+        o.value == "off" and o.what != "function" for o in leader.overrides
+    )
     if setting is not None and setting.seconds > 0.2 and used:
         loss = f": level off loses up to {3 * setting.seconds:g} s"
         yield setting_hit(leader, setting, set_anywhere(facts, setting.name, "200ms"), more=loss)
@@ -129,14 +131,18 @@ def _override(kind: str) -> Rule:
         for override in leader.overrides:
             if override.what != kind or level is None:
                 continue
-            weaker = override.value in set(Level) and Level(override.value).strength < level.strength
+            known = override.value in set(Level)
+            weaker = not known or Level(override.value).strength < level.strength
+            who = "function" if kind == "source" else kind
             database = f" in database {override.database}" if override.database else ""
+            verb = "sets" if kind == "source" else "has"
             yield Hit(
-                f"{kind} {override.name}{database} has synchronous_commit = {override.value}",
+                f"{who} {override.name}{database} {verb} synchronous_commit = {override.value}",
                 override.reset,
-                "pg_proc.proconfig" if kind == "function" else "pg_db_role_setting",
+                {"function": "pg_proc.proconfig", "source": "pg_proc.prosrc"}.get(kind, "pg_db_role_setting"),
                 leader.name,
-                Severity.WARNING if weaker else Severity.NOTE,
+                # PostgreSQL takes a clause's setting back when the function returns, before the transaction commits.
+                Severity.WARNING if weaker and kind != "function" else Severity.NOTE,
             )
 
     return find
@@ -180,6 +186,7 @@ LEVEL_CHECKS = checks_of(
         "role-overrides-level": _override("role"),
         "database-overrides-level": _override("database"),
         "function-overrides-level": _override("function"),
+        "function-sets-level": _override("source"),
         "levels-differ": _levels_differ,
     },
 )

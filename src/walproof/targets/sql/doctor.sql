@@ -59,7 +59,7 @@ WHERE c.entry LIKE 'synchronous\_commit=%' AND (s.setrole <> 0 OR s.setdatabase 
 ORDER BY 1, 2, 3
 
 -- name: functions
--- Functions and procedures of this database which set synchronous_commit while they run.
+-- Functions and procedures of this database which have a SET clause for synchronous_commit, in effect while they run.
 SELECT 'function' AS what, p.oid::regprocedure::text AS name, current_database()::text AS database,
        lower(split_part(c.entry, '=', 2)) AS value,
        format('ALTER ROUTINE %s RESET synchronous_commit;', p.oid::regprocedure) AS reset
@@ -67,6 +67,16 @@ FROM pg_catalog.pg_proc p
 CROSS JOIN LATERAL unnest(p.proconfig) AS c(entry)
 WHERE c.entry LIKE 'synchronous\_commit=%'
 ORDER BY 2
+
+-- name: sources
+-- Functions and procedures of this database whose source holds the word synchronous_commit, and their languages.
+SELECT p.oid::regprocedure::text AS name, current_database()::text AS database, l.lanname::text AS language,
+       coalesce(pg_catalog.pg_get_function_sqlbody(p.oid), p.prosrc) AS source
+FROM pg_catalog.pg_proc p
+JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+WHERE l.lanname NOT IN ('internal', 'c')
+  AND coalesce(pg_catalog.pg_get_function_sqlbody(p.oid), p.prosrc) ILIKE '%synchronous\_commit%'
+ORDER BY 1
 
 -- name: senders
 -- Who streams from here; lag in bytes is against this member's own position.

@@ -14,6 +14,7 @@ from walproof.errors import Error, TargetError
 from walproof.machine.sql_file import statements
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 from walproof.model.topology import Endpoint
+from walproof.targets.sql.levels_of_functions import levels_set
 
 _OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
 _MOST_DATABASES = 8
@@ -155,10 +156,20 @@ def _received(itself: Row) -> str:
     return str(words.get("application_name") or words.get("fallback_application_name") or "")
 
 
+def _of_database(connection: "psycopg.Connection[Row]") -> list[Override]:
+    """Functions of this database with a SET clause, and those whose source sets the level of their transaction."""
+    clauses = [Override(**row) for row in _rows(connection, "functions")]
+    return clauses + [
+        Override("source", row["name"], value, row["database"], f"take it out of {row['name']}: CREATE OR REPLACE …")
+        for row in _rows(connection, "sources")
+        for value in levels_set(row["source"], row["language"])
+    ]
+
+
 def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple[list[Override], tuple[str, ...]]:
     """Functions of every database the role may enter, at most eight; names of those not entered."""
     databases = _rows(connection, "databases")
-    functions = [Override(**row) for row in _rows(connection, "functions")]
+    functions = _of_database(connection)
     current = connection.info.dbname
     others = [d["name"] for d in databases if d["name"] != current]
     allowed = {d["name"] for d in databases if d["may"]}
@@ -168,7 +179,7 @@ def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple
             continue
         try:
             with _connect(address.conninfo, dbname=name) as inside:
-                functions += [Override(**row) for row in _rows(inside, "functions")]
+                functions += _of_database(inside)
         except psycopg.Error:
             unseen.append(name)
     return functions, tuple(unseen)
