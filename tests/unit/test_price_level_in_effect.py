@@ -9,17 +9,20 @@ import pytest
 from tests.fixtures.priced_fake import FakePriced
 from tests.unit.test_cli_price import Run, run  # noqa: F401
 from tests.unit.test_pricing import priced
+from walproof.advising.evidence import evidence_of
 from walproof.load.sampler import Counters, Sampler
 from walproof.model.estimate import Caveat, bucketed
 from walproof.model.event import Event, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level
 from walproof.model.ports import Clock
 from walproof.model.sample import Arm, MemberWindow, Sample, SampleResult, Scenario, Window
-from walproof.pricing.estimates import price_table
+from walproof.pricing.estimates import caveats_by_arm, price_table
 from walproof.pricing.latency_breakdown import breakdowns
 from walproof.pricing.level_in_effect import contradictions
 from walproof.pricing.results_and_gate import Answer, conclusion, parse_requirements, required
 from walproof.pricing.sampling import Question
+from walproof.reporting.comparison import _change
+from walproof.reporting.outline import Cell
 
 NAMES = 'ANY 1 ("n2", "n3")'
 
@@ -193,6 +196,18 @@ def test_nothing_is_concluded_from_a_level_that_was_not_in_effect() -> None:
 @pytest.fixture
 def target() -> FakePriced:
     return Lying()
+
+
+def test_no_advice_and_no_comparison_rests_on_it() -> None:
+    honest, _ = priced(FakePriced(), Question((Scenario(rtt_ms=8.0),), ARMS, budget_s=60))
+    lying, _ = priced(Lying(), Question((Scenario(rtt_ms=8.0),), ARMS, budget_s=60))
+    levels = [
+        {arm.level for arm in evidence_of([("r", events)], {"r": caveats_by_arm(events)}).priced}
+        for events in (honest, lying)
+    ]
+    assert levels == [{Level.LOCAL, Level.ON}, {Level.LOCAL}]
+    before, after = (next(p for p in price_table(e).arms if p.arm.level is Level.ON) for e in (honest, lying))
+    assert _change(before, after, 2) == Cell("another level in effect", "quiet")
 
 
 BUDGET = ("--budget", "60s")

@@ -6,6 +6,7 @@ from statistics import median
 
 from walproof.estimating.intervals import BETWEEN_RUNS, change, shares_differ, shifted
 from walproof.model.drill import Drill
+from walproof.model.estimate import Caveat
 from walproof.model.event import Described, DrillDone
 from walproof.model.sample import Arm, Scenario
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
@@ -86,6 +87,8 @@ def _price(price: ArmPrice) -> str:
 def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell:
     if before is None or after is None:
         return Cell("only in one", "quiet")
+    if Caveat.OTHER_LEVEL in (*before.caveats, *after.caveats):
+        return Cell(str(Caveat.OTHER_LEVEL), "quiet")
     if _is_baseline(before) or _is_baseline(after):
         factor = change(before.tps, after.tps, among, BETWEEN_RUNS["tps"])
     else:
