@@ -38,7 +38,7 @@ def ours(tmp_path: Path) -> tuple[Path, Path]:
     )
     script.write_text(
         "-- BEGIN;\nBEGIN ISOLATION LEVEL SERIALIZABLE;\nDO $$ BEGIN NULL; END $$;\n"
-        f"INSERT INTO seen SELECT {SEEN};\nEND;\n"
+        f"INSERT INTO seen SELECT {SEEN} WHERE 1 = :one;\nEND;\n"
     )
     return init, script
 
@@ -56,6 +56,7 @@ def test_a_script_keeps_its_isolation_and_gets_the_level(
         protocol=protocol,
         per_transaction=inside,
         max_tries=3,
+        variables=(("one", "1"),),
     )
     pair.sql("n1", "DROP SCHEMA IF EXISTS walproof CASCADE")
     found = run(pair, Arm(Level.REMOTE_WRITE, 2, workload))

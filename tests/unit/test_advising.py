@@ -212,8 +212,11 @@ def test_samples_without_a_latency_are_no_evidence_and_skewed_keys_are_a_workloa
 
     command = changed(Workload(WorkloadKind.SCRIPT, driver="sh bench.sh"), histogram={}, mean_ms=0.0)
     skewed = changed(Workload(skew="zipfian:1.1"))
-    found = evidence_of([("0", [described(), first, command, skewed])])
-    assert {arm.environment.workload for arm in found.priced} == {"tpcb-like", "tpcb-like, keys zipfian:1.1"}
+    own = changed(Workload(WorkloadKind.SCRIPT, script="/a.sql", variables=(("batch", "5"),)))
+    found = evidence_of([("0", [described(), first, command, skewed, own])])
+    assert {arm.environment.workload for arm in found.priced} == {
+        "tpcb-like", "tpcb-like, keys zipfian:1.1", "script, batch=5",
+    }  # fmt: skip
 
 
 CNPG = Described(0.0, Description("cnpg:db/pg", ("pg-1", "pg-2", "pg-3"), {"manager": "cloudnative-pg"}))

@@ -96,6 +96,22 @@ def test_a_script_is_kept_in_the_record_and_another_one_is_not_measured_into_it(
     assert as_json(run, *again)["arms"][0]["blocks"] >= 8
 
 
+def test_variables_are_recorded_and_given_again_as_one_reads_them_to_go_on(run: Run, target: FakePriced) -> None:
+    Path("a.sql").write_text("SELECT :n, :m;")
+    target.interrupt_after = 4
+    asked = ("--workload", "a.sql", "-D", "n=1", "--define", "m=2")
+    run("--levels", "on", "--clients", "2", *asked, "--record", "rec")
+    target.interrupt_after = None
+    first = read(Path("rec")).started
+    assert first is not None and first.question["define"] == ["n=1", "m=2"]
+    code, _, err = run("--resume", "rec", "--workload", "a.sql")
+    assert code == 2 and "the record's --define is run as your own code" in err
+    code, _, err = run("--resume", "rec", "--workload", "a.sql", "-D", "n=1", "-D", "m=3")
+    assert code == 2 and "--define cannot be changed with --resume" in err
+    arms = as_json(run, "--resume", "rec", *asked)["arms"]
+    assert {arm["manner"] for arm in arms} == {"n=1, m=2"}
+
+
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: FakePriced) -> None:
     code, out, _ = run("--levels", "on", "--rtt", "3ms", "--dry-run")
     assert code == 0

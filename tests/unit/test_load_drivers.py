@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from walproof.errors import MachineError, TargetError, UsageError
+from walproof.load import workload_options
 from walproof.load.driver import (
     LoadRequest,
     SelfTimed,
@@ -18,15 +19,14 @@ from walproof.load.driver import (
     sysbench_rate,
 )
 from walproof.load.local_runner import LocalWorkspace
+from walproof.load.workload_options import parse_workload
 from walproof.machine.clock import RealClock
 from walproof.model.estimate import bucketed
 from walproof.model.guarantee import Level
 from walproof.model.sample import SYSBENCH, Arm, Workload, WorkloadKind
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.pricing import workload_options
 from walproof.pricing.options import parse_options
-from walproof.pricing.workload_options import parse_workload
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5433)), passfile="/x/pgpass", options=(("sslmode", "require"),))
 OUTPUT = """sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)

@@ -10,6 +10,7 @@ from walproof.errors import UsageError
 from walproof.estimating.intervals import StoppedBy
 from walproof.load.local_runner import LocalProcess, LocalWorkspace
 from walproof.load.pgbench import RunningLoad, invocation, protocol_of, scripts_of
+from walproof.load.workload_options import parse_workload, scale_on
 from walproof.machine.clock import RealClock
 from walproof.model.event import SampleDone
 from walproof.model.guarantee import Level
@@ -18,7 +19,6 @@ from walproof.model.topology import Description, Endpoint
 from walproof.pricing.command import PriceResult, consents_needed, result_lines
 from walproof.pricing.estimates import price_table
 from walproof.pricing.options import parse_options
-from walproof.pricing.workload_options import parse_workload, scale_on
 
 ENDPOINT = Endpoint((("10.0.0.1", 5432),))
 
@@ -130,6 +130,58 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
 def test_what_is_not_valid_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_workload(raw)
+
+
+BATCHES = "INSERT INTO t SELECT generate_series(1, :batch), :'who';\n\\sleep :pause ms\nSELECT 1::int;\n"
+
+
+def defined(tmp_path: Path, *given: str, **more: str) -> Workload:
+    (tmp_path / "own.sql").write_text(BATCHES)
+    return parse_workload({"workload": str(tmp_path / "own.sql"), "define": list(given), **more})
+
+
+def test_variables_of_the_users_scripts_are_pgbenchs_own_and_part_of_what_is_compared(tmp_path: Path) -> None:
+    workload = defined(tmp_path, "batch=500", "pause=2", protocol="simple")
+    argv, _ = started(Arm(Level.ON, 1, workload))
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "-D"] == ["rows=1", "batch=500", "pause=2"]
+    assert workload.manner == "simple protocol, batch=500, pause=2"
+    assert workload != defined(tmp_path, "batch=5", "pause=2", protocol="simple")
+
+
+@pytest.mark.parametrize("text", ["_b=1", "b2=a=c", "bé=1", "B='x y'"])
+def test_names_of_variables_are_those_that_pgbench_takes(tmp_path: Path, text: str) -> None:
+    name, _, value = text.partition("=")
+    (tmp_path / "any.sql").write_text(f"SELECT :{name};")
+    assert parse_workload({"workload": str(tmp_path / "any.sql"), "define": [text]}).variables == ((name, value),)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        *((wrong, "is not NAME=VALUE") for wrong in ("batch", "batch=", "=5", "1st=5", "a-b=5", "a b=5", " a=5")),
+        *((f"{name}=5", f"{name} is set by") for name in ("scale", "rows", "client_id", "random_seed", "default_seed")),
+        *((f"{name}=5", f"-D {name} is used by no script") for name in ("int", "bat", "batches", "wh")),
+        ("password=geheim", "looks like a secret"),
+        ("api_token=geheim", "looks like a secret"),
+        ("batch=postgresql://u:geheim@h/db", "looks like a secret"),
+    ],
+)
+def test_variables_that_pgbench_refuses_or_walproof_sets_or_no_script_reads_are_refused(
+    tmp_path: Path, given: str, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason) as refused:
+        defined(tmp_path, given)
+    assert "geheim" not in refused.value.message
+
+
+def test_a_variable_is_given_once_and_to_a_script_of_the_users(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="names batch twice"):
+        defined(tmp_path, "batch=1", "batch=2")
+    for workload in ("tpcb-like", "insert@1,select-only@2"):
+        with pytest.raises(UsageError, match="-D aid is used by no script"):
+            parse_workload({"workload": workload, "define": ["aid=1"]})
+    with pytest.raises(UsageError, match="--define needs --driver pgbench"):
+        parse_workload({"driver": "sysbench", "define": ["batch=1"]})
 
 
 def test_a_script_that_cannot_be_sent_alike_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def _question(result: SampleResult) -> _Question | None:
     named = read_standby_names(window.standby_names)
     rtt = scenario.rtt_ms if scenario.rtt_ms is not None else window.rtt_ms
     rounded = None if rtt is None else round(rtt, 1)
-    skew = f", keys {arm.workload.skew}" if arm.workload.skew else ""
-    environment = Environment(arm.workload.text + skew, rounded, scenario.regions, scenario.cores)
+    workload = ", ".join(filter(None, (arm.workload.text, arm.workload.data)))
+    environment = Environment(workload, rounded, scenario.regions, scenario.cores)
     return _Question(
         environment=environment,
         level=arm.level,

@@ -133,6 +133,33 @@ record = option(
 )
 
 
+def _as_list(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> list[str] | None:
+    """As it comes back from a record; None where it was not given."""
+    return list(given) or None
+
+
+workload = (
+    option(
+        "--workload",
+        "WORD",
+        "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
+    ),
+    option(
+        "-D --define",
+        "NAME=VALUE",
+        "pgbench's -D for your scripts. Recorded: no secrets.",
+        multiple=True,
+        callback=_as_list,
+    ),
+    option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
+    option("-M --protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
+    option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),
+    option("--skew", "zipfian:1.1", "How accounts are drawn: zipfian, gaussian or exponential, and its parameter."),
+    option("--init", "FILE.sql", "Run this file by psql once, in walproof's own database, to make your tables."),
+)
+"""What a transaction does and how it is sent."""
+
+
 def complete_labs(_ctx: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of labs that begin so, for the shell."""
     from walproof.lab import home

@@ -11,6 +11,7 @@ from walproof.cli.options import Command
 from walproof.cli.runs import keep_journal, progress_bar, started
 from walproof.errors import ExitCode, UsageError
 from walproof.links.round_trips import shipped
+from walproof.load.workload_options import code_in
 from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.event import Described, Ended, Event, SampleDone
 from walproof.model.ports import Target
@@ -29,7 +30,6 @@ from walproof.pricing.command import (
 from walproof.pricing.options import PriceOptions, parse_options
 from walproof.pricing.results_and_gate import Required, exit_code, required, required_as_json
 from walproof.pricing.sampling import Bench
-from walproof.pricing.workload_options import code_in
 from walproof.records.layout import FILES, safe_name
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -66,19 +66,10 @@ _OURS = ("target", "allow")
 )
 @opt.group(
     "Load",
-    opt.option(
-        "--workload",
-        "WORD",
-        "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
-    ),
+    *opt.workload,
     opt.option(
         "--driver", "COMMAND", "pgbench, sysbench, or a program whose last line is `tps 1234.5`.  [default: pgbench]"
     ),
-    opt.option("--scale", "N", "pgbench's scale, also as 2xmemory or 2xshared_buffers.  [default: 20]"),
-    opt.option("-M --protocol", "WORD", "simple, extended or prepared.  [default: prepared; simple through a pool]"),
-    opt.option("--max-tries", "N", "Tries of a transaction that fails for serialization or deadlock.  [default: 1]"),
-    opt.option("--skew", "zipfian:1.1", "How accounts are drawn: zipfian, gaussian or exponential, and its parameter."),
-    opt.option("--init", "FILE.sql", "Run this file by psql once, in walproof's own database, to make your tables."),
     opt.option("--tables", "existing", "Use the target's own database and the tables it has."),
     opt.option("--route", "WORD", "direct, multi-host, haproxy or pgbouncer.  [default: direct]"),
     opt.option("--pool", "N", "PgBouncer's pool size."),

@@ -132,7 +132,8 @@ def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[s
     workload, inside = arm.workload, _per_transaction(arm, pooled=pooled)
     if workload.kind in _BUILT_IN and not inside and not workload.skew:
         return ["-b", str(workload.kind)], {}, ()
-    given = ["-s", str(workload.scale), "-D", f"rows={workload.rows}"]
+    variables = (("rows", str(workload.rows)), *workload.variables)
+    given = ["-s", str(workload.scale), *(word for pair in variables for word in ("-D", "=".join(pair)))]
     combined = protocol_of(arm, pooled=pooled) is Protocol.SIMPLE
     texts = scripts_of(workload)
     total = sum(share for _, share in arm.mix) * sum(weight for _, weight in texts)

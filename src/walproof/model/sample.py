@@ -39,7 +39,8 @@ class Workload:
     max_tries: how often a transaction that failed for serialization or deadlock is tried (pgbench --max-tries).
     skew: how keys are drawn, such as "zipfian:1.1"; "" is evenly. init: path of a file that psql runs beforehand to
     make the tables. existing: the target's own database and the tables it has are used. driver: the program that makes
-    the load, pgbench, sysbench (then `script` names its test) or a command with its arguments.
+    the load, pgbench, sysbench (then `script` names its test) or a command with its arguments. variables: pgbench's for
+    the user's own scripts, names and values (pgbench -D).
     """
 
     kind: WorkloadKind = WorkloadKind.TPCB_LIKE
@@ -54,6 +55,7 @@ class Workload:
     init: str | None = None
     existing: bool = False
     driver: str = PGBENCH
+    variables: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
@@ -77,9 +79,14 @@ class Workload:
             f"{self.protocol} protocol" if self.protocol else "",
             "level set in each transaction" if self.per_transaction else "",
             f"up to {self.max_tries} tries" if self.max_tries > 1 else "",
-            f"keys {self.skew}" if self.skew else "",
         ]
-        return ", ".join(word for word in words if word)
+        return ", ".join(word for word in (*words, self.data) if word)
+
+    @property
+    def data(self) -> str:
+        """What its transactions are given to work on, where that is not the default; "" when it is."""
+        skew = [f"keys {self.skew}"] if self.skew else []
+        return ", ".join([*skew, *(f"{name}={value}" for name, value in self.variables)])
 
 
 @dataclass(frozen=True, slots=True)

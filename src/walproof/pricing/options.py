@@ -11,6 +11,7 @@ from typing import Any
 
 from walproof.errors import UsageError
 from walproof.links.round_trips import read_regions
+from walproof.load.workload_options import POOL_ROUTE, is_relative, parse_workload, scale_on
 from walproof.model.cnpg_facts import mebibytes
 from walproof.model.guarantee import Level, QuorumKind, level
 from walproof.model.sample import Arm, Scenario, WorkloadKind
@@ -18,7 +19,6 @@ from walproof.model.topology import Description
 from walproof.model.units import counted, duration_s, parse_positive_int, share
 from walproof.pricing.results_and_gate import Requirement, parse_requirements
 from walproof.pricing.sampling import AGAIN, Question, sample_seconds
-from walproof.pricing.workload_options import POOL_ROUTE, is_relative, parse_workload, scale_on
 
 MOST_CLIENTS = 262_143
 """The largest max_connections that PostgreSQL takes (its manual, Connection Settings)."""

@@ -1,4 +1,4 @@
-"""The options of `walproof price` about what a transaction does and how it is sent, parsed once or refused.
+"""The options of `price` and `prove` about what a transaction does and how it is sent, parsed once or refused.
 
 All that is compared in a run is sent alike: through a pool, and where levels are mixed, every arm, the baseline too,
 runs the same script with the level set inside each transaction.
@@ -7,14 +7,15 @@ runs the same script with the level set inside each transaction.
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from walproof.errors import MachineError, UsageError
 from walproof.load.driver import refuse_shared_sessions
-from walproof.load.pgbench import check_workload
+from walproof.load.pgbench import check_workload, scripts_of
 from walproof.machine.programs import install_command, lookup, this_family
+from walproof.machine.redaction import hidden_in, in_text
 from walproof.model.sample import PGBENCH, SYSBENCH, Protocol, Workload, WorkloadKind
 from walproof.model.topology import Description
 from walproof.model.units import parse_positive_int
@@ -25,6 +26,12 @@ _KEYED = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, Workload
 _SKEWS = {"zipfian": (1.001, 1000.0), "gaussian": (2.0, 1000.0), "exponential": (0.001, 1000.0)}
 """Distributions of pgbench's random functions, and the smallest and largest parameter each takes (manual, pgbench)."""
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x(memory|shared_buffers)")
+_VARIABLE = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w\x80-\U0010ffff]*", re.ASCII)
+"""A variable's name (valid_variable_name in PostgreSQL's src/bin/pgbench/pgbench.c)."""
+_TAKEN = {"scale": "--scale", "rows": "--workload batch:N", "random_seed": "--seed"} | dict.fromkeys(
+    ("client_id", "default_seed"), "pgbench itself"
+)
+"""Variables that walproof or pgbench sets, and by what."""
 SCALE_BYTES = 15_700_000
 """Bytes of tables and indexes a unit of pgbench's scale: 100,000 rows, 61 a page, and 276 pages of index."""
 
@@ -50,8 +57,10 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
         skew=_skew(raw.get("skew"), named),
         init=_init_file(raw.get("init")),
         existing=_existing(raw),
+        variables=_variables(raw.get("define") or ()),
     )
     check_workload(made)
+    _check_used(made)
     return made
 
 
@@ -70,13 +79,14 @@ def code_in(raw: Mapping[str, Any]) -> tuple[str, ...]:
         "driver": driver not in (None, PGBENCH, SYSBENCH),
         "workload": not known,
         "init": raw.get("init") is not None,
+        "define": bool(raw.get("define")),
     }
     return tuple(name for name, runs in by_option.items() if runs)
 
 
 def _driven(raw: Mapping[str, Any], driver: str, scale: int, *, pooled: bool) -> Workload:
     """A workload of another driver than pgbench; UsageError for what only pgbench has."""
-    for other in ("protocol", "max_tries", "skew"):
+    for other in ("protocol", "max_tries", "skew", "define"):
         if raw.get(other) is not None:
             raise UsageError(f"--{other.replace('_', '-')} needs --driver {PGBENCH}", "leave it out")
     if raw.get("soak"):
@@ -221,6 +231,39 @@ def _skew(text: object, workload: Workload) -> str:
             f"{workload.text} draws no keys that --skew could change", "write the distribution into your own script"
         )
     return f"{kind}:{number}"
+
+
+def _variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Names and values of pgbench's variables; UsageError for what pgbench refuses, overrides, or must not be recorded.
+
+    >>> _variables(["batch=500", "since=now() - interval '1 day'"])
+    (('batch', '500'), ('since', "now() - interval '1 day'"))
+    """
+    variables: dict[str, str] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if not _VARIABLE.fullmatch(name) or not value:
+            raise UsageError(f"-D {text} is not NAME=VALUE: letters, digits and _, no digit first", "-D batch=500")
+        if name in _TAKEN:
+            raise UsageError(f"-D {name} is refused: {name} is set by {_TAKEN[name]}", "name yours otherwise")
+        if name in variables:
+            raise UsageError(f"-D names {name} twice", "give it once")
+        if hidden_in(text) != text or in_text(text) != text:
+            raise UsageError(
+                f"-D {name} looks like a secret, and values of -D are recorded and shown in the list of processes",
+                "name the variable otherwise; a script reads a secret from a table",
+            )
+        variables[name] = value
+    return tuple(variables.items())
+
+
+def _check_used(workload: Workload) -> None:
+    """UsageError for a variable that none of the user's scripts reads."""
+    names = [name for name, _ in workload.scripts] or [workload.script or ""]
+    own = [text for name, (text, _) in zip(names, scripts_of(workload), strict=True) if name in workload.files]
+    for name, _ in workload.variables:
+        if not any(re.search(rf"(?<!:):{name}(?![\w\x80-\U0010ffff])", text, re.ASCII) for text in own):
+            raise UsageError(f"-D {name} is used by no script of {workload.text}", f"write :{name} where it is wanted")
 
 
 def _init_file(path: object) -> str | None:
