@@ -8,7 +8,7 @@ import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import keep_journal, progress_bar, started
+from walproof.cli.runs import keep_journal, kept_files, progress_bar, started
 from walproof.errors import ExitCode, UsageError
 from walproof.links.round_trips import shipped
 from walproof.load.workload_options import code_in
@@ -30,7 +30,7 @@ from walproof.pricing.command import (
 from walproof.pricing.options import PriceOptions, parse_options
 from walproof.pricing.results_and_gate import Required, exit_code, required, required_as_json
 from walproof.pricing.sampling import Bench
-from walproof.records.layout import FILES, safe_name
+from walproof.records.layout import FILES
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.console_output import console, print_json, print_result, print_tables
@@ -127,7 +127,7 @@ def price(
         progress_bar(quiet=as_json) as show_progress,
     ):
         keep_journal(chosen, writer.directory)
-        for kept, name in _kept_files(workload):
+        for kept, name in kept_files(workload):
             writer.keep(kept, Path(name).read_text("utf-8"))
         bench = Bench(chosen, writer, options.grid.seed, earlier)
         if not resume:
@@ -171,15 +171,10 @@ def _tell(bench: Bench, restarts: str) -> None:
 
 def _same_files(record: Path, workload: Workload) -> None:
     """UsageError where a file is not the one that the record measured and keeps."""
-    for kept, name in _kept_files(workload):
+    for kept, name in kept_files(workload):
         path = record / FILES / kept
         if path.is_file() and path.read_text("utf-8") != in_text(Path(name).read_text("utf-8")):
             raise UsageError(f"{name} has changed since it was measured", f"{path} is the one measured; or start anew")
-
-
-def _kept_files(workload: Workload) -> tuple[tuple[str, str], ...]:
-    """Names in the record, and paths, of the files that the workload reads."""
-    return tuple((safe_name(f"{i} {Path(name).name}"), name) for i, name in enumerate(workload.files, 1))
 
 
 def _resumed(

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from rich.text import Text
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import keep_journal, started
+from walproof.cli.runs import keep_journal, kept_files, started
 from walproof.errors import ExitCode, MachineError, UsageError
+from walproof.load.workload_options import is_relative, scale_on
 from walproof.machine.signals import shielded
 from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
-from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, Note
+from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
 from walproof.model.ports import Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
@@ -28,6 +29,7 @@ from walproof.proving.faults import CATALOGUE
 from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import HELD_ALONE_S, happens_here, no_takeover, why_skipped
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
+from walproof.proving.own_load import prepare
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
 from walproof.reporting.console_output import print_json, print_result, print_tables
@@ -58,6 +60,11 @@ from walproof.targets.external import consent
     opt.option("--client-timeout", "3s", "A writer tries another server after so long.  [default: 3s]"),
 )
 @opt.group(
+    "Your own transactions beside the writers: load, no part of the verdict",
+    *opt.workload,
+    opt.option("--clients", "N", "Clients of --workload.  [default: 4]"),
+)
+@opt.group(
     "Guard",
     opt.flag("--guard", "With a guard (walproof guard).  [default: where the lab has one]"),
     opt.flag("--compare-guard", "Each drill with a guard and without, in turn."),
@@ -79,7 +86,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     planned(options)
     junit_file = _writable(raw.get("junit"))
     chosen = choose(target)
-    options = _with_running_guard(options, raw, chosen)
+    options = _with_workload(_with_running_guard(options, raw, chosen), raw, chosen)
     route_of(chosen.routes(), options.route)
     plan = _plan(options, chosen)
     if dry_run:
@@ -87,15 +94,19 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         return ExitCode.HELD
     made = dict.fromkeys(f"{d.fault.name}: {why}" for d in plan if (why := no_takeover(chosen, d.fault, d.victim)))
     beforehand = "; ".join(made)
-    consent.check(chosen, "proving", consents_needed(plan), allowed, clients=options.writers, beforehand=beforehand)
+    clients = options.writers + (options.own_load.clients if options.own_load else 0)
+    consent.check(chosen, "proving", consents_needed(plan), allowed, clients=clients, beforehand=beforehand)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)
+        for kept, name in kept_files(options.own_load.workload) if options.own_load else ():
+            writer.keep(kept, Path(name).read_text("utf-8"))
         with _guard_as_before(chosen):
             drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     if junit_file:
         junit_file.write_text(junit(drills, limits), encoding="utf-8")
     if as_json:
-        print_json(answer_as_json(options, drills, str(writer.directory), limits))
+        seen = [asdict(event) for event in events if isinstance(event, LoadSeen)]
+        print_json(answer_as_json(options, drills, str(writer.directory), limits) | ({"load": seen} if seen else {}))
     else:
         _print_answer(drills, events, limits, str(writer.directory))
     return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
@@ -111,6 +122,18 @@ def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) 
     if switch is None or raw.get("guard") or raw.get("compare_guard") or switch.status() is None:
         return options
     return replace(options, guarded=(True,))
+
+
+def _with_workload(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
+    """With the workload's scale as the number it is on that target; UsageError where it runs no workload."""
+    arm = options.own_load
+    if arm is None:
+        return options
+    if why := target.capabilities().why_not(Capability.WORKLOAD):
+        raise UsageError(f"{target.name} runs no --workload: {why}", "leave --workload out, or use the lab")
+    if is_relative(raw):
+        arm = replace(arm, workload=replace(arm.workload, scale=scale_on(target.describe(), str(raw["scale"]))))
+    return replace(options, own_load=arm)
 
 
 @contextmanager
@@ -182,7 +205,7 @@ def _campaign(
 
     emit(started("prove", raw, at=clock.now(), seed=options.seed))
     emit(Described(clock.now(), target.describe()))
-    shell = Shell(target, emit, writer.keep, options.seed)
+    shell = Shell(target, emit, writer.keep, options.seed, options.own_load)
     drills, interrupted = _conducted(shell, options, emit)
     for sentence in control_sentences(drills):
         emit(Note(clock.now(), sentence))
@@ -192,8 +215,9 @@ def _campaign(
 
 def _conducted(shell: Shell, options: ProveOptions, emit: Emit) -> tuple[list[Drill], bool]:
     clock = shell.target.clock
-    start = clock.now()
     plan = _plan(options, shell.target)
+    prepare(shell.target, options.own_load)
+    start = clock.now()
     try:
         drills = run_drills(shell, plan, enough=lambda so_far: enough(options, so_far, clock.now() - start))
         return [*drills, *shrink_storms(shell, plan, drills, options.shrink)], False
@@ -228,6 +252,8 @@ def _print_event(event: Event) -> None:
             text = f"  {event.fault}: {'cleared' if event.cleared else 'in effect'} on {who}"
         case DrillDone():
             text = f"  {event.drill.verdict.mark} {event.drill.why}"
+        case LoadSeen():
+            text = f"  {event.text}"
         case _:
             return
     click.echo(printable(text), err=True)
@@ -237,7 +263,9 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
     """What would be done, fault by fault with its story, and what this target cannot do."""
     guard = ", with a guard and without" if len(options.guarded) > 1 else ", guarded" if options.guarded[0] else ""
     writers = f"with {counted(options.writers, 'writer')} over {options.route}{guard}"
-    lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}:"]
+    arm = options.own_load
+    beside = f", and {counted(arm.clients, 'client')} of {arm.workload.text} beside them" if arm else ""
+    lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}{beside}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
         drills = [drill for drill in plan if drill.fault is fault]
         victims = ", ".join(dict.fromkeys(str(drill.victim) for drill in drills))
@@ -264,6 +292,8 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
         "target": target.name,
         "writers": options.writers,
         "route": options.route,
+        "workload": options.own_load and options.own_load.workload.text,
+        "clients": options.own_load and options.own_load.clients,
         "drills": [
             {
                 "fault": d.fault.name,
@@ -286,4 +316,5 @@ def _print_answer(drills: list[Drill], events: list[Event], limits: Gate | None,
     over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
     exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)
     least = [smallest] if (smallest := fewest(drills)) else []
-    print_tables(conclusion(drills), tables(results(events)), *exceeding, *least, f"record: {record}")
+    seen = (event.text for event in events if isinstance(event, LoadSeen))
+    print_tables(conclusion(drills), tables(results(events)), *seen, *exceeding, *least, f"record: {record}")

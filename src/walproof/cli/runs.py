@@ -20,6 +20,7 @@ from walproof.machine.clock import RealClock
 from walproof.machine.redaction import command_line
 from walproof.model.event import Started
 from walproof.model.ports import Notebook, Target
+from walproof.model.sample import Workload
 from walproof.model.units import counted
 from walproof.pricing.sampling import OnProgress, RunProgress
 from walproof.records.journal import Change, Journal, check_ours, register
@@ -33,6 +34,11 @@ def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Sta
     """The first event of a run: what was asked, this command line without secrets, the version of walproof."""
     given = {name: value for name, value in asked.items() if value not in (None, False)}
     return Started(at, verb, given, command_line(sys.argv[1:]), seed, version())
+
+
+def kept_files(workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Names in the record, and paths, of the files that the workload reads."""
+    return tuple((safe_name(f"{i} {Path(name).name}"), name) for i, name in enumerate(workload.files, 1))
 
 
 @contextmanager

@@ -162,14 +162,16 @@ def start_load(request: LoadRequest, places: Sequence[Workspace], clock: Clock) 
     """Start the workload's driver: pgbench in every place that gets a client, any other driver in the first."""
     arm, seconds, seed = request.arm, request.seconds, request.seed
     if arm.workload.driver == PGBENCH:
-        shares = [
-            (share, place) for share, place in zip(shared(arm.clients, len(places)), places, strict=True) if share
-        ]
-        return RunningLoad(
-            [_part(request, share, place, number) for number, (share, place) in enumerate(shares)], clock
-        )
+        return start_pgbench(request, places, clock)
     endpoint = places[0].seen_from_there(request.endpoint)
     return SelfTimedLoad(self_timed(arm, endpoint, seconds, seed, application=APPLICATION), places[0])
+
+
+def start_pgbench(request: LoadRequest, places: Sequence[Workspace], clock: Clock) -> RunningLoad:
+    """Start pgbench in every place that gets a client."""
+    shares = zip(shared(request.arm.clients, len(places)), places, strict=True)
+    used = [(share, place) for share, place in shares if share]
+    return RunningLoad([_part(request, share, place, number) for number, (share, place) in enumerate(used)], clock)
 
 
 def _part(request: LoadRequest, clients: int, place: Workspace, number: int) -> tuple[Invocation, Workspace]:

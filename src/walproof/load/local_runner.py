@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from walproof.machine.clock import OFFSET
-from walproof.machine.programs import pgbench, search_path
+from walproof.machine.programs import lookup, pgbench, search_path
 from walproof.machine.signals import shielded
 from walproof.model.load import PlaceClock, Workspace
 from walproof.model.topology import Endpoint
@@ -220,8 +220,9 @@ class LocalWorkspace:
 
     lost = ""
 
-    def __init__(self) -> None:
-        self.directory = str(new_work_directory())
+    def __init__(self, under: Sequence[str] = ()) -> None:
+        """`under`: the words before a program's own."""
+        self.directory, self._under = str(new_work_directory()), under
         self._remove = weakref.finalize(self, shutil.rmtree, self.directory, True)
 
     def clock(self) -> PlaceClock:
@@ -238,7 +239,9 @@ class LocalWorkspace:
 
     def start(self, argv: Sequence[str], log: str) -> LocalProcess:
         """A program that `finish` ends by SIGALRM, with an environment of its own."""
-        return self._start(argv, log, subprocess.DEVNULL, {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/")})
+        return self._start(
+            [*self._under, *argv], log, subprocess.DEVNULL, {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/")}
+        )
 
     def start_module(self, module: str, argument: str, log: str) -> LocalProcess:
         """A module of walproof in this Python: `finish`, and the end of this process, close its standard input."""
@@ -275,5 +278,6 @@ class LocalRunner:
         return pgbench()
 
     def open(self) -> tuple[LocalWorkspace]:
-        """A new work directory."""
-        return (LocalWorkspace(),)
+        """A new work directory; what is started there ends with the thread that started it, by kill -9 too."""
+        setpriv = lookup("setpriv")
+        return (LocalWorkspace((str(setpriv), "--pdeathsig", "KILL", "--") if setpriv else ()),)

@@ -152,6 +152,11 @@ def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[s
     return given, scripts, tuple(levels)
 
 
+def logs_in(places: Sequence[Workspace]) -> dict[Path, float]:
+    """Every log there, and how far the clock that wrote it is ahead of ours, seconds."""
+    return {path: place.clock().ahead_s for place in places for path in place.fetch("log.*")}
+
+
 _INTERVAL_S = 0.005
 
 
@@ -173,10 +178,14 @@ class RunningLoad(StartedProgram):
         """Processor time it used so far."""
         return used(self.pids, disk=False) if self.pids else self._cpu()
 
+    def connected(self) -> int:
+        """How many sockets its clients have open."""
+        return sum(process.sockets() for process in self._processes)
+
     def await_connected(self, clients: int, timeout_s: float) -> None:
         """Wait until every client has its socket; TargetError with pgbench's message when it fails."""
         deadline = self._clock.now() + timeout_s
-        while sum(process.sockets() for process in self._processes) < clients:
+        while self.connected() < clients:
             if self.ended:
                 raise self.error()
             if self._clock.now() > deadline:
@@ -204,7 +213,7 @@ class RunningLoad(StartedProgram):
 
         TargetError when one of its places was lost: what the others did is no measure of what was asked.
         """
-        ahead = self._logs()
+        ahead = logs_in(self._workspaces)
         if self._lost():
             raise self.error()
         warm = warm_from(list(ahead), since, until, ahead=ahead)
@@ -213,12 +222,8 @@ class RunningLoad(StartedProgram):
 
     def series(self, overall: Summary, within: tuple[float, float], marks: Sequence[Mark]) -> Series:
         """The logs second by second between two times (epoch s); `overall` is their summary."""
-        ahead = self._logs()
+        ahead = logs_in(self._workspaces)
         return series(list(ahead), within, overall.stalls(*within), marks, ahead=ahead)
-
-    def _logs(self) -> dict[Path, float]:
-        """Every log, and how far the clock that wrote it is ahead of ours, seconds."""
-        return {path: place.clock().ahead_s for place in self._workspaces for path in place.fetch("log.*")}
 
     def error(self) -> TargetError:
         """The TargetError for a place that was lost, else for pgbench's first error message."""

@@ -11,6 +11,7 @@ class Capability(StrEnum):
 
     PRICE = "price"
     LEDGER = "ledger"
+    WORKLOAD = "workload"
     KILL = "kill"
     CRASH_RESTART = "crash-restart"
     STOP = "stop"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
+from walproof.model.load import LoadFigures
 from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description
 from walproof.model.units import counted
@@ -135,6 +136,29 @@ class DrillDone:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadSeen:
+    """What the clients of a workload saw of a drill that it ran beside; no part of the verdict."""
+
+    at: float
+    number: int
+    workload: str
+    clients: int
+    figures: LoadFigures
+    kind: Literal["load-seen"] = "load-seen"
+
+    @property
+    def text(self) -> str:
+        """All of it in a sentence."""
+        seen = self.figures
+        failed = f", {seen.failed} failed" if seen.failed else ""
+        return (
+            f"drill {self.number}, {self.workload} with {counted(self.clients, 'client')}: {seen.before_tps:.0f}/s"
+            f" before the fault, none for {seen.outage_s:.1f} s after it, then {seen.after_tps:.0f}/s{failed};"
+            f" clients lost {counted(seen.reconnects, 'time')}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimJudged:
     """A claim of a published study compared with what was measured: reproduced, not reproduced or undecided."""
 
@@ -202,6 +226,7 @@ Event = (
     | DrillStarted
     | FaultChanged
     | DrillDone
+    | LoadSeen
     | ClaimJudged
     | FigureCompared
     | Note

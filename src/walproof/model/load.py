@@ -157,6 +157,37 @@ class LedgerRun(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class LoadFigures:
+    """What the clients of a workload beside a drill saw: transactions per second before the fault and once it was over.
+
+    outage_s: the longest time after the fault in which none ended. failed: that pgbench gave up. reconnects: how often
+    clients were lost and pgbench was started again.
+    """
+
+    before_tps: float
+    outage_s: float
+    after_tps: float
+    failed: int = 0
+    reconnects: int = 0
+
+
+class LoadRun(Protocol):
+    """A workload at work beside a drill."""
+
+    def keep_up(self, led: object, patience_s: float) -> str:
+        """Start it again where its clients are gone, or hang; what they saw just now, "" for nothing new.
+
+        `led`: who leads on which timeline, None where that is not known; clients of a leader before have so long.
+        """
+
+    def seen(self, fault_at: float) -> LoadFigures:
+        """What its clients saw until now, when it ends; `fault_at`: when the fault began, seconds since the epoch."""
+
+    def close(self) -> None:
+        """End it; safe to call twice."""
+
+
 class LoadProcess(Protocol):
     """One program that puts load on a target."""
 

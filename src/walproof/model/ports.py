@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from walproof.model.drill import Capability, Finding, Mark
 from walproof.model.facts import Facts
 from walproof.model.guarantee import ConfigChange, ConfigPlan
-from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, Rows
-from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRun, Rows
+from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import GuardSwitch, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
 
@@ -165,6 +165,13 @@ class Pricing(Protocol):
         """Run one sample and observe meanwhile."""
 
 
+class Workloads(Pricing, Protocol):
+    """Runs a workload beside a drill too."""
+
+    def open_load(self, arm: Arm, seed: int) -> LoadRun:
+        """Start it, its tables being there; an Error where its clients do not connect or its script fails."""
+
+
 class Rolls(Protocol):
     """Scenarios for which a target's own manager restarts every server."""
 
@@ -274,6 +281,7 @@ class Capabilities:
 
     pricing: Pricing | None = None
     ledger: Ledger | None = None
+    workload: Workloads | None = None
     faults: Mapping[Capability, MemberFault] = field(default_factory=dict)
     slow_disk: SlowDisk | None = None
     partition_one_way: LinkFault | None = None
@@ -309,6 +317,7 @@ class Capabilities:
         single: dict[Capability, object | None] = {
             Capability.PRICE: self.pricing,
             Capability.LEDGER: self.ledger,
+            Capability.WORKLOAD: self.workload,
             Capability.SLOW_DISK: self.slow_disk,
             Capability.PARTITION_ONE_WAY: self.partition_one_way,
             Capability.DCS_LOSS: self.dcs_loss,

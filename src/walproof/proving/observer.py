@@ -67,6 +67,10 @@ class Observer:
         """The newest observation, of the poller's too."""
         return max(self._views, key=lambda view: view.at, default=None)
 
+    def led(self) -> tuple[str, int | None] | None:
+        """Who led on which timeline when it was last seen; None where no member did."""
+        return _led(self.newest)
+
     def _poll(self) -> None:
         """Keep snapshots in which another member has become the leader: a promotion falls between two observations."""
         if self._poller is None or self._ended:

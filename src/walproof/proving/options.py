@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from walproof.errors import UsageError
+from walproof.load.workload_options import parse_workload
 from walproof.model.drill import Victim
 from walproof.model.guarantee import Level, level
+from walproof.model.sample import Arm
 from walproof.model.units import duration_s, parse_positive_int, share
 from walproof.proving.faults import Fault, fault, victim
 from walproof.proving.loss_bounds import COLUMNS
@@ -41,6 +43,8 @@ class ProveOptions:
     guarded: tuple[bool, ...] = (False,)
     """Each drill without a guard, with one, or both in turn."""
     client_timeout_s: float = 3.0
+    own_load: Arm | None = None
+    """A workload to run beside the writers, at each drill's own level and route."""
 
     @property
     def load(self) -> dict[str, Any]:
@@ -74,7 +78,18 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         budget_s=QUICK_S if matrix and quick else None,
         guarded=(True, False) if raw.get("compare_guard") else (bool(raw.get("guard")),),
         client_timeout_s=_client_timeout(raw.get("client_timeout")),
+        own_load=_own_load(raw),
     )
+
+
+def _own_load(raw: RawOptions) -> Arm | None:
+    if raw.get("workload") is not None:
+        return Arm(Level.ON, _positive(raw, "clients", 4), parse_workload(raw))
+    for name in ("clients", "define", "scale", "protocol", "max_tries", "skew", "init"):
+        if raw.get(name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} needs --workload", f"--workload mine.sql {flag} …")
+    return None
 
 
 def _client_timeout(text: object) -> float:
@@ -100,6 +115,7 @@ _CONTRADICTIONS = (
         "compare_guard", ("storm", "matrix"),
         "--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard",
     ),
+    ("pitfall", ("workload",), "a pitfall brings its own load", "leave --workload out"),
     ("storm", ("fault",), "--storm draws its own faults", "leave --fault out"),
     ("storm", ("victim",), "--storm draws its own victims", "leave --victim out"),
 )  # fmt: skip

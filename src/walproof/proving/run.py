@@ -7,12 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from walproof.errors import Error, MachineError, WaitTimeout
+from walproof.errors import Error, MachineError, UsageError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability, Drill, Verdict
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
+from walproof.model.sample import Arm
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, Strike, shrunk
 from walproof.proving.faults import SHRUNK, STORM
@@ -29,6 +30,7 @@ from walproof.proving.inject import (
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
 from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
+from walproof.proving.own_load import half_the_cap, running_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Shell:
     emit: Emit
     keep: Keep
     seed: int = 1
+    own_load: Arm | None = None
+    """A workload to run beside the writers."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -119,6 +123,7 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         planned.writers,
         planned.route,
         drill=planned.number,
+        rate=half_the_cap(shell.target, shell.own_load),
         answer_timeout_s=planned.client_timeout_s,
     )
     gathered = Gathered(shell.target)
@@ -127,9 +132,13 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     try:
         run = ledger.open_ledger(order)
         wait_for(Wait.WRITERS_UP, partial(_writing, run, planned.writers), shell.target.clock)
-        shell.emit(DrillStarted(shell.target.clock.now(), planned.number, planned.fault.name, str(planned.level)))
-        drill_run = _drill_run(shell, planned, observer, gathered, run)
+        with running_beside(shell.target, shell.emit, shell.own_load, planned, observer.led) as tell:
+            shell.emit(DrillStarted(shell.target.clock.now(), planned.number, planned.fault.name, str(planned.level)))
+            drill_run = _drill_run(shell, planned, observer, gathered, run)
+            tell(drill_run.fault_at)
         attempts, witness, incomplete = run.stop(), run.witnessed(), run.incomplete()
+    except UsageError:
+        raise
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, error.message)
     finally:

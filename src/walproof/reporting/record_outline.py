@@ -4,7 +4,16 @@ import math
 from collections.abc import Sequence
 
 from walproof.model.drill import Drill, Verdict
-from walproof.model.event import ClaimJudged, Described, DrillDone, Event, FigureCompared, Note, ScenarioLeftOut
+from walproof.model.event import (
+    ClaimJudged,
+    Described,
+    DrillDone,
+    Event,
+    FigureCompared,
+    LoadSeen,
+    Note,
+    ScenarioLeftOut,
+)
 from walproof.model.guarantee import Level
 from walproof.model.sample import Scenario
 from walproof.model.units import counted
@@ -166,7 +175,7 @@ def claim_sections(events: Sequence[Event]) -> tuple[Section, ...]:
 
 
 def _notes(events: Sequence[Event]) -> tuple[Section, ...]:
-    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, Note | ScenarioLeftOut)))
+    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, Note | ScenarioLeftOut | LoadSeen)))
     return (Section("notes", "Notes of the run", "", (Prose(notes),)),) if notes else ()
 
 

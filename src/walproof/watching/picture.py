@@ -14,6 +14,7 @@ from walproof.model.event import (
     Ended,
     Event,
     FaultChanged,
+    LoadSeen,
     Note,
     SampleDone,
     ScenarioEntered,
@@ -240,7 +241,7 @@ def with_record_event(picture: Picture, event: Event) -> Picture:
             text = f"scenario: {event.scenario.text}"
         case ClaimJudged():
             text = f"{event.claim}: {event.verdict}"
-        case Note() | ScenarioLeftOut():
+        case Note() | ScenarioLeftOut() | LoadSeen():
             text = event.text
         case Started():
             text = f"{event.verb} started"

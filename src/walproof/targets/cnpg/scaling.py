@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walproof.errors import MachineError, NotObtained, TargetError, UsageError, WaitTimeout
+from walproof.load.background import BackgroundLoad
 from walproof.machine import signals
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
-from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, longest_s, wait_for
@@ -351,6 +352,10 @@ class CnpgPricing:
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample."""
         return self._within.run_sample(planned, seconds, seed)
+
+    def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
+        """Start the workload beside a drill."""
+        return self._within.open_load(arm, seed)
 
 
 def _patched(changes: Sequence[Any]) -> list[Resources]:

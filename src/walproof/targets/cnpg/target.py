@@ -301,7 +301,9 @@ class CnpgCluster(ExternalCluster):
         faults = {**own, **able.faults, **chaos.faults()}
         reasons = {**able.reasons, **refused, **self._without_chaos(able.reasons)}
         if (wrong := self._refused_load) is not None:
-            reasons |= dict.fromkeys((Capability.PRICE, Capability.LEDGER), f"{wrong.message}; {wrong.hint}")
+            reasons |= dict.fromkeys(
+                (Capability.PRICE, Capability.LEDGER, Capability.WORKLOAD), f"{wrong.message}; {wrong.hint}"
+            )
         pitfalls = CnpgPitfalls(
             self._instances,
             lambda: recovery,
@@ -316,6 +318,7 @@ class CnpgCluster(ExternalCluster):
             able,
             pricing=None if Capability.PRICE in reasons else able.pricing,
             ledger=None if Capability.LEDGER in reasons else able.ledger,
+            workload=None if Capability.WORKLOAD in reasons else able.workload,
             faults=faults,
             switchover=able.switchover if switches else None,
             member_states=self._states,

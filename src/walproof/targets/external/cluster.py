@@ -25,10 +25,10 @@ from walproof.model.ports import (
     Configuration,
     Inspection,
     Notebook,
-    Pricing,
     Restart,
     Reverting,
     Switchover,
+    Workloads,
 )
 from walproof.model.takeover import Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
@@ -270,7 +270,7 @@ class ExternalCluster(ABC):
         return False
 
     @cached_property
-    def pricing(self) -> Pricing:
+    def pricing(self) -> Workloads:
         """Samples under the caps of the target file."""
         return self.priced_externally()
 
@@ -312,6 +312,7 @@ class ExternalCluster(ABC):
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
+            workload=self.pricing,
             faults={fault: able for fault, able in commands.faults().items() if fault not in refused},
             restart=by_command if "restart" in commands.commands else self._restart(),
             switchover=by_command if "switchover" in commands.commands else self._switchover(),

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from walproof.errors import UsageError
+from walproof.load.background import BackgroundLoad
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
+from walproof.model.load import LoadLimits
 from walproof.model.ports import Configuration, Notebook
-from walproof.model.sample import Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.targets.configure import configure
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.sql.price import SqlPricer
@@ -80,14 +82,14 @@ class ExternalPricing:
         """The leader's last checkpoint."""
         return self._pricer.checkpoints()
 
+    def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
+        """Start the workload beside a drill."""
+        return self._pricer.open_load(arm, seed)
+
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         """Run one sample under the caps of the target file; UsageError beyond max_clients."""
         caps, arm = self._caps, planned.arm
-        if caps.max_clients is not None and arm.clients > caps.max_clients:
-            raise UsageError(
-                f"{arm.clients} clients are more than this target's max_clients = {caps.max_clients}",
-                "ask fewer --clients",
-            )
+        LoadLimits(caps.max_clients).check(arm.clients)
         if caps.rate is None or (arm.rate is not None and arm.rate <= caps.rate):
             return self._pricer.run_sample(planned, seconds, seed)
         capped = replace(planned, arm=replace(arm, rate=caps.rate))

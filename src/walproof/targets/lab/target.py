@@ -180,6 +180,7 @@ class LabTarget:
         return Capabilities(
             pricing=self.pricing,
             ledger=self.ledger,
+            workload=self.pricing,
             faults=faults_of(b, reasons),
             slow_disk=None if Capability.SLOW_DISK in reasons else slow_disk(b),
             partition_one_way=partition_one_way(b),

@@ -281,7 +281,10 @@ class Simulated:
             member_states=self._member_states,
             configuration=self._configuration,
             scenario_factors=frozenset({Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS}),
-            reasons={Capability.INSPECT: "a simulated cluster has no settings to inspect"},
+            reasons={
+                Capability.INSPECT: "a simulated cluster has no settings to inspect",
+                Capability.WORKLOAD: "a simulated cluster has no server that could run it",
+            },
         )
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:

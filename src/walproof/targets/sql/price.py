@@ -9,9 +9,10 @@ from pathlib import Path
 import psycopg
 
 from walproof.errors import MachineError, TargetError
-from walproof.load.driver import CONNECT_S, Load, LoadRequest, start_load
+from walproof.load.background import BackgroundLoad
+from walproof.load.driver import CONNECT_S, Load, LoadRequest, start_load, start_pgbench
 from walproof.load.local_runner import LocalRunner
-from walproof.load.pgbench import check_workload
+from walproof.load.pgbench import RunningLoad, check_workload
 from walproof.load.pgbench_log import Summary
 from walproof.load.sampler import Pids, Polled, Sampler, window
 from walproof.model.estimate import pooled
@@ -23,6 +24,8 @@ from walproof.targets.sql.connection import session
 from walproof.targets.sql.workloads import last_checkpoint, ready
 
 _POLL_S = 0.1
+_LONGEST_S = 3600.0
+"""A workload beside a drill ends by itself then, where nothing else ended it."""
 _MARK_S = 0.9
 _GRACE_S = 5.0
 _SETTLE_S = 1.0
@@ -113,6 +116,17 @@ class SqlPricer:
         finally:
             for place in places:
                 place.close()
+
+    def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
+        """Start the workload beside a drill."""
+        places = self._runner.open()
+
+        def start(number: int) -> RunningLoad:
+            endpoint = self._target.endpoint(arm.route)
+            request = LoadRequest(arm, endpoint, _LONGEST_S, 1000 * seed + number, self._program())
+            return start_pgbench(request, places, self._target.clock)
+
+        return BackgroundLoad(start, places, arm, self._target.clock)
 
     def _measure(self, load: Load, planned: Sample, seconds: float, view: ClusterView) -> SampleResult:
         clock, sampler, leader = self._target.clock, self._sampler(view), view.leader or ""
