@@ -1,11 +1,11 @@
 """A workload beside a drill: started again when clients are gone or hang, ended with walproof, told from its logs."""
 
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -171,7 +171,9 @@ def test_what_was_started_ends_with_walproof_by_kill_9_too() -> None:
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as walproof:
         assert walproof.stdout is not None
         load = int(walproof.stdout.readline())
-        os.kill(load, 0)
+        # Before that it is still setpriv, which has not asked for the signal yet.
+        started = partial(Path(f"/proc/{load}/cmdline").read_bytes)
+        wait_for(Wait.PROGRAM_READY, lambda: started().startswith(b"sleep"), RealClock())
         walproof.send_signal(signal.SIGKILL)
     wait_for(Wait.PROGRAM_READY, lambda: not running(load), RealClock())
 

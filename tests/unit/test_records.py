@@ -10,7 +10,8 @@ import pytest
 
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
-from walproof.model.event import Ended, Event, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.load import LoadFigures
 from walproof.model.sample import Scenario
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
@@ -27,7 +28,8 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 
 def test_every_kind_of_event_comes_back_equal() -> None:
-    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"))
+    load = LoadSeen(1.0, 3, "own.sql@3", 4, LoadFigures(812.5, 7.25, 0.0, failed=2, reconnects=1))
+    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"), load)
     assert {e.kind for e in events} == set(KINDS)
     for event in events:
         assert decode(encode(event)) == (event, "")
