@@ -159,3 +159,11 @@ def test_the_targets_own_manager_comes_first_and_unknown_recipes_are_refused() -
     assert next(iter(recipes(first(), replace(PLACE, manager="none")))) == "plain"
     with pytest.raises(UsageError, match="no recipe"):
         recipe(first(), PLACE, "oracle")
+
+
+def test_a_recipe_lists_a_name_with_a_colon_and_tells_which_member_has_none() -> None:
+    choice = next(c for c in choices() if c.quorum == 1 and c.quorum_kind is not QuorumKind.FIRST)
+    cluster = ClusterProfile("none", members=("10.0.0.1:5432", "east:send", "west"))
+    text = recipe(choice, cluster, "plain").text
+    assert """= 'ANY 1 ("east:send", "west")';""" in text
+    assert "10.0.0.1:5432: no name of its own" in text

@@ -12,6 +12,7 @@ from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
 from walproof.model.patroni_values import LEAST
+from walproof.model.standby_names import is_host_and_port
 from walproof.patroni.config import sync_keys, version_of
 
 _VALUE = re.compile(r"[A-Za-z0-9.]{1,32}")
@@ -127,7 +128,7 @@ def settings(choice: Choice, cluster: ClusterProfile) -> tuple[Set, ...]:
     """Every parameter, standby names among them: each member's, so that they are right after a promotion too."""
     names = ""
     if choice.quorum:
-        members = tuple(sorted(name for name in cluster.members if ":" not in name)) or ("standby1", "standby2")
+        members = tuple(sorted(n for n in cluster.members if not is_host_and_port(n))) or ("standby1", "standby2")
         names = Quorum(choice.quorum_kind or QuorumKind.ANY, choice.quorum, members).text
     why = "who must have a commit before it is acknowledged" if names else "no standby is waited for"
     return (*postgres_settings(choice, cluster), Set("synchronous_standby_names", names, why))
@@ -144,6 +145,8 @@ def _notes(choice: Choice, cluster: ClusterProfile) -> list[str]:
         "run on every member, standbys too:",
         "after a promotion the guarantee must be the same.",
     ]
+    if choice.quorum and (nameless := [name for name in cluster.members if is_host_and_port(name)]):
+        notes.append(f"{', '.join(nameless)}: no name of its own. Set cluster_name there, and list that name too.")
     if choice.quorum and choice.quorum < cluster.standbys:
         notes.append("ANY: promote the standby with the highest pg_last_wal_receive_lsn(), never another one.")
     if cluster.postgres < 17:

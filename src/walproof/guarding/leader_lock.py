@@ -3,7 +3,7 @@
 Keys and their meaning: patroni/dcs/__init__.py and patroni/dcs/etcd3.py (4.1)."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -40,6 +40,7 @@ from walproof.model.patroni_values import (
     synchronous_mode,
     times,
 )
+from walproof.model.standby_names import folded
 from walproof.model.takeover import Candidate, LockState, Seal
 
 SEAL, LIMIT, INTENT = "walproof_guard", "walproof_guard_limit", "walproof_guard_intent"
@@ -127,6 +128,28 @@ def _asked(failover: Entry | None, at: float, loop_wait_s: float) -> bool:
     return due - at < max(_SOON_S, 2 * loop_wait_s)
 
 
+def _voters(named: Mapping[str, Any], candidates: Iterable[str]) -> tuple[str, ...]:
+    """The standbys of /sync, each as its own key spells it.
+
+    Patroni copies the names from pg_stat_replication, and compares them without case as PostgreSQL does (SyncState).
+    """
+    keys = {folded(name): name for name in candidates}
+    voters = (text.strip() for text in str(named.get("sync_standby") or "").split(","))
+    return tuple(dict.fromkeys(keys.get(folded(voter), voter) for voter in voters if voter))
+
+
+def _why_unsuitable(settings: dict[str, Any], members: Iterable[str]) -> str:
+    spellings: dict[str, list[str]] = {}
+    for name in sorted(members):
+        spellings.setdefault(folded(name), []).append(name)
+    if alike := [name for names in spellings.values() if len(names) > 1 for name in names]:
+        # Any of them may have acknowledged a commit that waited for the other.
+        return f"to PostgreSQL the members {', '.join(alike)} have one name"
+    odd = " and ".join(refused(settings))
+    # /config then does not say which timeouts Patroni goes by.
+    return f"{odd} in /config: Patroni cannot read it and goes on with what it had" if odd else ""
+
+
 def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     """What Patroni's keys say, by their names below its prefix."""
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
@@ -134,7 +157,6 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     quorum = plain_int(named.get("quorum") or 0)
     if quorum is None:  # Patroni takes the whole of it for empty (dcs/__init__.py, SyncState.from_node).
         named, quorum = {}, 0
-    odd = " and ".join(refused(settings))
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
     ttl_s, loop_wait_s, _ = times(settings, adjusted=all(c.version >= ADJUSTS for c in candidates.values()))
     return LockState(
@@ -143,7 +165,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         holder_version=leader.version if leader else 0,
         holder_lease=leader.lease if leader else 0,
         sync_leader=str(named.get("leader") or ""),
-        voters=tuple(v.strip() for v in str(named.get("sync_standby") or "").split(",") if v.strip()),
+        voters=_voters(named, candidates),
         quorum=quorum,
         sync_version=sync.version if sync else 0,
         config_version=config.version if config else 0,
@@ -160,8 +182,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         limit_s=max(0, plain_int(_json(limit).get("limit_s")) or 0),
         seal=_seal(entries.get(SEAL), leader),
         candidates=candidates,
-        # /config then does not say which timeouts Patroni goes by.
-        unsuitable=f"{odd} in /config: Patroni cannot read it and goes on with what it had" if odd else "",
+        unsuitable=_why_unsuitable(settings, candidates),
     )
 
 

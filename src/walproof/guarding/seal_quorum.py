@@ -5,6 +5,7 @@ Why quorum + 1 voters suffice, and what each condition is for: docs/guard-proof.
 
 from collections.abc import Mapping
 
+from walproof.model.standby_names import folded
 from walproof.model.takeover import LockState, MemberSigns, Signs
 
 LATE_S = 2.0
@@ -114,10 +115,11 @@ def connected(lock: LockState, signs: Signs, now: float, followed: frozenset[str
     timeline = leader.timeline if leader else 0
     same = {v for v in followed if v in lock.counted and 0 < lock.candidates[v].timeline == timeline}
     newest = {v: signs[v].receivers[-1] for v in answering(lock, signs, now) if signs[v].receivers}
-    sound = {v for v, r in newest.items() if r.connects and r.named == v and not r.lacks and not r.hinders}
+    sound = {v for v, r in newest.items() if r.connects and not r.lacks and not r.hinders}
+    own = {v for v, r in newest.items() if folded(r.named) == folded(v)}
     itself = {v for v in newest if signs[v].address == lock.candidates[v].address}
     heard = {v for v in newest if _patroni_answers(signs[v], now)}
-    return tuple(v for v in newest if v in sound & same & itself & heard)
+    return tuple(v for v in newest if v in sound & own & same & itself & heard)
 
 
 def streaming(lock: LockState, signs: Signs) -> frozenset[str]:

@@ -18,6 +18,7 @@ from walproof.machine.clock import now
 from walproof.model.guarantee import read_standby_names
 from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
 from walproof.model.ports import Clock
+from walproof.model.standby_names import folded
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
@@ -105,7 +106,8 @@ def observe(blueprint: Blueprint) -> ClusterView:
     leader = max(leading, key=lambda m: statuses[m].get("timeline") or 0, default=None)
     names = standby_names(blueprint, leader) if leader is not None else None
     head = _lsn(statuses[leader]) if leader is not None else None
-    senders = {row.get("application_name"): row for row in statuses[leader].get("replication", [])} if leader else {}
+    rows = statuses[leader].get("replication", []) if leader else []
+    senders = {folded(row.get("application_name") or ""): row for row in rows}
     views = []
     for member in blueprint.members:
         status = statuses[member]
@@ -120,7 +122,7 @@ def observe(blueprint: Blueprint) -> ClusterView:
                 lsn=lsn,
                 lag_bytes=None if not known or member == leader else max(0, (head or 0) - (lsn or 0)),
                 address=blueprint.address(member),
-                sync_state=str(senders.get(member, {}).get("sync_state", "")),
+                sync_state=str(senders.get(folded(member), {}).get("sync_state", "")),
                 standby_names=names if member == leader else None,
                 identity=f"{blueprint.name}/{member}",
             )
@@ -195,9 +197,9 @@ def _problem_of_names(members: tuple[str, ...], view: ClusterView, config: dict[
     if mode == "off" or not standbys:
         return "" if quorum is None or mode != "off" else "standby names are still in effect"
     wanted = min(synchronous_node_count(config), len(standbys))
-    if quorum is None or "*" in quorum.names:
+    if quorum is None or quorum.open:
         return "no standby is named synchronous"
-    named = [m for m in standbys if m in quorum.names]
+    named = [m for m in standbys if quorum.counts(m)]
     expected = len(standbys) if mode == "quorum" else wanted
     if len(named) < expected or quorum.k != wanted:
         return f"the names in effect are {quorum.text}"

@@ -2,13 +2,13 @@
 
 And a change of a cluster's configuration, as values: what is asked, what it would change, on which version."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from walproof.errors import UsageError
+from walproof.model.standby_names import folded, parsed, quoted
 
 
 class Level(StrEnum):
@@ -57,27 +57,50 @@ class Quorum:
     @property
     def text(self) -> str:
         """As written in postgresql.conf."""
-        listed = ", ".join(n if n == "*" else f'"{n}"' for n in self.names)
-        return f"{self.kind} {self.k} ({listed})"
+        return f"{self.kind} {self.k} ({', '.join(map(quoted, self.names))})"
 
+    @property
+    def open(self) -> bool:
+        """Whether `*` is listed: whatever streams counts."""
+        return "*" in self.names
 
-_NAMES = re.compile(r"^\s*(?:(ANY|FIRST)\s+)?(?:(\d+)\s*)?\((.*)\)\s*$", re.IGNORECASE | re.DOTALL)
+    @property
+    def of_all(self) -> bool:
+        """Whether every standby that may count must answer."""
+        return not self.open and self.k >= len(self.distinct)
+
+    @property
+    def distinct(self) -> frozenset[str]:
+        """The names as they are compared, each once."""
+        return frozenset(map(folded, self.names))
+
+    def priority(self, name: str) -> int:
+        """sync_priority of a standby that streams under this name, 0 where it does not count (syncrep.c).
+
+        >>> read_standby_names("FIRST 1 (n3, N2)").priority("n2"), read_standby_names("ANY 1 (n3, n2)").priority("n2")
+        (2, 1)
+        """
+        places = (i for i, listed in enumerate(self.names, 1) if listed == "*" or folded(listed) == folded(name))
+        place = next(places, 0)
+        return place if self.kind is QuorumKind.FIRST else min(place, 1)
+
+    def counts(self, name: str) -> bool:
+        """Whether a standby that streams under this name may count."""
+        return self.priority(name) > 0
 
 
 def read_standby_names(text: str) -> Quorum | None:
-    """The quorum that synchronous_standby_names states, None when it is empty (runtime-config-replication, PG 18).
+    """The quorum that synchronous_standby_names states, None when it is empty; UsageError where PostgreSQL refuses it.
 
     >>> read_standby_names("ANY 1 (n2, n3)").text
     'ANY 1 ("n2", "n3")'
     >>> read_standby_names("n2,n3").kind, read_standby_names("") is None
     (<QuorumKind.FIRST: 'FIRST'>, True)
     """
-    if not text.strip():
+    if not text:
         return None
-    match = _NAMES.match(text)
-    kind, k, inner = (match[1] or "FIRST", int(match[2] or 1), match[3]) if match else ("FIRST", 1, text)
-    names = tuple(part.strip().strip('"') for part in inner.split(",") if part.strip())
-    return Quorum(QuorumKind(kind.upper()), k, names)
+    kind, k, names = parsed(text)
+    return Quorum(QuorumKind(kind), k, names)
 
 
 class Loss(StrEnum):

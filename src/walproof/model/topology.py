@@ -89,6 +89,8 @@ class MemberView:
     """synchronous_standby_names in effect there, when it was asked."""
     identity: str = ""
     """Tells this instance from another that takes its name or address later (a pod's uid); "" where none is known."""
+    streams_as: str | None = None
+    """The name standby names know it by: as the leader sees it stream, of the leader its cluster_name; None unknown."""
 
     @property
     def serving(self) -> bool:

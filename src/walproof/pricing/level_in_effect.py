@@ -208,12 +208,14 @@ def quorum_round_trip_ms(measured: Mapping[str, float], leader: str, standby_nam
     """
     if not measured:
         return None
-    pairs = {frozenset(pair.split("-", 1)): ms for pair, ms in measured.items()}
-    near = {name: ms for pair, ms in pairs.items() if leader in pair for name in pair - {leader}}
+    # Names have hyphens of their own (pg-1): the leader's tells where the other one begins.
+    to = {pair.removeprefix(f"{leader}-"): ms for pair, ms in measured.items() if pair.startswith(f"{leader}-")}
+    back = {pair.removesuffix(f"-{leader}"): ms for pair, ms in measured.items() if pair.endswith(f"-{leader}")}
+    near = {**back, **to}
     quorum = read_standby_names(standby_names)
     if quorum is None or not near:
         return fmean(measured.values())
-    named = [near[name] for name in quorum.names if name in near] or list(near.values())
+    named = [near[n] for n in sorted(near, key=quorum.priority) if quorum.counts(n)] or list(near.values())
     if quorum.kind is QuorumKind.ANY:
         named.sort()
     return max(named[: quorum.k])

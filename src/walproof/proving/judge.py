@@ -264,13 +264,13 @@ def _not_visible(history: History) -> tuple[int, int]:
     Judged only while nothing is broken: a standby that crashed may serve an older state until it has caught up.
     """
     planned, witness = history.planned, history.witness
-    names = {n for n in history.attempts.standby_names if n.strip()}
+    names = {n for n in history.attempts.standby_names if n}
     quorum = read_standby_names(next(iter(names))) if len(names) == 1 else None
     broken = planned.fault.steps or planned.storm
-    if planned.level is not Level.REMOTE_APPLY or broken or quorum is None or quorum.k < len(quorum.names):
+    if planned.level is not Level.REMOTE_APPLY or broken or quorum is None or not quorum.of_all:
         return 0, 0
-    stale = sum(witness.fresh_by_member.get(name, (0, 0))[1] for name in quorum.names)
-    return stale, sum(witness.backward_by_member.get(name, 0) for name in quorum.names)
+    stale = sum(seen[1] for member, seen in witness.fresh_by_member.items() if quorum.counts(member))
+    return stale, sum(times for member, times in witness.backward_by_member.items() if quorum.counts(member))
 
 
 def _alone(history: History) -> list[str]:

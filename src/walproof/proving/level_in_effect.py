@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from walproof.model.guarantee import Level, Quorum, read_standby_names
 from walproof.model.load import Attempts, Outcome
+from walproof.model.standby_names import folded
 from walproof.model.topology import MemberState
 from walproof.model.units import counted
 
@@ -94,7 +95,7 @@ def weaker(
     ways = _other_levels(attempts, asked, chosen)
     if asked.remote:
         ways += _fewer(attempts, asked, chosen, declared)
-        ways += _anybody(attempts, chosen, set(members), set(senders))
+        ways += _anybody(attempts, chosen, set(map(folded, members)), set(map(folded, senders)))
     return ways
 
 
@@ -137,7 +138,7 @@ def _fewer(attempts: Attempts, asked: Level, chosen: NDArray[np.bool_], declared
 
 def _anybody(attempts: Attempts, chosen: NDArray[np.bool_], members: set[str], senders: set[str]) -> list[Weaker]:
     """`*` counts any program that streams: it means standbys only when nothing but members did."""
-    star = [i for i, q in enumerate(quorums(attempts)) if q is not None and "*" in q.names]
+    star = [i for i, q in enumerate(quorums(attempts)) if q is not None and q.open]
     open_to_all = _with_names(attempts, chosen, star)
     if not open_to_all.any() or (senders and senders <= members):
         return []

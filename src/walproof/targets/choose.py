@@ -6,6 +6,7 @@ from walproof.model.advice import ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.guarantee import ConfigChange, Setting
 from walproof.model.ports import Target
+from walproof.model.standby_names import is_host_and_port
 from walproof.patroni.config import version_of
 from walproof.targets import Rights, TargetType, cnpg, lab, patroni, postgres, simulated
 from walproof.targets.external.configuration_patches import listed
@@ -45,7 +46,7 @@ def settings_for(change: ConfigChange, cluster: ClusterProfile) -> tuple[Setting
         return listed(asked_of_patroni(change, version_of(cluster.patroni) or (4, 1)))
     from walproof.targets.postgres.target import asked_of, settings_of
 
-    return settings_of(asked_of(change, cluster.members))
+    return settings_of(asked_of(change, [name for name in cluster.members if not is_host_and_port(name)]))
 
 
 def rights_of(kind: str, address: str | None) -> Rights:

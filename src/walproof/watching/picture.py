@@ -58,9 +58,9 @@ def sync_status(view: ClusterView, declared: int) -> SyncStatus:
     quorum = read_standby_names(view.standby_names)
     if quorum is None:
         return SyncStatus(0, declared, 0)
-    streaming = {m.name for m in view.standbys if m.state == "streaming"}
-    candidates = streaming if "*" in quorum.names else streaming & set(quorum.names)
-    return SyncStatus(quorum.k, declared, len(candidates) - quorum.k)
+    streaming = [m for m in view.standbys if m.state == "streaming"]
+    candidates = sum(quorum.counts(m.name if m.streams_as is None else m.streams_as) for m in streaming)
+    return SyncStatus(quorum.k, declared, candidates - quorum.k)
 
 
 KEEP_S = 180.0

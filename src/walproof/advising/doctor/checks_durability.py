@@ -19,7 +19,8 @@ from walproof.advising.doctor.finding import (
     setting_hit,
 )
 from walproof.model.facts import Facts, MemberFacts, Namer
-from walproof.model.guarantee import Level, read_standby_names
+from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
+from walproof.model.standby_names import NO_STANDBYS, folded, why_no_name
 from walproof.model.units import counted
 
 
@@ -83,6 +84,12 @@ def names_of(facts: Facts) -> str:
     return facts.leader.value("synchronous_standby_names") if facts.leader else ""
 
 
+def names_there(leader: MemberFacts) -> tuple[str, ...]:
+    """Names to list, each once: of what streams from the leader, but of programs that are no standby."""
+    names = {folded(s.application_name): s.application_name for s in leader.senders}
+    return tuple(n for n in names.values() if not why_no_name(n) and n not in NO_STANDBYS) or ("standby1",)
+
+
 def level_of(facts: Facts) -> Level | None:
     """synchronous_commit in effect on the leader; boolean spellings are already normalised by PostgreSQL."""
     value = facts.leader.value("synchronous_commit") if facts.leader else ""
@@ -107,8 +114,7 @@ def _remote_without_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     elif patroni is not None:
         fix = set_patroni("synchronous_mode", best_mode(patroni))
     else:
-        listed = ", ".join(f'"{s.application_name}"' for s in leader.senders) or '"standby1"'
-        fix = set_anywhere(facts, "synchronous_standby_names", f"ANY 1 ({listed})")
+        fix = set_anywhere(facts, "synchronous_standby_names", Quorum(QuorumKind.ANY, 1, names_there(leader)).text)
     evidence = f"synchronous_commit = {level} and synchronous_standby_names = ''"
     yield Hit(evidence, fix, setting.where, leader.name, Severity.ERROR if explicit else Severity.WARNING)
 

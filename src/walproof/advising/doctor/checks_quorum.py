@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from walproof.advising.doctor.checks_durability import level_of, names_of
+from walproof.advising.doctor.checks_durability import level_of, names_of, names_there
 from walproof.advising.doctor.finding import (
     Hit,
     bring_back,
@@ -19,9 +19,9 @@ from walproof.advising.doctor.finding import (
 )
 from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, Sender
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
+from walproof.model.standby_names import NO_STANDBYS, folded
 
 _FOREIGN = "it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it"
-TOOLS = ("pg_receivewal", "pg_basebackup", "pg_recvlogical", "barman_receive_wal", "walproof")
 Named = tuple[MemberFacts, Quorum]
 """The leader, and the quorum of its standby names."""
 
@@ -43,10 +43,6 @@ def _of_senders(facts: Facts, evidence: str, fix: str) -> Hit:
     return Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
-def _matches(quorum: Quorum, sender: Sender) -> bool:
-    return "*" in quorum.names or sender.application_name.lower() in {n.lower() for n in quorum.names}
-
-
 def _synchronous(facts: Facts) -> list[Sender]:
     """Walsenders that count for the quorum now."""
     return [s for s in facts.senders if s.sync_state in ("sync", "quorum")]
@@ -54,8 +50,8 @@ def _synchronous(facts: Facts) -> list[Sender]:
 
 def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
     """Inspected standbys that count for the quorum now, matched by the name they stream under."""
-    counting = {s.application_name for s in _synchronous(facts)}
-    return tuple(m for m in facts.standbys if counting & {m.name, m.receiver_name})
+    counting = {folded(s.application_name) for s in _synchronous(facts)}
+    return tuple(m for m in facts.standbys if counting & {folded(m.name), folded(m.receiver_name)})
 
 
 def _fix_names(facts: Facts, named: Named) -> str:
@@ -66,7 +62,7 @@ def _fix_names(facts: Facts, named: Named) -> str:
     if facts.namer is Namer.PATRONI:
         return "bring the missing standby back; Patroni names it again (patronictl list)"
     leader, quorum = named
-    there = tuple(dict.fromkeys(s.application_name for s in leader.senders)) or ("standby1",)
+    there = names_there(leader)
     text, name = Quorum(quorum.kind, min(quorum.k, len(there)), there).text, "synchronous_standby_names"
     section = (facts.patroni.config.get("postgresql") or {}).get("parameters") or {} if facts.patroni else {}
     if facts.patroni is not None and leader.settings[name].file.endswith("/postgresql.conf") and name not in section:
@@ -78,12 +74,12 @@ def _fix_names(facts: Facts, named: Named) -> str:
 @of_quorum
 def _unmatched(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
-    here = {s.application_name.lower() for s in leader.senders}
-    upstream = {s.application_name.lower(): m.name for m in facts.standbys for s in m.senders if s.state != "backup"}
+    here = {folded(name) for name in (leader.name, *(s.application_name for s in leader.senders))}
+    upstream = {folded(s.application_name): m.name for m in facts.standbys for s in m.senders if s.state != "backup"}
     for name in quorum.names:
-        if name == "*" or name.lower() in here or name == leader.name:
+        if name == "*" or folded(name) in here:
             continue
-        cascades = upstream.get(name.lower())
+        cascades = upstream.get(folded(name))
         why = f"it streams from {cascades}, not from the leader" if cascades else "no standby streams under that name"
         yield _of_names(leader, f"{quorum.text}: {name}: {why}", _fix_names(facts, named))
 
@@ -91,7 +87,7 @@ def _unmatched(facts: Facts, named: Named) -> Iterator[Hit]:
 @of_quorum
 def _star(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
-    if "*" in quorum.names:
+    if quorum.open:
         fix = _fix_names(facts, named)
         if facts.namer is Namer.PATRONI and not reset_names(facts):
             fix = "Patroni finds no standby to name: bring one back before anything else connects (patronictl list)"
@@ -101,7 +97,7 @@ def _star(facts: Facts, named: Named) -> Iterator[Hit]:
 @of_quorum
 def _too_large(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
-    connected = sum(_matches(quorum, s) and s.state == "streaming" for s in leader.senders)
+    connected = sum(quorum.counts(s.application_name) and s.state == "streaming" for s in leader.senders)
     if connected < quorum.k:
         evidence = f"{quorum.text} asks for {quorum.k}, {connected} stream"
         yield _of_names(leader, evidence, _fix_names(facts, named))
@@ -112,9 +108,9 @@ def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     applies = level_of(facts) is Level.REMOTE_APPLY
     paused = {name for m in facts.standbys if applies and m.replay_paused for name in (m.name, m.receiver_name)}
-    away = (*TOOLS, *paused)
-    streaming = [s for s in leader.senders if s.state == "streaming" and s.application_name not in away]
-    able = sum(_matches(quorum, s) for s in streaming)
+    away = {folded(name) for name in (*NO_STANDBYS, *paused)}
+    streaming = [s for s in leader.senders if s.state == "streaming" and folded(s.application_name) not in away]
+    able = sum(quorum.counts(s.application_name) for s in streaming)
     by_hand = facts.namer is Namer.OPERATOR or reset_names(facts)
     if by_hand and 0 < able <= quorum.k:
         fix = "add one more standby to synchronous_standby_names than the number that must answer"
@@ -125,7 +121,7 @@ def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
 def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
     """FIRST follows the listed order: the slowest of the first k sets the pace (docs: priority-based)."""
     leader, quorum = named
-    if facts.namer is not Namer.PATRONI and quorum.kind is QuorumKind.FIRST and len(quorum.names) > quorum.k:
+    if facts.namer is not Namer.PATRONI and quorum.kind is QuorumKind.FIRST and len(quorum.distinct) > quorum.k:
         fix = set_anywhere(facts, "synchronous_standby_names", Quorum(QuorumKind.ANY, quorum.k, quorum.names).text)
         if facts.cnpg is not None:
             fix = patch_cluster(facts.cnpg, {"postgresql": {"synchronous": {"method": "any"}}})
@@ -133,8 +129,8 @@ def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
 
 
 def _same_name(facts: Facts) -> Iterator[Hit]:
-    for name, count in Counter(s.application_name for s in facts.senders).items():
-        if count > 1 and name not in TOOLS:
+    for name, count in Counter(folded(s.application_name) for s in facts.senders).items():
+        if count > 1 and name not in NO_STANDBYS:
             fix = "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
             yield _of_senders(facts, f"{count} standbys stream as {name}", fix if facts.cnpg is None else _FOREIGN)
 
@@ -150,7 +146,7 @@ def _default_name(facts: Facts) -> Iterator[Hit]:
 
 def _tool_counts(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
-        if sender.application_name in TOOLS:
+        if sender.application_name in NO_STANDBYS:
             evidence = f"{sender.application_name} from {sender.address or 'a local socket'} is {sender.sync_state}"
             fix = "list standbys by name in synchronous_standby_names, never '*' or a tool's name"
             yield _of_senders(facts, evidence, fix)

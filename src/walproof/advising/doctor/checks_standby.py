@@ -1,5 +1,6 @@
 """Checks of standbys: replay that waits, receivers that report nothing, settings that keep them from following."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -122,7 +123,7 @@ def _no_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
         return
     for sender in leader.senders:
         if not sender.slot and sender.state == "streaming" and sender.application_name != "pg_receivewal":
-            slot = sender.application_name.lower().replace("-", "_")
+            slot = re.sub("[^a-z0-9_]", "_", sender.application_name.lower())
             fix = f"SELECT pg_create_physical_replication_slot('{slot}'); on it: primary_slot_name = '{slot}'"
             evidence = f"{sender.application_name} streams without a slot; wal_keep_size = 0 and no archive"
             yield Hit(evidence, fix, "pg_stat_replication, pg_replication_slots", leader.name)

@@ -163,9 +163,9 @@ def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) 
     if facts.cnpg is not None:
         return patch_cluster(facts.cnpg, {"postgresql": {"parameters": {name: value}}})
     if facts.patroni is None or facts.by_alter_system(name):
-        return f"ALTER SYSTEM SET {name} = '{value}'; " + (
-            "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
-        )
+        literal = value.replace("'", "''")
+        then = "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
+        return f"ALTER SYSTEM SET {name} = '{literal}'; {then}"
     then = " && patronictl restart CLUSTER" if restart else ""
     return f"patronictl edit-config --pg {shlex.quote(f'{name}={value}')} --force{then}"
 

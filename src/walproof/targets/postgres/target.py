@@ -2,6 +2,7 @@
 
 Configured by ALTER SYSTEM on every member, standby names only where they are met."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,8 @@ from walproof.errors import TargetError, UsageError
 from walproof.machine.redaction import UNREADABLE, without_secrets
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Quorum, Setting, read_standby_names
 from walproof.model.ports import SILENT, Clock, Configuration, Notebook, Reverting
-from walproof.model.topology import ClusterView, Endpoint
+from walproof.model.standby_names import folded, is_host_and_port, listed
+from walproof.model.topology import ClusterView, Endpoint, MemberView
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated
@@ -26,6 +28,7 @@ from walproof.targets.sql.connection import (
     connection_error,
     conninfo_of,
     resolved,
+    streams_as,
 )
 from walproof.targets.sql.doctor_facts import Inspector, query
 from walproof.targets.sql.settings import AutoConf
@@ -33,29 +36,36 @@ from walproof.targets.sql.settings import AutoConf
 NAMES = "synchronous_standby_names"
 
 
-def asked_of(change: ConfigChange, members: Iterable[str]) -> dict[str, str | None]:
+def asked_of(change: ConfigChange, names: Iterable[str]) -> dict[str, str | None]:
     """The parameters that a change asks of every member; UsageError for a name that cannot stand among standby names.
 
-    Every member is named, the leader too, so that the names hold after it failed: it never streams from itself.
+    The leader is named too, so that the names hold after it failed: it never streams from itself.
     """
     sync = change.replication
     if sync is None:
         return dict(change.parameters)
     if sync.method is None or sync.number == 0:
         return {**change.parameters, NAMES: ""}
-    quorum = Quorum(sync.method, sync.number, tuple(sorted(name for name in members if ":" not in name)))
-    # A standby names itself (application_name): a name with a quote, a comma or "*" would let others count too.
-    if read_standby_names(quorum.text) != quorum or "*" in quorum.names:
-        raise UsageError(
-            f"one of these names cannot stand in {NAMES}: {', '.join(map(repr, quorum.names))}",
-            "set cluster_name there, or application_name in its primary_conninfo",
-        )
-    return {**change.parameters, NAMES: quorum.text}
+    return {**change.parameters, NAMES: Quorum(sync.method, sync.number, listed(names)).text}
 
 
 def settings_of(wanted: Mapping[str, str | None]) -> tuple[Setting, ...]:
     """What ALTER SYSTEM sets on every member."""
     return tuple(Setting(name, value) for name, value in wanted.items())
+
+
+def _streaming(view: ClusterView) -> list[tuple[MemberView, str]]:
+    """The standbys that stream, each with the name that it streams under."""
+    streaming = (m for m in view.members if m.state == "streaming")
+    return [(m, m.name if m.streams_as is None else m.streams_as) for m in streaming]
+
+
+def _own_name(view: ClusterView) -> list[str]:
+    """The name that the leader will stream under; none where it has none: host and port are no name."""
+    leader = view.member(view.leader or "")
+    if leader is None or (not leader.streams_as and is_host_and_port(leader.name)):
+        return []
+    return [leader.streams_as or leader.name]
 
 
 class PostgresConfiguration:
@@ -89,14 +99,20 @@ class PostgresConfiguration:
         if change.replication.strict is False:
             raise UsageError("without a manager every commit waits for its standbys", "leave --mode degrading out")
         view = self._observe()
-        return asked_of(change, [m.name for m in view.members if m.state == "streaming" or m.name == view.leader])
+        names = [name for m, name in _streaming(view) if m.name != view.leader]
+        if twice := {name for name in names if sum(folded(name) == folded(other) for other in names) > 1}:
+            raise UsageError(
+                f"more than one standby streams as {' or '.join(sorted(twice))}, which PostgreSQL cannot tell apart",
+                "set cluster_name on each, or application_name in its primary_conninfo",
+            )
+        return asked_of(change, [*names, *_own_name(view)])
 
     def _refuse_hanging(self, quorum: Quorum) -> None:
-        streaming = {m.name for m in self._observe().members if m.state == "streaming"}
-        able = streaming if "*" in quorum.names else streaming & set(quorum.names)
-        if len(able) < quorum.k:
+        streaming = [name for _, name in _streaming(self._observe())]
+        able = sum(map(quorum.counts, streaming))
+        if able < quorum.k:
             raise UsageError(
-                f"{quorum.text} would hang every commit: {len(able)} of its standbys stream now",
+                f"{quorum.text} would hang every commit: {able} of its standbys stream now",
                 f"streaming: {', '.join(sorted(streaming)) or 'none'}",
             )
 
@@ -168,9 +184,9 @@ class Servers:
         if leader is not None:
             self._find_standbys(leader)
         members: dict[str, Endpoint] = {}
-        names = [server.name for server in self._found.values()]
+        names = [folded(server.name) for server in self._found.values()]
         for place, one in self._found.items():
-            own = one.name if one.name and names.count(one.name) == 1 else ""
+            own = one.name if one.name and names.count(folded(one.name)) == 1 else ""
             members[self._named.get(place) or own or f"{place[0]}:{place[1]}"] = one.endpoint
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
@@ -179,10 +195,11 @@ class Servers:
 
     def _find_standbys(self, leader: "_Server") -> None:
         """Standbys of pg_stat_replication by their address, on the leader's port and on 5432, where they answer."""
-        known = {server.name for server in self._found.values()}
+        known = Counter(folded(server.name) for server in self._found.values() if not server.row.get("leader"))
+        streaming = Counter(folded(sender["application_name"]) for sender in leader.senders)
         for sender in leader.senders:
-            address = str(sender["address"]).split("/")[0]
-            if not address or sender["application_name"] in known:
+            address, name = str(sender["address"]).split("/")[0], folded(sender["application_name"])
+            if not address or streaming[name] <= known[name]:
                 continue
             for port in dict.fromkeys((leader.endpoint.hosts[0][1], 5432)):
                 if (address, port) in self._found:
@@ -230,9 +247,8 @@ def _asked(endpoint: Endpoint) -> _Server:
         senders = connection.execute(query("senders")).fetchall()
         received = psycopg.conninfo.conninfo_to_dict(row.get("receiver_conninfo") or "")
     upstream = f"{received.get('host', '')}:{received.get('port', '')}".strip(":")
-    streamed = str(received.get("application_name") or received.get("fallback_application_name") or "")
-    name = row.get("cluster_name") or "" if row.get("leader") else streamed or row.get("cluster_name") or ""
-    return _Server(endpoint, "" if name == "walreceiver" else str(name), row, senders, upstream)
+    name = streams_as(row)
+    return _Server(endpoint, "" if name == "walreceiver" else name, row, senders, upstream)
 
 
 def open_postgres(address: str) -> PostgresCluster:

@@ -4,16 +4,17 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
+from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint
 
 OPTIONS = (
@@ -44,6 +45,16 @@ class ConnectionParameters:
     def endpoint(self, hosts: tuple[tuple[str, int], ...], *, database: str = "", **options: str) -> Endpoint:
         """An Endpoint to these hosts."""
         return Endpoint(hosts, database or self.database, self.user, self.passfile, (*self.options, *options.items()))
+
+
+def streams_as(row: Mapping[str, Any]) -> str:
+    """The name a member streams under, as pg_stat_replication shows it; a row of its cluster_name and walreceiver."""
+    try:
+        words = conninfo_to_dict(row.get("receiver_conninfo") or "")
+    except psycopg.ProgrammingError:
+        words = {}
+    name = words.get("application_name") or words.get("fallback_application_name") or row.get("cluster_name") or ""
+    return streamed_name(str(name), row.get("version") or NEWEST)[:SHOWN]
 
 
 def conninfo_of(dsn: str, service: str, **more: str) -> str:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError
 from walproof.machine.sql_file import statements
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 from walproof.model.topology import Endpoint
+from walproof.targets.sql.connection import streams_as
 from walproof.targets.sql.levels_of_functions import levels_set
 
 _OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
@@ -135,7 +136,7 @@ def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple
         senders=tuple(Sender(**row) for row in _rows(connection, "senders")),
         receiver_status="unseen" if itself["receivers"] and not monitor else (itself["receiver_status"] or ""),
         receiver_slot=itself["receiver_slot"] or "",
-        receiver_name=_received(itself) or itself["cluster_name"],
+        receiver_name=streams_as(itself),
         slots=tuple(Slot(**row) for row in _rows(connection, "slots")),
         overrides=tuple(overrides),
         waiters=tuple(Waiter(**row) for row in _rows(connection, "waiters")),
@@ -145,15 +146,6 @@ def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple
         monitor=monitor,
     )
     return facts, unseen
-
-
-def _received(itself: Row) -> str:
-    """The application_name in the walreceiver's own conninfo, "" when it may not be seen."""
-    try:
-        words = conninfo_to_dict(itself["receiver_conninfo"] or "")
-    except psycopg.ProgrammingError:
-        return ""
-    return str(words.get("application_name") or words.get("fallback_application_name") or "")
 
 
 def _of_database(connection: "psycopg.Connection[Row]") -> list[Override]:

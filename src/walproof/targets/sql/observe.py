@@ -13,13 +13,13 @@ from psycopg.rows import dict_row
 from walproof.errors import Error
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
+from walproof.model.standby_names import NO_STANDBYS, folded
 from walproof.model.topology import ClusterView, Endpoint, LedgerTable, MemberState, MemberView, Role, Snapshot
-from walproof.targets.sql.connection import answering
+from walproof.targets.sql.connection import answering, streams_as
 
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
 _LONGEST_S = 5
-_NO_STANDBYS = ("pg_basebackup", "pg_receivewal")
 Row = dict[str, Any]
 
 
@@ -52,17 +52,53 @@ def observed(members: Mapping[str, Endpoint], clock: Clock) -> ClusterView:
     """One observation of these members and, as the leader sees them, of standbys that could not be addressed."""
     rows = rows_of(members)
     view = combined(clock.now(), members, rows).view
-    senders = rows[view.leader]["standbys"] if view.leader in rows and view.leader else []
     addresses = {m.address for m in view.members}
     others = tuple(
-        MemberView(s["name"], Role.STANDBY, s["state"], address=s["address"] or "", sync_state=s["sync_state"])
-        for s in senders
-        if s["name"]
-        and s["name"] not in (*members, *_NO_STANDBYS)
-        and s["state"] == "streaming"
-        and s["address"] not in addresses
+        MemberView(
+            s["name"] or s["address"] or "no name",
+            Role.STANDBY,
+            s["state"],
+            address=s["address"] or "",
+            sync_state=s["sync_state"],
+            streams_as=s["name"],
+        )
+        for s in _senders(members, rows, view.leader)[1]
+        if s["name"] not in NO_STANDBYS and s["state"] == "streaming" and s["address"] not in addresses
     )
     return replace(view, members=(*view.members, *others))
+
+
+def _senders(
+    members: Mapping[str, Endpoint], rows: Mapping[str, Row], leader: str | None
+) -> tuple[dict[str, Row], list[Row]]:
+    """The leader's row of pg_stat_replication for each member it is of, and the rows of no member.
+
+    By the name a member streams under and its address, by that name alone, by what it is called here, by address.
+    """
+    addresses = addresses_of(members)
+    every = rows[leader]["standbys"] if leader is not None and leader in rows else []
+    left = sorted(every, key=lambda s: s["state"] != "streaming")
+    found: dict[str, Row] = {}
+
+    def take(matches: Callable[[str, Row], bool]) -> None:
+        for member in (m for m in members if m != leader and m not in found):
+            sender = next((s for s in left if matches(member, s)), None)
+            if sender is not None:
+                found[member] = sender
+                left.remove(sender)
+
+    def named(member: str, sender: Row) -> bool:
+        name = streams_as(rows[member]) if member in rows else ""
+        return name != "" and folded(name) == folded(sender["name"])
+
+    def there(member: str, sender: Row) -> bool:
+        return bool(sender["address"]) and sender["address"] == addresses[member]
+
+    take(lambda member, sender: named(member, sender) and there(member, sender))
+    take(named)
+    take(lambda member, sender: folded(member) == folded(sender["name"]))
+    take(there)
+    return found, left
 
 
 def addresses_of(members: Mapping[str, Endpoint]) -> dict[str, str]:
@@ -78,15 +114,14 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
     leaders = [n for n, r in rows.items() if not r["standby"]]
     leader = max(leaders, key=lambda n: rows[n]["timeline"] or 0, default=None)
     first = rows[leader] if leader else None
-    senders = {s["name"]: s for s in first["standbys"]} if first else {}
-    by_address = {s["address"]: s for s in senders.values() if s["address"]}
+    senders, _ = _senders(members, rows, leader)
     head = int(first["lsn"]) if first else None
 
     def member(name: str) -> MemberView:
         row = rows.get(name)
         if row is None:
             return MemberView(name, Role.UNKNOWN, "unreachable", address=addresses[name])
-        sender = senders.get(name) or by_address.get(addresses[name]) or {}
+        sender = senders.get(name, {})
         lsn = int(row["lsn"])
         return MemberView(
             name,
@@ -99,6 +134,7 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
             sync_state=str(sender.get("sync_state") or ""),
             standby_names=row["names"],
             identity=name,
+            streams_as=streams_as(row) or None if name == leader else sender.get("name"),
         )
 
     view = ClusterView(now, tuple(member(name) for name in members), leader, first["names"] if first else "")

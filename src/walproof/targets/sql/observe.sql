@@ -11,6 +11,9 @@ SELECT
         ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
     END AS timeline,
     current_setting('synchronous_standby_names') AS names,
+    current_setting('server_version_num')::int AS version,
+    current_setting('cluster_name') AS cluster_name,
+    (SELECT conninfo FROM pg_stat_wal_receiver) AS receiver_conninfo,
     (SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database) AS commits,
     (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting,
     (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
