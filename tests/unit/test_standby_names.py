@@ -39,6 +39,7 @@ ANY, FIRST = QuorumKind.ANY, QuorumKind.FIRST
         ('"*"', FIRST, 1, ("*",)),
         ("anyone, first_1, é$", FIRST, 1, ("anyone", "first_1", "é$")),
         ("ANY 4294967297 (a)", ANY, 1, ("a",)),
+        (f"{'0' * 5000}2 (a)", FIRST, 2, ("a",)),
     ],
 )
 def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: int, names: tuple[str, ...]) -> None:
@@ -47,7 +48,22 @@ def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: i
 
 @pytest.mark.parametrize(
     "text",
-    [" ", "a b", "a,", "ANY (a)", "ANY 0 (a)", "0 (a)", "any", "first, b", 'a"b', '"a', "db-1", "ANY1 (a)", "(a)"],
+    [
+        " ",
+        "a b",
+        "a,",
+        "ANY (a)",
+        "ANY 0 (a)",
+        "0 (a)",
+        "999999999999999999999999 (a)",
+        "any",
+        "first, b",
+        'a"b',
+        '"a',
+        "db-1",
+        "ANY1 (a)",
+        "(a)",
+    ],
 )
 def test_a_list_that_postgresql_refuses_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="PostgreSQL refuses the standby names") as refused:

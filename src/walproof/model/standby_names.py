@@ -75,7 +75,7 @@ def _scanned(text: str) -> tuple[str, list[str]]:
 
 def _as_int(digits: str) -> int:
     """atoi of the C library: strtol, cut to 32 bits."""
-    return (min(int(digits), 2**63 - 1) + 2**31) % 2**32 - 2**31
+    return (min(int(digits.lstrip("0")[:20] or "0"), 2**63 - 1) + 2**31) % 2**32 - 2**31
 
 
 def _refused(text: str, why: str) -> UsageError:
