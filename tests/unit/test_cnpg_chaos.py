@@ -273,7 +273,7 @@ def test_where_it_is_not_installed_nobody_knows_its_kinds(cluster: StandIn, tmp_
 
 def test_a_status_of_no_pods_is_no_injection() -> None:
     """AllInjected is true of an empty selection."""
-    from walproof.targets.cnpg.objects import ChaosExperiment
+    from walproof.targets.cnpg.chaos_mesh_objects import ChaosExperiment
 
     conditions = [{"type": "AllInjected", "status": "True"}, {"type": "Selected", "status": "False"}]
     tree = {"metadata": {"name": "x"}, "status": {"conditions": conditions}}

@@ -4,8 +4,9 @@ And how long it took to replace a primary where nothing was drilled, in seconds:
 Kubernetes 1.34 with default settings (docs/kubernetes.md, "Where the time goes")."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 
-from walproof.model.units import counted
+from walproof.model.units import counted, quantity
 
 CNPG_MANAGER = "cloudnative-pg"
 """What a target's description calls it."""
@@ -27,21 +28,27 @@ def ends_dead_replication(manager: str, *timeouts_s: float) -> bool:
     return manager == CNPG_MANAGER and all(0 < seconds <= 60 for seconds in timeouts_s)
 
 
-_MIB = {"": 1 / 2**20, "K": 1e3 / 2**20, "M": 1e6 / 2**20, "G": 1e9 / 2**20, "T": 1e12 / 2**20}
-_MIB |= {"Ki": 1 / 2**10, "Mi": 1.0, "Gi": 2.0**10, "Ti": 2.0**20}
-
-
-def mebibytes(quantity: str) -> float | None:
+def mebibytes(text: str) -> float | None:
     """A Kubernetes quantity in MiB; None when it is none.
 
-    >>> mebibytes("2Gi"), mebibytes("512Mi"), mebibytes("1G"), mebibytes("")
-    (2048.0, 512.0, 953.67431640625, None)
+    >>> mebibytes("2Gi"), mebibytes("1G"), mebibytes("1000000k"), mebibytes("1000000000000m"), mebibytes("")
+    (2048.0, 953.67431640625, 953.67431640625, 953.67431640625, None)
     """
-    number = quantity.rstrip("KMGTi")
     try:
-        return float(number) * _MIB[quantity[len(number) :]]
-    except (ValueError, KeyError):
+        number = float(quantity(text) / 2**20)
+    except ArithmeticError:
         return None
+    return number if isfinite(number) else None
+
+
+def is_off(text: str) -> bool:
+    """Whether PostgreSQL takes it for a boolean that is off: any clear beginning of false, no or off, or 0 (bool.c).
+
+    >>> is_off("Off"), is_off("f"), is_off("0"), is_off("o"), is_off("none")
+    (True, True, True, False, False)
+    """
+    word = text.strip().lower()
+    return word == "0" or (len(word) > (word == "o") and any(w.startswith(word) for w in ("false", "no", "off")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,8 @@ class CnpgFacts:
     phase: str = ""
     current_primary: str = ""
     target_primary: str = ""
+    replica: bool = False
+    """A replica cluster: its designated primary follows another Cluster and takes no writes."""
     lease_holder: str | None = None
     """None where there is no lease (before 1.30), or it may not be read."""
     synchronous: CnpgSync | None = None

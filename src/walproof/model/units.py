@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 
 from walproof.errors import UsageError
 
 _DURATION = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _RATE = {"kbit/s": 1e3, "mbit/s": 1e6, "gbit/s": 1e9}
+_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTPE", 1)}
 _SIZE = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -35,6 +38,20 @@ def rate_bps(text: str) -> float:
 def size_bytes(text: str) -> int:
     """Bytes of a size such as 512MB (powers of 1024, as PostgreSQL counts)."""
     return int(_read(text, "size", _SIZE, "512MB", None))
+
+
+def quantity(text: object) -> Decimal:
+    """Kubernetes' quantity as a number, exactly; ArithmeticError for what is none.
+
+    >>> quantity("700m") == quantity("0.7"), quantity("2048Mi") == quantity("2Gi"), quantity("1e3")
+    (True, True, Decimal('1E+3'))
+    """
+    words = str(text)
+    if words[-2:] in _BINARY:
+        return Decimal(words[:-2]) * _BINARY[words[-2:]]
+    if words[-1:] in _POWERS:
+        return Decimal(words[:-1]).scaleb(_POWERS[words[-1]])
+    return Decimal(words)
 
 
 def share(text: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, Severity, checks_of, of_cnpg, patch_cluster, reset_all, reset_names
-from walproof.model.cnpg_facts import CnpgFacts
+from walproof.model.cnpg_facts import CnpgFacts, is_off
 from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
 from walproof.model.units import counted
@@ -85,7 +85,7 @@ def _unsafe_parameters(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Those that are in effect already are found in PostgreSQL itself."""
     for name in ("fsync", "full_page_writes"):
         value = cnpg.parameters.get(name, "on")
-        if value.lower() in ("off", "false", "no", "0") and (not facts.leader or facts.leader.value(name) != "off"):
+        if is_off(value) and (not facts.leader or facts.leader.value(name) != "off"):
             evidence = f"{name}: {value}, which admission accepts"
             removed = {"postgresql": {"parameters": {name: None}}}
             yield _patched(cnpg, evidence, "spec.postgresql.parameters", removed)
@@ -165,8 +165,10 @@ def _not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 @of_cnpg
 def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    """Who is primary according to SQL, the status and the lease."""
-    says = {"status": cnpg.current_primary, "target": cnpg.target_primary, "SQL": facts.leader_name}
+    """Who is primary according to SQL, the status and the lease; a replica cluster's is in recovery."""
+    says = {"status": cnpg.current_primary, "target": cnpg.target_primary}
+    if facts.leader or not cnpg.replica:
+        says["SQL"] = facts.leader_name
     if cnpg.lease_holder is not None:
         says["lease"] = cnpg.lease_holder
     if len(set(says.values())) > 1:

@@ -242,8 +242,11 @@ def _barred_from_lead(patroni: PatroniFacts) -> Mapping[str, str]:
 def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (leader := facts.leader) is None:
         return
-    if not _of_postgresql(patroni, "use_pg_rewind"):
-        yield _set("postgresql.use_pg_rewind: false", "postgresql.use_pg_rewind", "true")
+    name = "postgresql.use_pg_rewind"
+    if "use_pg_rewind" not in (patroni.config.get("postgresql") or {}):
+        yield _set(f"{name} is not set here; a member's patroni.yml may set it", name, "true", Severity.NOTE)
+    elif not _of_postgresql(patroni, "use_pg_rewind"):
+        yield _set(f"{name}: false", name, "true")
     elif "on" not in (leader.value("data_checksums"), leader.value("wal_log_hints")):
         fix = "patronictl edit-config --pg wal_log_hints=on --force && patronictl restart CLUSTER"
         yield Hit("use_pg_rewind, but data_checksums and wal_log_hints are off", fix, WHERE, leader.name)

@@ -90,7 +90,11 @@ def _other_cluster(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 
 def _receiver(facts: Facts) -> Iterator[Hit]:
+    """A replica cluster's designated primary may follow an archive alone."""
+    designated = facts.cnpg.current_primary if facts.cnpg and facts.cnpg.replica else None
     for member in facts.standbys:
+        if member.name == designated:
+            continue
         if member.receiver_status not in ("streaming", "unseen") and member.monitor:
             evidence = f"pg_stat_wal_receiver: {member.receiver_status or 'no row'}"
             fix = "see this standby's log; check primary_conninfo, pg_hba.conf and whether its WAL is still kept"

@@ -51,18 +51,18 @@ def _user_timeout(facts: Facts) -> Iterator[Hit]:
             yield hit
 
 
-@of_leader
-def _slot_inactive(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
-    """A slot of a disconnected standby, or of none; on standbys Patroni keeps inactive copies on purpose."""
-    if leader.value("max_slot_wal_keep_size", "-1") != "-1":
-        return
-    for slot in leader.slots:
-        kept = not slot.active and not slot.temporary and slot.wal_status not in ("lost", "unreserved")
-        if kept and slot.retained_bytes > 32 << 20:
-            evidence = f"slot {slot.name} is inactive, keeps {slot.retained_bytes >> 20} MB, without a limit"
-            limit = set_anywhere(facts, "max_slot_wal_keep_size", "10GB")
-            fix = f"SELECT pg_drop_replication_slot('{slot.name}'); or {limit}"
-            yield Hit(evidence, fix, "pg_replication_slots", leader.name)
+def _slot_inactive(facts: Facts) -> Iterator[Hit]:
+    """A slot of a disconnected standby, or of none; on standbys Patroni keeps inactive copies and advances them."""
+    for member in facts.inspected:
+        if member.value("max_slot_wal_keep_size", "-1") != "-1":
+            continue
+        for slot in member.slots:
+            kept = not slot.active and not slot.temporary and slot.wal_status not in ("lost", "unreserved")
+            if kept and slot.retained_bytes > (32 << 20 if member.leader else 1 << 30):
+                evidence = f"slot {slot.name} is inactive, keeps {slot.retained_bytes >> 20} MB, without a limit"
+                limit = set_anywhere(facts, "max_slot_wal_keep_size", "10GB")
+                fix = f"SELECT pg_drop_replication_slot('{slot.name}'); or {limit}"
+                yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
 def _slot_lost(facts: Facts) -> Iterator[Hit]:

@@ -10,10 +10,11 @@ from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
+from walproof.targets.cnpg.chaos_mesh_objects import ChaosExperiment
 from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, left_behind
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
-from walproof.targets.cnpg.objects import ChaosExperiment, Cluster, read
+from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.rbac import CHAOS_FAULTS, CHAOS_MESH, Names, for_experiment, refusal
 from walproof.targets.cnpg.state_and_doctor_facts import pods_of
 from walproof.targets.configure import noted

@@ -9,29 +9,13 @@ from functools import reduce
 from typing import Any
 
 from walproof.errors import NotObtained, TargetError
-from walproof.model.units import counted
+from walproof.model.units import counted, quantity
 from walproof.targets.cnpg.kubernetes_api import ApiError, Kind, KubernetesApi
 from walproof.targets.cnpg.objects import Condition, Metadata, Pod, Read, Toleration, read
 from walproof.targets.cnpg.target_file import LoadPart
 
 NODES = Kind("", "v1", "nodes", namespaced=False)
 EVERY_POD = Kind("", "v1", "pods", namespaced=False)
-_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {f"{unit}i": Decimal(1024**power) for power, unit in enumerate("KMGTPE", 1)}
-
-
-def quantity(text: object) -> Decimal:
-    """Kubernetes' quantity as a number, exactly; ArithmeticError for what is none.
-
-    >>> quantity("700m") == quantity("0.7"), quantity("2048Mi") == quantity("2Gi"), quantity("1e3")
-    (True, True, Decimal('1E+3'))
-    """
-    words = str(text)
-    if words[-2:] in _BINARY:
-        return Decimal(words[:-2]) * _BINARY[words[-2:]]
-    if words[-1:] in _POWERS:
-        return Decimal(words[:-1]).scaleb(_POWERS[words[-1]])
-    return Decimal(words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,8 +86,30 @@ class Postgresql(Read):
     enable_alter_system: bool = False
 
 
+class StorageRequests(Read):
+    requests: dict[str, str] = {}
+
+
+class ClaimTemplate(Read):
+    resources: StorageRequests = StorageRequests()
+
+
 class Storage(Read):
     size: str = ""
+    pvc_template: ClaimTemplate = ClaimTemplate()
+
+    @property
+    def requested(self) -> str:
+        """As the operator takes it: the size, else what the claim's template requests (1.30, GetSizeOrNil)."""
+        return self.size or self.pvc_template.resources.requests.get("storage", "")
+
+
+class Replica(Read):
+    """Where this Cluster follows another one; own: its name among them."""
+
+    enabled: bool | None = None
+    primary: str = ""
+    own: str = Field(default="", alias="self")
 
 
 class Initdb(Read):
@@ -119,6 +141,7 @@ class ClusterSpec(Read):
     failover_delay: float = 0
     storage: Storage = Storage()
     wal_storage: Storage | None = None
+    replica: Replica | None = None
     resources: dict[str, Any] = {}
     primary_update_strategy: str = "unsupervised"
     primary_update_method: Literal["restart", "switchover"] = "restart"
@@ -147,6 +170,14 @@ class Cluster(Read):
     metadata: Metadata
     spec: ClusterSpec
     status: ClusterStatus = ClusterStatus()
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it follows another Cluster and takes no writes (1.30, IsReplica in api/v1/cluster_funcs.go)."""
+        its = self.spec.replica
+        if its is None or its.enabled is not None:
+            return its is not None and its.enabled is True
+        return (its.own or self.metadata.name) != its.primary
 
     @property
     def database(self) -> str:
@@ -313,44 +344,6 @@ class ServiceEndpoints(Read):
 
     metadata: Metadata
     endpoints: list[ServedPod] | None = None
-
-
-class ChaosEvent(Read):
-    message: Words = ""
-
-
-class ChaosRecord(Read):
-    id: str = ""
-    """NAMESPACE/POD, or with /CONTAINER."""
-    phase: Words = ""
-    events: list[ChaosEvent] = []
-
-
-class ChaosRecords(Read):
-    container_records: list[ChaosRecord] = []
-
-
-class ChaosStatus(Read):
-    conditions: list[Condition] = []
-    experiment: ChaosRecords = ChaosRecords()
-
-    def holds(self, condition: str) -> bool:
-        """Whether that condition is true; AllInjected is true of no pods too, so some must be selected."""
-        stated = {one.type: one.status for one in self.conditions}
-        return stated.get(condition) == "True" and stated.get("Selected") == "True"
-
-    @property
-    def reason(self) -> str:
-        """The last message of what went wrong, "" where nothing says so."""
-        messages = [event.message for record in self.experiment.container_records for event in record.events]
-        return next((message for message in reversed(messages) if message), "")
-
-
-class ChaosExperiment(Read):
-    """An object of Chaos Mesh."""
-
-    metadata: Metadata
-    status: ChaosStatus = ChaosStatus()
 
 
 class ResourceRule(Read):

@@ -15,12 +15,12 @@ from walproof.machine import signals
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.topology import ClusterView
-from walproof.model.units import counted
+from walproof.model.units import counted, quantity
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.configuration import ClusterSpec
 from walproof.targets.cnpg.created_objects import load_name
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi, Tree
-from walproof.targets.cnpg.node_capacity import fit, quantity
+from walproof.targets.cnpg.node_capacity import fit
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, paused, pods_of
 from walproof.targets.cnpg.target_file import LoadPart

@@ -35,6 +35,20 @@ SELECT name, setting AS value, coalesce(unit, '') AS unit, source, coalesce(sour
        sourceline AS line, pending_restart
 FROM pg_catalog.pg_settings
 
+-- name: own_settings
+-- Of the settings that a session may change and the checks read: those this role or database changes, and the default.
+SELECT name, boot_val AS value, 'default' AS source
+FROM pg_catalog.pg_settings
+WHERE source IN ('global', 'database', 'user', 'database user')
+  AND (name IN ('synchronous_commit', 'commit_delay', 'wal_sender_timeout', 'client_connection_check_interval',
+                'zero_damaged_pages', 'ignore_checksum_failure') OR name LIKE 'tcp\_%')
+
+-- name: file_settings
+-- What the configuration files set, for those who may call pg_show_all_file_settings().
+SELECT name, setting AS value, 'configuration file' AS source, sourcefile AS file, sourceline AS line
+FROM pg_catalog.pg_file_settings
+WHERE applied
+
 -- name: databases
 -- Databases this role may connect to, the current one first, and those it may not.
 SELECT datname::text AS name, has_database_privilege(datname, 'CONNECT') AS may
@@ -43,28 +57,32 @@ WHERE datallowconn AND NOT datistemplate
 ORDER BY datname <> current_database(), datname
 
 -- name: overrides
--- Roles and databases with a synchronous_commit of their own, and the statement that takes each back.
-SELECT CASE WHEN s.setrole = 0 THEN 'database' ELSE 'role' END AS what,
-       coalesce(r.rolname, d.datname)::text AS name,
+-- Roles (ALL: every one) and databases with a synchronous_commit of their own, and the statement that takes each back.
+-- The levels' other spellings (guc_tables.c) are kept there as they were written.
+SELECT CASE WHEN s.setrole = 0 AND s.setdatabase <> 0 THEN 'database' ELSE 'role' END AS what,
+       coalesce(r.rolname, d.datname, 'ALL')::text AS name,
        CASE WHEN s.setrole <> 0 THEN coalesce(d.datname::text, '') ELSE '' END AS database,
-       lower(split_part(c.entry, '=', 2)) AS value,
-       CASE WHEN s.setrole = 0 THEN format('ALTER DATABASE %I RESET synchronous_commit;', d.datname)
+       CASE WHEN v IN ('false', 'no', '0') THEN 'off' WHEN v IN ('true', 'yes', '1') THEN 'on' ELSE v END AS value,
+       CASE WHEN s.setrole = 0 AND s.setdatabase = 0 THEN 'ALTER ROLE ALL RESET synchronous_commit;'
+            WHEN s.setrole = 0 THEN format('ALTER DATABASE %I RESET synchronous_commit;', d.datname)
             WHEN s.setdatabase = 0 THEN format('ALTER ROLE %I RESET synchronous_commit;', r.rolname)
             ELSE format('ALTER ROLE %I IN DATABASE %I RESET synchronous_commit;', r.rolname, d.datname) END AS reset
 FROM pg_catalog.pg_db_role_setting s
 CROSS JOIN LATERAL unnest(s.setconfig) AS c(entry)
+CROSS JOIN LATERAL lower(split_part(c.entry, '=', 2)) AS v
 LEFT JOIN pg_catalog.pg_roles r ON r.oid = s.setrole
 LEFT JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase
-WHERE c.entry LIKE 'synchronous\_commit=%' AND (s.setrole <> 0 OR s.setdatabase <> 0)
+WHERE c.entry LIKE 'synchronous\_commit=%'
 ORDER BY 1, 2, 3
 
 -- name: functions
 -- Functions and procedures of this database which have a SET clause for synchronous_commit, in effect while they run.
 SELECT 'function' AS what, p.oid::regprocedure::text AS name, current_database()::text AS database,
-       lower(split_part(c.entry, '=', 2)) AS value,
+       CASE WHEN v IN ('false', 'no', '0') THEN 'off' WHEN v IN ('true', 'yes', '1') THEN 'on' ELSE v END AS value,
        format('ALTER ROUTINE %s RESET synchronous_commit;', p.oid::regprocedure) AS reset
 FROM pg_catalog.pg_proc p
 CROSS JOIN LATERAL unnest(p.proconfig) AS c(entry)
+CROSS JOIN LATERAL lower(split_part(c.entry, '=', 2)) AS v
 WHERE c.entry LIKE 'synchronous\_commit=%'
 ORDER BY 2
 

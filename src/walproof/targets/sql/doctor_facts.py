@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,11 @@ from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import streams_as
 from walproof.targets.sql.levels_of_functions import levels_set
 
-_OPTIONS = "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off"
+_OPTIONS = (
+    "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off "
+    r"-c default_transaction_isolation=read\ committed"
+)
+"""A role may have others of its own: a standby refuses serializable."""
 _MOST_DATABASES = 8
 Row = dict[str, Any]
 _STATEMENTS = statements("walproof.targets.sql", "doctor.sql")
@@ -111,6 +116,19 @@ def _rows(connection: "psycopg.Connection[Row]", name: str) -> list[Row]:
     return connection.execute(query(name)).fetchall()
 
 
+def _settings(connection: "psycopg.Connection[Row]") -> dict[str, SettingFact]:
+    """pg_settings as sessions of others have it: without what the doctor's own role or database changes."""
+    places: dict[str, Row] = {row["name"]: row for row in _rows(connection, "own_settings")}
+    if places:
+        with suppress(psycopg.Error):  # Without the right to read the files, a default is the best guess.
+            places |= {row["name"]: row for row in _rows(connection, "file_settings") if row["name"] in places}
+    for name, place in places.items():
+        with suppress(psycopg.Error):
+            connection.execute("SELECT set_config(%s, %s, false)", (name, place.pop("value")))
+    rows = [{**row, **places.get(row["name"], {})} for row in _rows(connection, "settings")]
+    return {row["name"]: SettingFact(**row) for row in rows}
+
+
 _ITSELF = (
     "version", "leader", "timeline", "replay_paused", "oldest_prepared_s", "checksum_failures", "archive_failing",
     "unlogged_tables", "user",
@@ -120,7 +138,7 @@ _ITSELF = (
 
 def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
     itself = _rows(connection, "self")[0]
-    settings = {row["name"]: SettingFact(**row) for row in _rows(connection, "settings")}
+    settings = _settings(connection)
     overrides: list[Override] = []
     unseen: tuple[str, ...] = ()
     if itself["leader"]:
