@@ -53,7 +53,7 @@ def test_through_a_pool_the_level_goes_into_each_transaction() -> None:
     made = invocation(Arm(Level.ON, 4, route="pgbouncer"), pooled, Path("/r"), 1, pgbench=PGBENCH, timeout_s=9)
     assert after(made.argv, "-M") == "simple"
     assert "synchronous_commit" not in made.argv[-1]
-    assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"]
+    assert "BEGIN\\;SET LOCAL synchronous_commit TO on;" in made.scripts["script.sql"].sent
 
 
 def test_a_mix_is_one_weighted_script_per_level() -> None:
@@ -62,8 +62,8 @@ def test_a_mix_is_one_weighted_script_per_level() -> None:
     assert made.levels == (Level.ON, Level.LOCAL)
     assert "/r/on.sql@1000" in made.argv
     assert "/r/local.sql@9000" in made.argv
-    assert "SET LOCAL synchronous_commit TO local;" in made.scripts["local.sql"]
-    assert "BEGIN;\nSET LOCAL" in made.scripts["on.sql"]
+    assert "SET LOCAL synchronous_commit TO local;" in made.scripts["local.sql"].sent
+    assert "BEGIN;\nSET LOCAL" in made.scripts["on.sql"].sent
 
 
 def test_an_unreadable_script_is_a_usage_error(tmp_path: Path) -> None:

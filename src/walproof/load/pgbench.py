@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import Error, TargetError, UsageError
 from walproof.load.local_runner import StartedProgram, Used, used
+from walproof.load.pgbench_errors import Script, failure
 from walproof.load.pgbench_log import Mark, Summary, series, summary, warm_from
 from walproof.load.pgbench_script import check_script, script_parts, with_level
 from walproof.machine.sql_file import statements
@@ -37,7 +38,7 @@ class Invocation:
     """
 
     argv: tuple[str, ...]
-    scripts: dict[str, str]
+    scripts: dict[str, Script]
     levels: tuple[Level, ...] = ()
 
 
@@ -46,33 +47,33 @@ def threads(clients: int) -> int:
     return max(1, min(clients, (os.cpu_count() or 1) // 4))
 
 
-def scripts_of(workload: Workload) -> tuple[tuple[str, int], ...]:
-    """Texts and weights of the workload's scripts; UsageError for one that cannot be read or is not to be measured."""
-    one = workload.script if workload.kind is WorkloadKind.SCRIPT else str(workload.kind)
-    return tuple((_text_of(name, workload), weight) for name, weight in workload.scripts or ((one, 1),))
+def scripts_of(workload: Workload) -> tuple[tuple[str, str, int], ...]:
+    """Names, texts and weights of its scripts; UsageError for one that cannot be read or is not to be measured."""
+    one = (workload.script or "") if workload.kind is WorkloadKind.SCRIPT else str(workload.kind)
+    return tuple((name, _text_of(name, workload), weight) for name, weight in workload.scripts or ((one, 1),))
 
 
 def check_workload(workload: Workload) -> None:
     """Refuse, by UsageError with the reason, scripts that cannot be measured as this workload says."""
-    for text, _ in scripts_of(workload) if workload.driver == PGBENCH else ():
+    for name, text, _ in scripts_of(workload) if workload.driver == PGBENCH else ():
         parts = script_parts(text)
         protocol = workload.protocol or Protocol.PREPARED
         if protocol is not Protocol.SIMPLE and any(one.joined for one in parts.statements):
             raise UsageError(
-                f"the script {workload.text} joins statements by \\;: the {protocol} protocol cannot send two at once",
+                f"the script {name} joins statements by \\;: the {protocol} protocol cannot send two at once",
                 "--protocol simple, or end each with a plain semicolon",
             )
         if protocol is Protocol.SIMPLE and "startpipeline" in parts.commands:
             raise UsageError(
-                f"the script {workload.text} has a pipeline, which the simple protocol lacks", "--protocol extended"
+                f"the script {name} has a pipeline, which the simple protocol lacks", "--protocol extended"
             )
         if workload.per_transaction:
             with_level(text, Level.ON, combined=protocol is Protocol.SIMPLE)
 
 
-def _text_of(name: str | None, workload: Workload) -> str:
+def _text_of(name: str, workload: Workload) -> str:
     """The script of that path, or the one of that workload's name."""
-    if name is None:
+    if not name:
         raise UsageError("the workload is a script, but none is named", "write --workload FILE.sql")
     if name in _OURS:
         return _skewed(_SCRIPTS[name], workload.skew)
@@ -127,7 +128,7 @@ def invocation(
     return Invocation((*argv, *given, endpoint.conninfo(**more)), scripts, levels)
 
 
-def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[str, str], tuple[Level, ...]]:
+def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[str, Script], tuple[Level, ...]]:
     """Arguments for what to run, scripts, and levels by script number."""
     workload, inside = arm.workload, _per_transaction(arm, pooled=pooled)
     if workload.kind in _BUILT_IN and not inside and not workload.skew:
@@ -136,15 +137,16 @@ def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[s
     given = ["-s", str(workload.scale), *(word for pair in variables for word in ("-D", "=".join(pair)))]
     combined = protocol_of(arm, pooled=pooled) is Protocol.SIMPLE
     texts = scripts_of(workload)
-    total = sum(share for _, share in arm.mix) * sum(weight for _, weight in texts)
-    scripts: dict[str, str] = {}
+    total = sum(share for _, share in arm.mix) * sum(weight for *_, weight in texts)
+    scripts: dict[str, Script] = {}
     levels: list[Level] = []
     for level, share in arm.mix or ((arm.level, 1.0),):
-        for number, (text, weight) in enumerate(texts, 1):
+        for number, (of, text, weight) in enumerate(texts, 1):
             name = (
                 "-".join([*([str(level)] if arm.mix else []), *([str(number)] if len(texts) > 1 else [])]) or "script"
             )
-            scripts[f"{name}.sql"] = with_level(text, level, combined=combined) if inside else text
+            sent = with_level(text, level, combined=combined) if inside else text
+            scripts[f"{name}.sql"] = Script("" if of in _OURS else of, text, sent)
             path = str(directory / f"{name}.sql")
             part = max(1, round(_WEIGHTS * weight * share / total)) if arm.mix else weight
             given += ["-f", f"{path}@{part}" if arm.mix or len(texts) > 1 else path]
@@ -170,8 +172,8 @@ class RunningLoad(StartedProgram):
         self._invocation = parts[0][0]
         self._clock = clock
         for invocation, workspace in parts:
-            for name, text in invocation.scripts.items():
-                workspace.put(name, text)
+            for name, script in invocation.scripts.items():
+                workspace.put(name, script.sent)
         super().__init__([(invocation.argv, workspace) for invocation, workspace in parts])
 
     def used(self) -> Used:
@@ -225,13 +227,11 @@ class RunningLoad(StartedProgram):
         ahead = logs_in(self._workspaces)
         return series(list(ahead), within, overall.stalls(*within), marks, ahead=ahead)
 
-    def error(self) -> TargetError:
-        """The TargetError for a place that was lost, else for pgbench's first error message."""
+    def error(self) -> Error:
+        """The TargetError for a place that was lost; else what pgbench printed, as `failure` reads it."""
         if self._lost():
             return TargetError(f"{self._lost()}: the sample is lost with it", "start again: --resume RECORD")
-        lines = self._text().splitlines()
-        errors = [line for line in lines if "error:" in line or "FATAL" in line or "ERROR" in line] or lines
-        return TargetError(f"pgbench: {errors[0] if errors else 'it ended without a message'}", "is the target up?")
+        return failure(self._text(), tuple(self._invocation.scripts.items()))
 
     @property
     def aborted(self) -> int:

@@ -44,10 +44,14 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ScriptParts:
-    """Statements in order, and the names of the backslash commands."""
+    r"""Statements in order, the names of the backslash commands, and where each command of pgbench's begins.
+
+    A command is a backslash command (\gset and \aset belong to their statement), or statements that `\;` joins.
+    """
 
     statements: tuple[Statement, ...]
     commands: tuple[str, ...]
+    places: tuple[int, ...]
 
 
 def script_parts(text: str) -> ScriptParts:
@@ -58,7 +62,7 @@ def script_parts(text: str) -> ScriptParts:
     """
     scanner = _Scanner(text)
     scanner.run()
-    return ScriptParts(tuple(scanner.statements), tuple(scanner.commands))
+    return ScriptParts(tuple(scanner.statements), tuple(scanner.commands), tuple(scanner.places))
 
 
 class _Scanner:
@@ -69,6 +73,8 @@ class _Scanner:
         self.position = 0
         self.statements: list[Statement] = []
         self.commands: list[str] = []
+        self.places: list[int] = []
+        self.joins: int | None = None
         self.guards = 0
         self._begin()
 
@@ -153,6 +159,7 @@ class _Scanner:
         self._end(joined=False, closed=True)
         match = _META.match(self.text, self.position)
         name = match[1].lower() if match else ""
+        self.places += [] if name in ("gset", "aset") else [self.position]
         self.position = match.end() if match else self.position + 1
         self.commands.append(name)
         self.guards += (name == "if") - (name == "endif")
@@ -161,6 +168,9 @@ class _Scanner:
         if self.parentheses and self.start is not None:
             raise _open("parenthesis", self.text, self.start)
         if self.start is not None:
+            first = self.start if self.joins is None else self.joins
+            self.joins = first if joined else None
+            self.places += [] if joined else [first]
             words, bodies = tuple(self.words), tuple(self.bodies)
             self.statements.append(
                 Statement(self.start, self.last, words, bodies, joined=joined, guarded=self.guards > 0, closed=closed)

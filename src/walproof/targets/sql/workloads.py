@@ -38,6 +38,8 @@ _TOUCH = _STATEMENTS["touch_pages"].encode()
 _INIT_DONE = _STATEMENTS["init_done"].encode()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
 _LOAD_S = 1800
+_LOST_CONNECTION = 2
+"""psql's exit code (its manual, Exit Status)."""
 _INIT_LOG = "pgbench-i.log"
 
 
@@ -159,10 +161,10 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
     done = _run([*argv, "-d", _loading(endpoint)])
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error:" in line or "ERROR:" in line]
-        raise UsageError(
-            f"--init {path} failed: {errors[0] if errors else _last(done.stderr or done.stdout)}",
-            "begin it with DROP TABLE IF EXISTS where another version ran before",
-        )
+        failed = f"--init {path} failed: {errors[0] if errors else _last(done.stderr or done.stdout)}"
+        if done.returncode == _LOST_CONNECTION:
+            raise TargetError(failed, "is the target up?")
+        raise UsageError(failed, "begin it with DROP TABLE IF EXISTS where another version ran before")
     connection.execute("ANALYZE")
     connection.execute("INSERT INTO walproof.init_done (sha256) VALUES (%s)", [sha256])
 
