@@ -21,6 +21,8 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3
     UNDECIDED = 4
     INTERRUPTED = 130
+    READER_LEFT = 141
+    """What was to be printed could not be: the reader of the pipe has left. No verdict has this code."""
 
 
 class Error(Exception):

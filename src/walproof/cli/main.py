@@ -5,14 +5,13 @@ import os
 import shlex
 import sys
 import traceback
-from contextlib import suppress
 
 import click
 import cloup
 
 from walproof.cli.options import SETTINGS, Group, section
 from walproof.errors import Error, ExitCode
-from walproof.machine import signals
+from walproof.machine import signals, standard_streams
 from walproof.machine.redaction import hidden_in, in_text
 from walproof.machine.untrusted import printable
 
@@ -91,9 +90,11 @@ def _hide_secrets(arguments: list[str]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run a verb. After a signal the exit code is 128 + its number; ENVIRONMENT when ending in order failed."""
     arguments = sys.argv[1:] if argv is None else argv
-    with signals.ending_in_order():
+    with standard_streams.checked() as output, signals.ending_in_order():
         code = _run(arguments)
         received = signals.received()
+    if output.lost:
+        code = output.lost.exit_code
     sys.exit(code if received is None or code == ExitCode.ENVIRONMENT else 128 + received)
 
 
@@ -105,22 +106,19 @@ def _run(arguments: list[str]) -> int:
             _as_ordinary_user(arguments)
         code = walproof.main(args=arguments, prog_name="walproof", standalone_mode=False)
     except Error as error:
-        _print_error(error.message, error.hint, arguments)
+        if error.exit_code != ExitCode.READER_LEFT:
+            _print_error(error.message, error.hint, arguments)
         code = error.exit_code
     except click.UsageError as wrong:
         command = wrong.ctx.command_path if wrong.ctx else "walproof"
         _print_error(" ".join(wrong.format_message().split()), f"{command} --help", arguments)
         code = ExitCode.USAGE
     except (KeyboardInterrupt, click.Abort):
-        with suppress(OSError):
-            click.echo("walproof: interrupted", err=True)
+        click.echo("walproof: interrupted", err=True)
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        code = ExitCode.HELD
     except Exception:  # noqa: BLE001 (the outermost edge)
         # Never Python's own exit code, which is BROKEN.
-        with suppress(OSError):
-            traceback.print_exc()
-            click.echo("walproof: an error inside walproof; please report it with the lines above", err=True)
+        traceback.print_exc()
+        click.echo("walproof: an error inside walproof; please report it with the lines above", err=True)
         code = ExitCode.ENVIRONMENT
     return code if isinstance(code, int) else ExitCode.HELD
