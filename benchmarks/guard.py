@@ -18,7 +18,7 @@ from walproof.lab.blueprint import Disk
 from walproof.lab.create import LabOrder
 from walproof.lab.patroni import wait_until_healthy
 from walproof.model.drill import Drill
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.units import duration_s
 from walproof.patroni.config import SyncMode
 from walproof.proving.campaign import PlannedDrill, planned
@@ -58,7 +58,7 @@ class Load:
 
 def parts(drills: int, storms: int = 200) -> dict[str, tuple[Part, ...]]:
     """Every part by its name."""
-    first, any_2_of_4 = replace(_LAB, sync=SyncMode.ON, quorum=1), replace(_LAB, members=5, quorum=2)
+    first, any_2_of_4 = replace(_LAB, sync=SyncMode.ON), replace(_LAB, members=5, quorum=(QuorumKind.ANY, 2))
     return {
         "alternating": (Part(_LAB, guarded=(True, False, True), repeat=drills // 2),),
         "levels": (Part(_LAB, REMOTE, repeat=3),),

@@ -247,7 +247,7 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
         (("--quorum", "ANY 3"), "impossible"),
         (("--quorum", "SOME 1"), "not a quorum"),
         (("--layout", "z1"), "2 to 7 members"),
-        (("--level", "sometimes"), "not a commit level"),
+        (("--levels", "sometimes"), "not a commit level"),
         (("--takeover", "9s-3s"), "not valid"),
         (("--failures", "/nowhere.toml"), "cannot read"),
         (("--ttl", "0s"), "not valid"),

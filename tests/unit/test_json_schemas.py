@@ -222,7 +222,7 @@ def test_doctor() -> None:
 def test_forecast(run: Run) -> None:
     run("prove", "--target", "sim", "--fault", "kill", "--levels", "on", "--record", "d", "--json")
     run("price", "--target", "sim", "--clients", "1", "--levels", "on", "--budget", "10s", "--record", "p", "--json")
-    words = ("--level", "local,on", "--takeover", "3s-4s", "--years", "2000", "--json")
+    words = ("--levels", "local,on", "--takeover", "3s-4s", "--years", "2000", "--json")
     code, found = run("forecast", "d", "p", *words)
     assert code == 0
     jsonschema.validate(found, FORECAST)

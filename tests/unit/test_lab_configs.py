@@ -13,10 +13,10 @@ from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini, pgbouncer_version
 from walproof.lab.configuration import read_parameters
-from walproof.lab.create import LabOrder, quorum_of
 from walproof.lab.patroni import health_problem
+from walproof.model.guarantee import read_quorum
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.patroni.config import SyncMode, sync_keys
+from walproof.patroni.config import SyncMode, mode_and_number, sync_keys
 from walproof.targets.lab.target import LabTarget
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
@@ -111,17 +111,50 @@ def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
 
 
 @pytest.mark.parametrize(
-    "order",
-    [LabOrder(members=3, quorum=3), LabOrder(members=1, sync=SyncMode.ON), LabOrder(quorum=0), LabOrder(quorum=-1)],
+    ("quorum", "sync", "members", "result"),
+    [
+        ("any1", None, 3, (SyncMode.QUORUM, 1)),
+        ("any 2", None, 4, (SyncMode.QUORUM, 2)),
+        ("ANY 2", None, 4, (SyncMode.QUORUM, 2)),
+        ("first2", None, 4, (SyncMode.ON, 2)),
+        ("FIRST  1", None, 3, (SyncMode.ON, 1)),
+        ("all", None, 4, (SyncMode.ON, 3)),
+        (None, None, 3, (SyncMode.QUORUM, 1)),
+        (None, None, 1, (SyncMode.OFF, 1)),
+        ("first1", "strict", 3, (SyncMode.STRICT, 1)),
+        ("all", "quorum", 3, (SyncMode.QUORUM, 2)),
+    ],
 )
-def test_a_quorum_that_nobody_can_fill_is_refused(order: LabOrder) -> None:
+def test_a_lab_takes_the_quorum_that_price_takes(
+    quorum: str | None, sync: str | None, members: int, result: tuple[SyncMode, int]
+) -> None:
+    asked = read_quorum(quorum) if quorum else None
+    assert mode_and_number(SyncMode(sync) if sync else None, asked, members) == result
+
+
+@pytest.mark.parametrize(
+    ("quorum", "sync", "members"),
+    [
+        ("any3", None, 3),
+        ("any1", None, 1),
+        ("all", None, 1),
+        (None, "on", 1),
+        ("any1", "strict", 3),
+        ("first1", "quorum", 3),
+        ("any1", "off", 3),
+    ],
+)
+def test_a_quorum_that_members_or_mode_cannot_fill_is_refused(
+    quorum: str | None, sync: str | None, members: int
+) -> None:
     with pytest.raises(UsageError):
-        quorum_of(order)
+        mode_and_number(SyncMode(sync) if sync else None, read_quorum(quorum) if quorum else None, members)
 
 
-def test_one_member_alone_is_not_synchronous_and_three_are_by_default() -> None:
-    assert quorum_of(LabOrder(members=1))[0] is SyncMode.OFF
-    assert quorum_of(LabOrder()) == (SyncMode.QUORUM, 1)
+@pytest.mark.parametrize("text", ["0", "2", "-1", "any", "any0", "first 0", "2any", "any1 (n2)", "some1", "", "any²"])
+def test_what_is_no_quorum_is_refused_everywhere_alike(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a quorum"):
+        read_quorum(text)
 
 
 @pytest.mark.parametrize("text", ["work_mem", "=3", ""])

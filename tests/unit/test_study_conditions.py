@@ -29,7 +29,7 @@ def view(names: str, members: int = 3) -> ClusterView:
     return ClusterView(0.0, found, "n1", names)
 
 
-LAB = LabNeeded(members=3, quorum=1, wal_volume=True)
+LAB = LabNeeded.model_validate({"members": 3, "quorum": "any1", "wal_volume": True})
 ANY_1 = 'ANY 1 ("n2", "n3")'
 
 
@@ -43,7 +43,7 @@ ANY_1 = 'ANY 1 ("n2", "n3")'
         (LAB, True, view(""), ("asynchronous, the study has ANY 1",)),
         (LAB, True, view(ANY_1, 5), ("5 members, the study has 3",)),
         (LabNeeded(), False, view("", 1), ()),
-        (LabNeeded(quorum=0), None, view(""), ()),
+        (LabNeeded.model_validate({"sync": "off"}), None, view(""), ()),
         (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
     ],
 )

@@ -23,7 +23,7 @@ STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 @opt.cluster()
 @opt.output(
     opt.option("--sarif", "FILE", "SARIF 2.1.0 for code scanning; - is standard output."),
-    opt.option("--junit", "FILE", "JUnit XML for CI; - is standard output."),
+    opt.junit,
     opt.flag("--list listed", "List the checks and ask no cluster."),
 )
 def doctor(target: str | None, as_json: bool, sarif: str | None, junit: str | None, listed: bool) -> ExitCode:

@@ -23,10 +23,10 @@ from walproof.forecasting.simulate import Each
 from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
-from walproof.model.guarantee import level
-from walproof.model.units import duration_s
+from walproof.model.guarantee import level, read_quorum
+from walproof.model.units import duration_s, listed
 from walproof.pricing.estimates import caveats_by_arm
-from walproof.pricing.options import quorum_of
+from walproof.pricing.options import is_strict
 from walproof.proving.faults import fault
 from walproof.records.reader import read
 from walproof.reporting.console_output import print_json, print_step, print_tables, write_file
@@ -41,15 +41,17 @@ YEARS = (1000, 100_000_000)
 @cloup.argument("records", nargs=-1, required=True, metavar="RECORD…")
 @opt.group(
     "Configuration",
-    opt.option(
+    opt.words(
         "--layout",
         "PLACE,…",
         "Each member's region/zone/rack/server; the first leads.  [default: nodes as recorded, else z1,z2,z3]",
     ),
-    opt.option("--witness", "PLACE,…", "Further voters of the DCS, without a database.", default=""),
-    opt.option("--level levels", "on,…", "Commit levels, one forecast each.", default="on"),
-    opt.option("--quorum quorums", "any1,…", "Quorums, one forecast each: anyK, firstK, all.", default="any1"),
-    opt.choice("--mode", ["strict", "degrading", "both"], "Without enough standbys: wait, or go on.", default="strict"),
+    opt.words("--witness", "PLACE,…", "Further voters of the DCS, without a database."),
+    opt.words("--levels", "on,…", "Commit levels, one forecast each.", default=["on"]),
+    opt.words("--quorum quorums", "any1,…", "Quorums, one forecast each: anyK, firstK, all.", default=["any1"]),
+    opt.words(
+        "--mode modes", "WORD,…", "Without enough standbys: strict waits, degrading goes on.", default=["strict"]
+    ),
     opt.option("--takeover", "3s-4s", "With a guard: its takeover after failures never drilled with one."),
     opt.option("--ttl", "30s", "Patroni's ttl.  [default: as drilled]", type=opt.DURATION),
     opt.option("--loop-wait", "10s", "Patroni's loop_wait.  [default: 10s]", type=opt.DURATION),
@@ -111,7 +113,7 @@ def _write_page(name: str, outline: Outline) -> None:
 
 def _models(options: dict[str, Any], failures: Failures, known: Measured) -> list[Model]:
     """Of the configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
-    where = topology(options["layout"], options["witness"])
+    where = topology(options["layout"], options["witness"] or "")
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
     configurations = _configurations(options, len(where.members) - 1)
@@ -140,9 +142,9 @@ def _years(text: str) -> int:
 
 def _configurations(options: dict[str, Any], standbys: int) -> tuple[Configuration, ...]:
     configurations: list[Configuration] = []
-    modes = {"strict": (True,), "degrading": (False,), "both": (True, False)}[options["mode"]]
-    quorums = [(kind, k or standbys) for kind, k in map(quorum_of, options["quorums"].split(","))]
-    for word in options["levels"].split(","):
+    modes = [is_strict(word) for word in listed(options["modes"], "mode")]
+    quorums = [(kind, k or standbys) for kind, k in map(read_quorum, listed(options["quorums"], "quorum"))]
+    for word in listed(options["levels"], "levels"):
         of = level(word)
         if of.remote:
             configurations += [Configuration(of, kind, k, strict) for kind, k in quorums for strict in modes]

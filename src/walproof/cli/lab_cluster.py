@@ -1,6 +1,7 @@
 """`walproof lab up|status|down|ls|doctor` and `psql|logs|restart|switchover|cpu`: labs, their members, this machine."""
 
 import os
+import signal
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -42,8 +43,8 @@ from walproof.reporting.console_output import (
 @opt.group(
     "Cluster",
     opt.option("--members count", "N", "Members, 1 to 7.", type=int, default=3),
-    opt.choice("--sync", [m.value for m in SyncMode], "Synchronous mode.  [default: quorum]"),
-    opt.option("--quorum", "N", "Standbys that confirm each commit.  [default: 1]", type=int),
+    opt.choice("--sync", [m.value for m in SyncMode], "Synchronous mode.  [default: as --quorum needs, else quorum]"),
+    opt.option("--quorum", "any1", "Standbys that confirm each commit: anyK, firstK or all.", type=opt.QUORUM),
     opt.choice("--timeouts", ["fast", "default"], "For a fast failover, or as the programs ship.", default="fast"),
     opt.flag("--monitoring", "Prometheus and exporters too."),
     opt.flag("--guard", "A guard too: recovery in seconds (walproof guard)."),
@@ -208,6 +209,8 @@ def psql(arguments: tuple[str, ...], member: str | None, lab: str | None) -> Non
     # In the environment, not as arguments: psql's own -d and -U then replace database and user alone.
     where = {"PGHOST": host, "PGPORT": str(port), "PGDATABASE": endpoint.database, "PGUSER": endpoint.user}
     sys.stdout.flush()
+    # Python ignores it, and a program started in its place would, too.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # In place of this process: Ctrl-C belongs to psql.
     os.execve(program, [str(program), *arguments], {**os.environ, **where, "PGPASSFILE": str(blueprint.passfile)})
 

@@ -14,7 +14,8 @@ import click
 import cloup
 from click.shell_completion import CompletionItem
 
-from walproof.errors import UsageError
+from walproof.errors import MachineError, UsageError
+from walproof.model.guarantee import read_quorum
 from walproof.model.units import duration_s
 
 SETTINGS = cloup.Context.settings(
@@ -86,6 +87,13 @@ class Group(_WithExamples, cloup.Group):
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """As cloup's; but for a broken pipe, which click takes for a reader of its own that left, and ends with 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as wrong:
+            raise MachineError(f"a program or server closed its connection to walproof: {wrong}") from wrong
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -102,12 +110,23 @@ def section(title: str, module: str, **commands: str) -> cloup.Section:
 Decorator = Callable[[Any], Any]
 DURATION: Any = duration_s
 """Type of an option that takes a duration: seconds of 10ms, 3s, 2min or a bare number of seconds."""
+QUORUM: Any = read_quorum
+"""Type of an option that takes a quorum: any2, first1, all."""
 group = cloup.option_group
 
 
 def option(names: str, metavar: str, text: str, **settings: Any) -> Decorator:
     """An option with a value: "--name" or "--name parameter", what stands for the value, help."""
     return cloup.option(*names.split(), metavar=metavar, help=text, **settings)
+
+
+def words(names: str, metavar: str, text: str, **settings: Any) -> Decorator:
+    """An option with a comma-separated list, received as text; given several times, the lists add up."""
+
+    def joined(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> str | None:
+        return ",".join(values) or None
+
+    return option(names, metavar, text, multiple=True, callback=joined, **settings)
 
 
 def flag(names: str, text: str) -> Decorator:
@@ -121,11 +140,12 @@ def choice(names: str, values: list[str], text: str, **settings: Any) -> Decorat
 
 
 json_output = flag("--json as_json", "One JSON object on standard output and nothing else.")
-ratios_required = option(
+ratios_required = words(
     "--require", "on>=0.9@16,…", "Ratios required, with clients or at all; exit 0 met, 1 not met, 4 undecided."
 )
 dry_run = flag("--dry-run", "Say what would be done and do nothing.")
-seed = option("--seed", "N", "Seed of every random choice.", type=int, default=1)
+seed = option("--seed", "N", "Seed of every random choice.", type=click.IntRange(1), default=1)
+junit = option("--junit", "FILE", "JUnit XML for CI; - is standard output.")
 port = option("--port", "PORT", "First of nine ports on 127.0.0.1.", type=int, default=5500)
 postgres = option("--postgres", "15|PATH", "Another install.  [default: PostgreSQL 18 of the Python wheel]")
 record = option(
@@ -139,7 +159,7 @@ def _as_list(_ctx: click.Context, _option: click.Parameter, given: tuple[str, ..
 
 
 workload = (
-    option(
+    words(
         "--workload",
         "WORD",
         "tpcb-like, select-only, simple-update, insert, batch:N or a pgbench script; by weight: a.sql@3,b.sql@1.",
@@ -242,7 +262,7 @@ def cluster(*more: Decorator, default: str = "the lab") -> Decorator:
 
 def allow(consents: str) -> Decorator:
     """--allow with the consents a verb may need."""
-    return option("--allow", "WORD,…", f"Consent on a cluster walproof did not start: {consents}.")
+    return words("--allow", "WORD,…", f"Consent on a cluster walproof did not start: {consents}.")
 
 
 def output(*more: Decorator) -> Decorator:
@@ -273,7 +293,7 @@ def requirements(command: Any) -> Any:
         "Conditions",
         option("--rtt", "10ms", "Your round trip, where the records hold several."),
         option("--workload", "WORD", "Your workload, where the records hold several."),
-        option(
+        words(
             "--layout", "PLACE,…", "Of a forecast: members' zones.  [default: nodes as recorded, else a zone for each]"
         ),
         option("--failures failures_file", "FILE", "Of a forecast: failure rates.  [default: the shipped ones]"),

@@ -46,23 +46,23 @@ _OURS = ("target", "allow")
 @cloup.command(cls=Command)
 @opt.group(
     "Compare",
-    opt.option("--levels", "off,local,on", "Commit levels.  [default: all five]"),
-    opt.option("--clients", "1,16", "Numbers of clients.  [default: 1,16]"),
+    opt.words("--levels", "off,local,on", "Commit levels.  [default: all five]"),
+    opt.words("--clients", "1,16", "Numbers of clients.  [default: 1,16]"),
     opt.option("--baseline", "LEVEL", "The level others are divided by.  [default: local]"),
-    opt.option("--mix", "on=10,local=90", "One run with weights per level."),
+    opt.words("--mix", "on=10,local=90", "One run with weights per level."),
     opt.ratios_required,
     opt.flag("--aa", "Run the baseline against itself: its interval must cover 1."),
 )
 @opt.group(
     "Scenarios",
-    opt.option("--quorum", "any1,first1,all", "Quorums: anyK, firstK, all."),
-    opt.option("--mode", "WORD,…", "Without enough standbys of --quorum: strict waits, degrading goes on."),
-    opt.option("--rtt", "0,3ms,10ms", "Round trips between members."),
-    opt.option("--regions", "NAME,…", "Named maps of regions."),
-    opt.option("--cpu", "1,2", "Processors per member: of a lab, or of pods."),
-    opt.option("--memory", "1Gi,4Gi", "Memory per member: of pods."),
-    opt.option("--wal-volume", "on,off", "WAL on its own volume: on, off."),
-    opt.option("--fsync", "on,off", "fsync: on, off."),
+    opt.words("--quorum", "any1,first1,all", "Quorums: anyK, firstK, all."),
+    opt.words("--mode", "WORD,…", "Without enough standbys of --quorum: strict waits, degrading goes on."),
+    opt.words("--rtt", "0,3ms,10ms", "Round trips between members."),
+    opt.words("--regions", "NAME,…", "Named maps of regions."),
+    opt.words("--cpu", "1,2", "Processors per member: of a lab, or of pods."),
+    opt.words("--memory", "1Gi,4Gi", "Memory per member: of pods."),
+    opt.words("--wal-volume", "on,off", "WAL on its own volume: on, off."),
+    opt.words("--fsync", "on,off", "fsync: on, off."),
 )
 @opt.group(
     "Load",
@@ -73,7 +73,7 @@ _OURS = ("target", "allow")
     opt.option("--tables", "existing", "Use the target's own database and the tables it has."),
     opt.option("--route", "WORD", "direct, multi-host, haproxy or pgbouncer.  [default: direct]"),
     opt.option("--pool", "N", "PgBouncer's pool size."),
-    opt.option("--load", "0.5,0.8", "Open loop at these fractions of measured capacity."),
+    opt.words("--load", "0.5,0.8", "Open loop at these fractions of measured capacity."),
     opt.option("--rate", "TPS", "Offer at most this many transactions per second."),
     opt.option("--max-clients", "N", "Never more clients than this."),
 )
@@ -92,7 +92,7 @@ _OURS = ("target", "allow")
     opt.option("--limit", "10ms", "Latency limit (p95) of --tune."),
     opt.option("--level", "LEVEL", "Level that --tune tunes.  [default: on]"),
     opt.flag("--break-even", "Search for the clients at which each level reaches 99 % of the baseline's peak."),
-    opt.option("--predict", "CLIENTS@RTT,…", "Clients and round trip to predict from what was measured."),
+    opt.words("--predict", "CLIENTS@RTT,…", "Clients and round trip to predict from what was measured."),
     opt.flag("--hold-out", "Report the prediction's error on points it was not shown."),
 )
 @opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, config, scale, not-in-effect"))

@@ -32,7 +32,7 @@ from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.own_load import prepare
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
-from walproof.reporting.console_output import print_json, print_result, print_tables
+from walproof.reporting.console_output import print_json, print_result, print_tables, write_file
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
 
@@ -40,8 +40,8 @@ from walproof.targets.external import consent
 @cloup.command(cls=Command)
 @opt.group(
     "Drills",
-    opt.option("--fault", "kill,partition,…", "What fails; --dry-run describes each.  [default: kill]"),
-    opt.option("--levels", "off,on,…", "Commit levels.  [default: off,on]"),
+    opt.words("--fault", "kill,partition,…", "What fails; --dry-run describes each.  [default: kill]"),
+    opt.words("--levels", "off,on,…", "Commit levels.  [default: off,on]"),
     opt.option("--victim", "WHO", "leader, sync, standby, all-standbys or cluster.  [default: the fault's]"),
     opt.option("--repeat", "N", "Drills of each kind.  [default: 1]"),
     opt.option("--until-bound", "5%", "Repeat until clean drills bound the loss probability by this."),
@@ -50,7 +50,7 @@ from walproof.targets.external import consent
     opt.option("--shrink", "R", "Storms tried to find the fewest faults that break.  [default: 8]"),
     opt.flag("--matrix", "Level × fault: documented guarantees, by experiment."),
     opt.flag("--quick", "With --matrix: one drill per cell."),
-    opt.option("--pitfall", "P1|all", "A known pitfall, or all, on a lab of its own; K1 … on --target cnpg:…"),
+    opt.words("--pitfall", "P1|all", "A known pitfall, or all, on a lab of its own; K1 … on --target cnpg:…"),
     opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
 )
 @opt.group(
@@ -71,8 +71,8 @@ from walproof.targets.external import consent
 )
 @opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, takeover, and the faults by name"))
 @opt.output(
-    opt.option("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
-    opt.option("--junit", "FILE", "Write JUnit XML there."),
+    opt.words("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
+    opt.junit,
     opt.record,
     opt.dry_run,
 )
@@ -84,7 +84,9 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     allowed = consent.read(raw.get("allow"))
     limits = gate(str(raw["require"])) if raw.get("require") else None
     planned(options)
-    junit_file = _writable(raw.get("junit"))
+    if raw["junit"] == "-" and as_json:
+        raise UsageError("only one thing can go to standard output", "name a file for --junit")
+    junit_file = _writable(raw["junit"])
     chosen = choose(target)
     options = _with_workload(_with_running_guard(options, raw, chosen), raw, chosen)
     route_of(chosen.routes(), options.route)
@@ -102,13 +104,13 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
             writer.keep(kept, Path(name).read_text("utf-8"))
         with _guard_as_before(chosen):
             drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
-    if junit_file:
-        junit_file.write_text(junit(drills, limits), encoding="utf-8")
     if as_json:
         seen = [asdict(event) for event in events if isinstance(event, LoadSeen)]
         print_json(answer_as_json(options, drills, str(writer.directory), limits) | ({"load": seen} if seen else {}))
-    else:
+    elif junit_file != "-":
         _print_answer(drills, events, limits, str(writer.directory))
+    if junit_file:
+        write_file(junit_file, junit(drills, limits), "the record holds the verdicts; name another --junit FILE")
     return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
 
 
@@ -230,16 +232,14 @@ def _plan(options: ProveOptions, target: Target) -> list[PlannedDrill]:
     return planned(options, [name for name, fault in CATALOGUE.items() if why_skipped(target, fault) is None])
 
 
-def _writable(name: object) -> Path | None:
+def _writable(name: str | None) -> str | None:
     """The file to write later; MachineError now when it cannot be."""
-    if not name:
-        return None
-    path = Path(str(name))
     try:
-        path.touch()
+        if name and name != "-":
+            Path(name).touch()
     except OSError as wrong:
-        raise MachineError(f"{path} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
-    return path
+        raise MachineError(f"{name} cannot be written: {wrong.strerror}", "choose another --junit FILE") from None
+    return name
 
 
 def _print_event(event: Event) -> None:

@@ -20,7 +20,7 @@ from walproof.load.local_runner import remove_left
 from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Reverting, Target
-from walproof.model.units import counted
+from walproof.model.units import counted, listed
 from walproof.records.journal import NAME, Change, Journal, journals_in, only_ours, registered
 from walproof.records.layout import record_directory
 from walproof.reporting.console_output import print_result
@@ -63,14 +63,14 @@ class Reverted:
 @cloup.argument("record", required=False, metavar="[RECORD]")
 @opt.cluster(
     opt.allow("what a RECORD from elsewhere would revert"),
-    opt.option("--ended-on", "HOST,…", "Machines where every walproof has ended: what it made there goes too."),
+    opt.words("--ended-on", "HOST,…", "Machines where every walproof has ended: what it made there goes too."),
     default="as the journal says",
 )
 @opt.output()
 def revert(record: str | None, target: str | None, allow: str | None, ended_on: str | None, as_json: bool) -> ExitCode:
     """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
-    hosts = frozenset(filter(None, (ended_on or "").split(",")))
+    hosts = frozenset(listed(ended_on, "ended-on") if ended_on else ())
     failed: Error | None = None
     if record is not None:
         journals = _of_record(record, target, consent.read(allow), hosts, as_json=as_json)

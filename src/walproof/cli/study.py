@@ -98,7 +98,7 @@ def show(name: str, as_json: bool) -> None:
 @opt.cluster(
     opt.load_image,
     opt.load_pods,
-    opt.allow("load; scale; the faults by name where a study has drills"),
+    opt.allow("load, scale, the faults by name where a study has drills"),
     default="a lab of its own",
 )
 @opt.output(opt.record, opt.dry_run)

@@ -12,8 +12,9 @@ from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import call_after, keep_journal
 from walproof.errors import UsageError
-from walproof.model.guarantee import Level, level
+from walproof.model.guarantee import AskedQuorum, Level, level
 from walproof.model.ports import Target
+from walproof.model.units import listed
 from walproof.records.layout import record_directory
 from walproof.reporting.console_output import console, print_json, status_json
 from walproof.targets.choose import choose
@@ -62,9 +63,9 @@ EXPORTER_PORT = 19187
 @opt.group(
     "Canary",
     opt.flag("--canary", "Commit one tiny row per level per second and draw its latency."),
-    opt.option("--levels", "LEVEL,…", "Levels of the canary.", default=",".join(Level)),
+    opt.words("--levels", "LEVEL,…", "Levels of the canary.", default=list(Level)),
     opt.option(
-        "--quorum", "N", "Synchronous standbys there should be.  [default: the most seen]", type=click.IntRange(0)
+        "--quorum", "any1", "What should be in effect: anyK, firstK or all.  [default: the most seen]", type=opt.QUORUM
     ),
 )
 def watch(
@@ -81,15 +82,13 @@ def watch(
     duration: float | None,
     canary: bool,
     levels: str,
-    quorum: int | None,
+    quorum: AskedQuorum | None,
 ) -> None:
     """The cluster live: page, terminal or metrics. RECORD is a record to follow, growing or complete."""
     if printed:
         click.echo(alert_rules() if printed == "rules" else dashboard())
         return
-    probed = tuple(level(text) for text in levels.split(",") if text.strip())
-    if not probed:
-        raise UsageError("--levels needs at least one level", f"some of {', '.join(Level)}")
+    probed = tuple(dict.fromkeys(map(level, listed(levels, "levels"))))
     if duration is not None and not 0 < duration < threading.TIMEOUT_MAX:
         raise UsageError("--duration must be greater than 0", "--duration 1min, or leave it out")
     if record and not target and (canary or exporter or as_json):
@@ -106,7 +105,8 @@ def watch(
     ended = threading.Event()
     call_after(duration, ended.set)
     if chosen and exporter:
-        _export(chosen, (host, port or EXPORTER_PORT), (probed, quorum), token_file, ended)
+        declared = quorum and (quorum[1] or len(chosen.observe().standbys))
+        _export(chosen, (host, port or EXPORTER_PORT), (probed, declared), token_file, ended)
         return
     # The faults of the page's buttons are undone by `walproof revert` after kill -9.
     keep_journal(chosen if allowed else None, None)

@@ -22,9 +22,10 @@ from walproof.lab.patroni import observe, wait_until_healthy
 from walproof.lab.privileges import check_readable, numbers_of_accounts, write_passwd, write_private
 from walproof.machine import pid_files, signals
 from walproof.machine.programs import postgres_bin, postgres_version
+from walproof.model.guarantee import AskedQuorum
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.config import SyncMode
+from walproof.patroni.config import SyncMode, mode_and_number
 
 MOST_MEMBERS = 7
 OLDEST_POSTGRES = 14
@@ -38,29 +39,13 @@ class LabOrder:
     name: str = ""
     members: int = 3
     sync: SyncMode | None = None
-    quorum: int | None = None
+    quorum: AskedQuorum | None = None
     parameters: dict[str, str] = field(default_factory=dict)
     postgres: str | None = None
     port: int = 5500
     disk: Disk = field(default_factory=Disk)
     cores: float | None = None
     timeouts: Timeouts = "fast"
-
-
-def quorum_of(order: LabOrder) -> tuple[SyncMode, int]:
-    """Synchronous mode and quorum of an order; UsageError when there are not enough standbys."""
-    standbys = order.members - 1
-    default = SyncMode.QUORUM if standbys else SyncMode.OFF
-    sync = default if order.sync is None else order.sync
-    quorum = 1 if order.quorum is None else order.quorum
-    if quorum < 1:
-        raise UsageError(f"a quorum of {quorum} waits for no standby", "the quorum is at least 1; --sync off for none")
-    if sync is not SyncMode.OFF and quorum > standbys:
-        raise UsageError(
-            f"a quorum of {quorum} needs as many standbys; {order.members} members have {standbys}",
-            f"--members {quorum + 1}, or a smaller --quorum",
-        )
-    return sync, quorum
 
 
 def design(order: LabOrder) -> Blueprint:
@@ -72,7 +57,7 @@ def design(order: LabOrder) -> Blueprint:
     if order.cores is not None and order.cores <= 0:
         raise UsageError(f"{order.cores} processors is not valid", "give a number like 0.5")
     disk_images.check(order.disk)
-    sync, quorum = quorum_of(order)
+    sync, quorum = mode_and_number(order.sync, order.quorum, order.members)
     check_machine(postgres_of_wheel=order.postgres is None)
     bin_dir = postgres_bin(order.postgres)
     version = postgres_version(bin_dir)

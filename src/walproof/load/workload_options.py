@@ -259,8 +259,7 @@ def _variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 def _check_used(workload: Workload) -> None:
     """UsageError for a variable that none of the user's scripts reads."""
-    names = [name for name, _ in workload.scripts] or [workload.script or ""]
-    own = [text for name, (text, _) in zip(names, scripts_of(workload), strict=True) if name in workload.files]
+    own = [text for name, text, _ in scripts_of(workload) if name in workload.files]
     for name, _ in workload.variables:
         if not any(re.search(rf"(?<!:):{name}(?![\w\x80-\U0010ffff])", text, re.ASCII) for text in own):
             raise UsageError(f"-D {name} is used by no script of {workload.text}", f"write :{name} where it is wanted")

@@ -2,6 +2,7 @@
 
 And a change of a cluster's configuration, as values: what is asked, what it would change, on which version."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -87,6 +88,23 @@ class Quorum:
     def counts(self, name: str) -> bool:
         """Whether a standby that streams under this name may count."""
         return self.priority(name) > 0
+
+
+AskedQuorum = tuple[QuorumKind, int | None]
+"""How many standbys, None for all there are, confirm a commit, as it is asked for before their names are known."""
+
+
+def read_quorum(text: str) -> AskedQuorum:
+    """any2, first1 or all; UsageError otherwise.
+
+    >>> read_quorum("any1"), read_quorum("FIRST 2"), read_quorum("all")
+    ((<QuorumKind.ANY: 'ANY'>, 1), (<QuorumKind.FIRST: 'FIRST'>, 2), (<QuorumKind.FIRST: 'FIRST'>, None))
+    """
+    words = text.strip().upper()
+    match = re.fullmatch(r"(ANY|FIRST)\s*([1-9][0-9]{0,8})", words)
+    if match is None and words != "ALL":
+        raise UsageError(f"{text!r} is not a quorum", "write it like --quorum any1, first2 or all")
+    return (QuorumKind(match[1]), int(match[2])) if match else (QuorumKind.FIRST, None)
 
 
 def read_standby_names(text: str) -> Quorum | None:

@@ -87,6 +87,18 @@ def parse_positive_int(text: object, what: str) -> int:
     return int(str(text))
 
 
+def listed(text: object, option: str) -> list[str]:
+    """The parts of a comma-separated list; UsageError where it, or one of them, is empty.
+
+    >>> listed("on, off,on", "levels")
+    ['on', 'off', 'on']
+    """
+    parts = [part.strip() for part in str(text).split(",")]
+    if not all(parts):
+        raise UsageError(f"the list of --{option} {text!r} is empty or has an empty entry", f"--{option} WORD,WORD")
+    return parts
+
+
 def counted(count: int, noun: str) -> str:
     """A count and its noun, in the plural unless it is one.
 

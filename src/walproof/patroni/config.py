@@ -4,7 +4,8 @@ from enum import StrEnum
 from typing import Any
 
 from walproof.errors import UsageError
-from walproof.model.guarantee import QuorumKind, SyncReplication
+from walproof.model.guarantee import AskedQuorum, QuorumKind, SyncReplication
+from walproof.model.units import counted
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -30,6 +31,29 @@ class SyncMode(StrEnum):
             return SyncReplication(None, 0)
         method = QuorumKind.ANY if self is SyncMode.QUORUM else QuorumKind.FIRST
         return SyncReplication(method, number, self is SyncMode.STRICT)
+
+
+def mode_and_number(sync: SyncMode | None, quorum: AskedQuorum | None, members: int) -> tuple[SyncMode, int]:
+    """Synchronous mode and number of standbys as asked; UsageError where they differ or there are too few members.
+
+    >>> mode_and_number(None, (QuorumKind.FIRST, 2), 4)
+    (<SyncMode.ON: 'on'>, 2)
+    """
+    standbys = members - 1
+    kind, asked = quorum or (None, 1)
+    fitting = SyncMode.ON if kind is QuorumKind.FIRST else SyncMode.QUORUM
+    sync = sync or (fitting if standbys or kind else SyncMode.OFF)
+    number = asked or max(1, standbys)
+    method = sync.replication(number).method
+    # All of them is both: any two of two standbys are the first two.
+    if kind and (method is None or (method is not kind and asked)):
+        raise UsageError(f"--sync {sync} cannot wait for {kind} {number}", "leave --sync or --quorum out")
+    if method and number > standbys:
+        raise UsageError(
+            f"a quorum of {number} needs as many standbys; {counted(members, 'member')} have {standbys}",
+            f"--members {number + 1}, or a smaller --quorum",
+        )
+    return sync, number
 
 
 def sync_keys(sync: SyncReplication, version: tuple[int, ...] = (4, 1)) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from walproof.errors import UsageError
 from walproof.links.round_trips import read_regions
 from walproof.load.workload_options import POOL_ROUTE, is_relative, parse_workload, scale_on
 from walproof.model.cnpg_facts import mebibytes
-from walproof.model.guarantee import Level, QuorumKind, level
+from walproof.model.guarantee import AskedQuorum, Level, level, read_quorum
 from walproof.model.sample import Arm, Scenario, WorkloadKind
 from walproof.model.topology import Description
-from walproof.model.units import counted, duration_s, parse_positive_int, share
+from walproof.model.units import counted, duration_s, listed, parse_positive_int, share
 from walproof.pricing.results_and_gate import Requirement, parse_requirements
 from walproof.pricing.sampling import AGAIN, Question, sample_seconds
 
@@ -37,8 +37,6 @@ _NOT_WITH = {
 
 RawOptions = Mapping[str, Any]
 """Option name → value as typed, number, flag, or None when not given."""
-Quorum = tuple[QuorumKind, int | None]
-"""ANY or FIRST, and how many standbys; None is all there are."""
 Mix = tuple[tuple[Level, float], ...]
 
 
@@ -59,7 +57,7 @@ class PriceOptions:
     """
 
     grid: Question
-    quorums: tuple[Quorum, ...] = ()
+    quorums: tuple[AskedQuorum, ...] = ()
     max_clients: int | None = None
     tune: TuneOptions | None = None
     break_even: bool = False
@@ -110,7 +108,7 @@ def parse_options(raw: RawOptions) -> PriceOptions:
     predict, hold_out = _predictions(raw.get("predict")), bool(raw.get("hold_out"))
     max_clients = None if raw.get("max_clients") is None else parse_positive_int(raw["max_clients"], "cap on clients")
     clients = _clients(raw, CLIENTS_FOR_PREDICTION if predict or hold_out else CLIENTS, max_clients)
-    scenarios, quorums = _scenarios(raw), _quorums(raw.get("quorum"))
+    scenarios, quorums = _scenarios(raw), tuple(q for q in _each(raw.get("quorum"), "quorum", read_quorum) if q)
     if raw.get("mode") and not quorums:
         raise UsageError("--mode needs --quorum", "--quorum any1 --mode strict")
     points = len(clients) * len({s.rtt_ms for s in scenarios})
@@ -216,7 +214,7 @@ def _predictions(text: object) -> tuple[tuple[int, float | None], ...]:
     """
     if text is None:
         return ()
-    points = [part.partition("@") for part in _list(text, "predictions", "--predict 32@5ms,64@10ms")]
+    points = [part.partition("@") for part in listed(text, "predict")]
     return tuple((parse_positive_int(c, "number of clients"), _rtt_ms(rtt) if at else None) for c, at, rtt in points)
 
 
@@ -239,27 +237,18 @@ def _arms(raw: RawOptions, clients: tuple[int, ...], plain: Arm, mix: Mix) -> tu
     return tuple(arms)
 
 
-def _list(text: object, what: str, example: str) -> list[str]:
-    """The parts of a comma-separated list; an empty list or an empty part is refused."""
-    parts = [part.strip() for part in str(text).split(",")]
-    if not all(parts):
-        raise UsageError(f"the list of {what} {text!r} is empty or has an empty entry", f"write it like {example}")
-    return parts
-
-
 def _levels(text: object, baseline: Level, *, only_baseline: bool) -> tuple[Level, ...]:
     """The levels asked, the baseline always among them; all five by default."""
     if text is None:
         return (baseline,) if only_baseline else tuple(Level)
-    asked = {level(part) for part in _list(text, "levels", "--levels off,local,on")} | {baseline}
+    asked = {level(part) for part in listed(text, "levels")} | {baseline}
     return tuple(one for one in Level if one in asked)
 
 
 def _clients(raw: RawOptions, default: str, cap: int | None) -> tuple[int, ...]:
     """The client counts asked, each once, in order."""
     text = default if raw.get("clients") is None else raw["clients"]
-    parts = _list(text, "clients", "--clients 1,16")
-    counts = tuple(dict.fromkeys(parse_positive_int(part, "number of clients") for part in parts))
+    counts = tuple(dict.fromkeys(parse_positive_int(part, "number of clients") for part in listed(text, "clients")))
     most = max(counts)
     if most > MOST_CLIENTS:
         raise UsageError(
@@ -276,7 +265,7 @@ def _mix(text: object) -> Mix:
     if text is None:
         return ()
     weights: dict[Level, float] = {}
-    for part in _list(text, "a mix", "--mix on=10,local=90"):
+    for part in listed(text, "mix"):
         name, _, weight = part.partition("=")
         if not re.fullmatch(r"\d+(\.\d+)?", weight.strip()) or float(weight) <= 0:
             raise UsageError(f"{part!r} is not a level and its weight", "write it like --mix on=10,local=90")
@@ -290,7 +279,7 @@ def _fractions(text: object) -> tuple[float, ...]:
     """Fractions of measured capacity for open loop, each above 0 and at most 1."""
     if text is None:
         return ()
-    fractions = tuple(share(part) for part in _list(text, "loads", "--load 0.5,0.8"))
+    fractions = tuple(share(part) for part in listed(text, "load"))
     if min(fractions) <= 0:
         raise UsageError("--load must be greater than 0", "--load 0.5,0.8")
     return fractions
@@ -298,20 +287,21 @@ def _fractions(text: object) -> tuple[float, ...]:
 
 def _scenarios(raw: RawOptions) -> tuple[Scenario, ...]:
     """Every combination of the outer factors but the quorum; one scenario that changes nothing when none is asked."""
-    factors = {
-        "rtt_ms": _each(raw.get("rtt"), "round trips", "--rtt 0,3ms,10ms", _rtt_ms),
-        "regions": _each(raw.get("regions"), "regions", "--regions europe,one-region", _region),
-        "cores": _each(raw.get("cpu"), "processors", "--cpu 1,2", _cores),
-        "memory_mib": _each(raw.get("memory"), "memory", "--memory 1Gi,4Gi", _memory_mib),
-        "fsync": _each(raw.get("fsync"), "fsync", "--fsync on,off", _either("fsync")),
-        "wal_volume": _each(raw.get("wal_volume"), "wal-volume", "--wal-volume on,off", _either("wal-volume")),
-        "strict": _each(raw.get("mode"), "modes", "--mode strict,degrading", _either("mode", "strict", "degrading")),
+    factors: dict[str, tuple[str, Callable[[str], Any]]] = {
+        "rtt_ms": ("rtt", _rtt_ms),
+        "regions": ("regions", _region),
+        "cores": ("cpu", _cores),
+        "memory_mib": ("memory", _memory_mib),
+        "fsync": ("fsync", _either("fsync")),
+        "wal_volume": ("wal-volume", _either("wal-volume")),
+        "strict": ("mode", is_strict),
     }
-    return tuple(Scenario(**dict(zip(factors, values, strict=True))) for values in itertools.product(*factors.values()))
+    values = (_each(raw.get(option.replace("-", "_")), option, parse) for option, parse in factors.values())
+    return tuple(Scenario(**dict(zip(factors, combined, strict=True))) for combined in itertools.product(*values))
 
 
-def _each(text: object, what: str, example: str, parse: Callable[[str], Any]) -> list[Any]:
-    return [None] if text is None else [parse(part) for part in _list(text, what, example)]
+def _each(text: object, option: str, parse: Callable[[str], Any]) -> list[Any]:
+    return [None] if text is None else list(dict.fromkeys(map(parse, listed(text, option))))
 
 
 def _rtt_ms(part: str) -> float:
@@ -348,20 +338,6 @@ def _either(option: str, yes: str = "on", no: str = "off") -> Callable[[str], bo
     return parse
 
 
-def _quorums(text: object) -> tuple[Quorum, ...]:
-    return () if text is None else tuple(map(quorum_of, _list(text, "quorums", "--quorum any1,first1,all")))
-
-
-def quorum_of(text: str) -> Quorum:
-    """any2, first1 or all; UsageError otherwise.
-
-    >>> quorum_of("any1"), quorum_of("FIRST 2"), quorum_of("all")
-    ((<QuorumKind.ANY: 'ANY'>, 1), (<QuorumKind.FIRST: 'FIRST'>, 2), (<QuorumKind.FIRST: 'FIRST'>, None))
-    """
-    text = text.strip()
-    if text.lower() == "all":
-        return QuorumKind.FIRST, None
-    match = re.fullmatch(r"(any|first)\s*([1-9]\d*)", text.lower())
-    if match is None:
-        raise UsageError(f"{text!r} is not a quorum", "write it like --quorum any1,first1,all")
-    return QuorumKind(match[1].upper()), int(match[2])
+def is_strict(part: str) -> bool:
+    """Of a mode: whether commits wait where too few standbys are there; UsageError for neither mode."""
+    return _either("mode", "strict", "degrading")(part)

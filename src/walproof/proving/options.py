@@ -9,7 +9,7 @@ from walproof.load.workload_options import parse_workload
 from walproof.model.drill import Victim
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm
-from walproof.model.units import duration_s, parse_positive_int, share
+from walproof.model.units import duration_s, listed, parse_positive_int, share
 from walproof.proving.faults import Fault, fault, victim
 from walproof.proving.loss_bounds import COLUMNS
 
@@ -61,7 +61,7 @@ def parse_options(raw: RawOptions) -> ProveOptions:
     """
     _check_consistent(raw)
     matrix, quick = bool(raw.get("matrix")), bool(raw.get("quick"))
-    names = _matrix_faults(quick) if matrix else _split(raw.get("fault") or "kill", "fault")
+    names = _matrix_faults(quick) if matrix else listed(raw.get("fault") or "kill", "fault")
     return ProveOptions(
         faults=tuple(dict.fromkeys(fault(name) for name in names)),
         levels=_levels(raw.get("levels"), matrix),
@@ -140,14 +140,7 @@ def _check_consistent(raw: RawOptions) -> None:
 def _levels(text: object, matrix: bool) -> tuple[Level, ...]:
     if text is None:
         return tuple(Level) if matrix else (Level.OFF, Level.ON)
-    return tuple(dict.fromkeys(level(name) for name in _split(text, "level")))
-
-
-def _split(text: object, what: str) -> list[str]:
-    names = [name.strip() for name in str(text).split(",") if name.strip()]
-    if not names:
-        raise UsageError(f"no {what} is named", "for instance --fault kill,partition --levels off,on")
-    return names
+    return tuple(dict.fromkeys(level(name) for name in listed(text, "levels")))
 
 
 def _bound(text: object) -> float | None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeFloat,
@@ -19,9 +20,9 @@ from pydantic import (
 
 from walproof.errors import UsageError
 from walproof.machine.untrusted import from_toml, printable
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import AskedQuorum, Level, SyncReplication, read_quorum
 from walproof.model.sample import Arm, Scenario, Workload, WorkloadKind
-from walproof.patroni.config import SyncMode
+from walproof.patroni.config import SyncMode, mode_and_number
 from walproof.proving.faults import fault
 
 _RUNS = re.compile("command|librar|preload|provider|conninfo|_file|_path|director", re.IGNORECASE)
@@ -39,10 +40,16 @@ class LabNeeded(_Strict):
     """The lab the study needs when no target is given."""
 
     members: int = Field(3, ge=1, le=7)
-    sync: SyncMode = SyncMode.QUORUM
-    quorum: int = Field(1, ge=0)
+    sync: SyncMode | None = None
+    quorum: Annotated[AskedQuorum | None, BeforeValidator(lambda text: read_quorum(str(text)))] = None
     wal_volume: bool = False
     parameters: dict[str, str] = {}
+
+    @property
+    def replication(self) -> SyncReplication:
+        """How commits wait there."""
+        sync, number = mode_and_number(self.sync, self.quorum, self.members)
+        return sync.replication(number)
 
     @field_validator("parameters")
     @classmethod

@@ -34,10 +34,9 @@ def missed(lab: LabNeeded, described: Description, view: ClusterView) -> Iterato
     if "members" in declared and members != lab.members:
         yield f"{counted(members, 'member')}, the study has {lab.members}"
     if declared & {"sync", "quorum"}:
-        wanted, quorum = lab.sync.replication(lab.quorum), read_standby_names(view.standby_names)
-        asynchronous = wanted.method is None or wanted.number == 0
+        wanted, quorum = lab.replication, read_standby_names(view.standby_names)
         here = None if quorum is None else (quorum.kind, quorum.k)
-        if here != (None if asynchronous else (wanted.method, wanted.number)):
+        if here != (None if wanted.method is None else (wanted.method, wanted.number)):
             shown = "asynchronous" if quorum is None else f"{quorum.kind} {quorum.k}"
             yield f"{shown}, the study has {wanted.text.removesuffix(' strict')}"
     if "wal_volume" in declared:
@@ -123,7 +122,7 @@ def most_clients(study: Study) -> int:
 def plan_as_json(study: Study, options: StudyOptions, target: Target | None) -> dict[str, Any]:
     """What a run would do, for how long, on what consent; without a target on a lab of its own. It only reads."""
     lab = study.lab
-    own = f"a lab of its own: {counted(lab.members, 'member')}, {lab.sync.replication(lab.quorum).text}"
+    own = f"a lab of its own: {counted(lab.members, 'member')}, {lab.replication.text}"
     if target is not None:
         target.capabilities().limits.check(most_clients(study))
     parts = [

@@ -17,6 +17,7 @@ from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Finding
 from walproof.model.event import ClaimJudged, Emit, Ended
+from walproof.model.units import listed
 from walproof.studies.pitfalls import failover, visibility
 from walproof.studies.pitfalls.pitfall_lab import PitfallLab
 
@@ -109,7 +110,7 @@ ON_TARGET: tuple[TargetPitfall, ...] = (
 
 def target_pitfalls(text: str) -> tuple[TargetPitfall, ...]:
     """The target's pitfalls named in a text: "all", or numbers like "K1,K5"; UsageError for an unknown one."""
-    if {p.number.lower() for p in CATALOGUE} & set(_numbers(text)):
+    if {p.number.lower() for p in CATALOGUE} & set(listed(text.lower(), "pitfall")):
         raise UsageError(
             f"{text} is reproduced on a lab of its own and leaves every other cluster alone",
             "leave --target and --lab out",
@@ -124,18 +125,14 @@ def pitfalls(text: str) -> tuple[Pitfall, ...]:
     return _named(text, CATALOGUE, unknown)
 
 
-def _numbers(text: str) -> list[str]:
-    return [part.strip().lower() for part in text.split(",") if part.strip()]
-
-
 P = TypeVar("P", Pitfall, TargetPitfall)
 
 
 def _named(text: str, catalogue: tuple[P, ...], unknown: UsageError) -> tuple[P, ...]:
-    numbers, known = _numbers(text), {p.number.lower(): p for p in catalogue}
+    numbers, known = listed(text.lower(), "pitfall"), {p.number.lower(): p for p in catalogue}
     if numbers == ["all"]:
         return catalogue
-    if not numbers or any(number not in known for number in numbers):
+    if any(number not in known for number in numbers):
         raise unknown
     return tuple(known[number] for number in numbers)
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from walproof.errors import UsageError
 from walproof.model.guarantee import SETTABLE
 from walproof.model.ports import Target
+from walproof.model.units import listed
 
 _COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
 _SOMEWHERE = (
@@ -51,7 +52,7 @@ def read(text: str | None) -> frozenset[str]:
     >>> sorted(read("config, load"))
     ['config', 'load']
     """
-    allowed = frozenset(word.strip() for word in (text or "").split(",") if word.strip())
+    allowed = frozenset(listed(text, "allow") if text else ())
     unknown = sorted(allowed - set(MEANS))
     if unknown:
         raise UsageError(f"--allow {unknown[0]} is no consent", "the words are " + ", ".join(MEANS))
