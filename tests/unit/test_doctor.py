@@ -39,6 +39,28 @@ def test_errors_come_first_and_notes_alone_do_not_fail() -> None:
     assert not failing(diagnosed(only_note))
 
 
+@pytest.mark.parametrize(
+    ("command", "nothing"),
+    [
+        (c, True)
+        for c in ("/bin/true", "true", ":", "", "  ", "cd .", "/bin/false", "exit 0", "echo %p", "'/bin/true' %p")
+    ]
+    + [(c, False) for c in ("cp %p /a/%f", "test ! -f /a/%f && cp %p /a/%f", "wal-g wal-push %p", "echo %p >> /list")],
+)
+def test_an_archive_that_keeps_nothing_is_found_and_is_no_archive_for_a_standby_without_slot(
+    command: str, nothing: bool
+) -> None:
+    def ids(**words: str) -> set[str]:
+        return {f.id for f in diagnosed(with_settings(SEEDS["standby-without-slot"], "*", **words))}
+
+    kept = ids(archive_mode="on", archive_command=command)
+    assert ("archive-keeps-nothing" in kept, "standby-without-slot" in kept) == (nothing, nothing)
+    assert ids(archive_mode="always", archive_command=command) == kept
+    assert "archive-keeps-nothing" not in ids(archive_mode="off", archive_command="(disabled)")
+    by_library = ids(archive_mode="on", archive_command=command, archive_library="basic_archive")
+    assert "archive-keeps-nothing" not in by_library
+
+
 def test_the_fix_is_written_for_the_manager() -> None:
     plain = diagnosed(with_settings(well(managed=False), "n1", fsync="off"))[0]
     managed = diagnosed(with_settings(well(), "n1", fsync="off"))[0]

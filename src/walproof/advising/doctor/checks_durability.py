@@ -11,6 +11,7 @@ from walproof.advising.doctor.finding import (
     bad_setting,
     best_mode,
     checks_of,
+    keeps_archive,
     of_leader,
     patch_cluster,
     reset_names,
@@ -51,6 +52,14 @@ def _archive(facts: Facts) -> Iterator[Hit]:
             evidence = "pg_stat_archiver: the last attempt failed and nothing was archived since"
             fix = "SELECT * FROM pg_stat_archiver; repair archive_command or archive_library"
             yield Hit(evidence, fix, "pg_stat_archiver", member.name)
+
+
+def _keeps_nothing(facts: Facts) -> Iterator[Hit]:
+    for member in facts.inspected:
+        setting = member.setting("archive_command")
+        if setting is not None and member.value("archive_mode", "off") != "off" and not keeps_archive(member):
+            fix = "archive_command: what copies %p to where backups find it; or archive_mode = off, and restart"
+            yield setting_hit(member, setting, fix)
 
 
 def _commit_delay(facts: Facts) -> Iterator[Hit]:
@@ -176,6 +185,7 @@ CHECKS = checks_of(
         "checksum-failures": _checksum_failures,
         "wal-level-minimal": bad_setting("wal_level", lambda s: s.value == "minimal", "replica", restart=True),
         "archive-failing": _archive,
+        "archive-keeps-nothing": _keeps_nothing,
         "commit-delay": _commit_delay,
         "wide-window-of-off": _window_of_off,
         "unlogged-tables": _unlogged,

@@ -11,6 +11,7 @@ from walproof.advising.doctor.finding import (
     Severity,
     bad_setting,
     checks_of,
+    keeps_archive,
     of_leader,
     set_anywhere,
     setting_hit,
@@ -123,7 +124,7 @@ def _cannot_follow(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 @of_leader
 def _no_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
-    if leader.value("wal_keep_size", "0") != "0" or leader.value("archive_mode") == "on":
+    if leader.value("wal_keep_size", "0") != "0" or keeps_archive(leader):
         return
     for sender in leader.senders:
         if not sender.slot and sender.state == "streaming" and sender.application_name != "pg_receivewal":

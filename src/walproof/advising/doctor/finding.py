@@ -137,6 +137,17 @@ def setting_hit(
     return Hit(f"{setting.name} = {setting.text}{more}", fix, setting.where, member.name, severity)
 
 
+_KEEPING_NOTHING = frozenset(("true", "false", ":", "cd", "exit", "echo", "printf", "test", "[", "sleep", "return"))
+
+
+def keeps_archive(member: MemberFacts) -> bool:
+    """Whether archiving is on and may keep WAL: by a library, or by a command that is more than a no-op."""
+    command = member.value("archive_command", "?").strip()
+    first = command.split()[0].strip("'\"").rpartition("/")[2] if command else "true"
+    does_more = first not in _KEEPING_NOTHING or any(sign in command for sign in "|&;<>`(")
+    return member.value("archive_mode", "off") != "off" and (member.value("archive_library") != "" or does_more)
+
+
 def bad_setting(
     name: str,
     bad: Callable[[SettingFact], bool],
