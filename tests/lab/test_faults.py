@@ -11,11 +11,12 @@ from tests.fixtures.labs import a_lab, asked, leader_and_standby
 from walproof.errors import UsageError
 from walproof.lab import disk_images, members
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.faults import active, catalogue, crashes, disks
+from walproof.lab.faults import active, catalogue, crashes, disks, hangs
 from walproof.lab.members import postmaster
 from walproof.lab.members import processes as member_processes
 from walproof.lab.patroni import observe
 from walproof.machine import processors
+from walproof.model.topology import MemberState
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
@@ -66,6 +67,20 @@ def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: 
     assert active.in_effect(on_images) == ()
 
 
+def test_one_part_of_a_member_hangs_while_the_others_go_on(on_images: Blueprint) -> None:
+    leader, standby = leader_and_standby(on_images)
+    parts = {"postmaster": hangs.hang_postmaster, "manager": hangs.hang_manager, "rest": hangs.hang_rest}
+    for part, hang in parts.items():
+        hang(on_images, standby)
+        state = catalogue.seen_on_machine(on_images, MemberState(standby, 0.0))
+        assert (state.hangs, state.processes) == ((part,), "running")
+        with pytest.raises(UsageError, match="already"):
+            hang(on_images, standby)
+        assert catalogue.recover(on_images, member=standby) == (f"hang-{part} of {standby}",)
+        assert catalogue.seen_on_machine(on_images, MemberState(standby, 0.0)).hangs == ()
+    assert leader_and_standby(on_images)[0] == leader
+
+
 def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
     disks.slow(on_images, standby, 0.005)
@@ -109,13 +124,15 @@ def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_imag
 MIDDLE = """
 import os, sys
 from walproof.lab import disk_images, home, members
-from walproof.lab.faults import crashes, disks
+from walproof.lab.faults import crashes, disks, hangs
 b, die = home.load(), lambda *_, **__: os.kill(os.getpid(), 9)
 leader, standby = sys.argv[1:3]
 for module, name, act in (
     (disks, "wait_for", lambda: disks.slow(b, standby, 0.01)),
     (members, "_join_all", lambda: members.limit_cores(b, standby, 0.5)),
     (crashes, "_signal_etcd", lambda: crashes.lose_dcs(b)),
+    (hangs, "_rule", lambda: hangs.hang_rest(b, leader)),
+    (hangs.os, "close", lambda: hangs.hang_manager(b, leader)),
     (crashes, "wait_for", lambda: crashes.freeze(b, leader)),
     (crashes, "set_link", lambda: crashes.cut_power(b, leader)),
     (disk_images, "detach", lambda: crashes.cut_power(b, standby)),
@@ -132,10 +149,12 @@ def test_walproof_killed_in_the_middle_of_each_fault_leaves_it_on_the_list(on_im
     # The last test here, and nothing is cleared any more: destroying the lab must leave the machine as it was.
     command = [sys.executable, "-c", MIDDLE, *on_images.members[:2]]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["9"] * 6, done.stderr
+    assert done.stdout.split() == ["9"] * 8, done.stderr
     left = {(f.fault, f.member) for f in active.in_effect(on_images)}
     assert left == {
         ("slow-disk", "n2"),
+        ("hang-rest", "n1"),
+        ("hang-manager", "n1"),
         (active.DCS_LOSS, ""),
         (active.FREEZE, "n1"),
         (active.POWER_CUT, "n1"),

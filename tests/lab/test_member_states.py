@@ -13,7 +13,8 @@ from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, MemberState
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.fault_happened import fault_signs
-from walproof.proving.faults import CATALOGUE, Fault
+from walproof.proving.fault_steps import Fault
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun
 from walproof.proving.inject import inject
 from walproof.targets.lab.target import LabTarget

@@ -36,7 +36,8 @@ PROVED = f"{RECORDS}/prove --years 1000"
 APPLIED = f"{RECORDS}/demo --rpo 0 --target sim --dry-run"
 PLANNED = "--target sim --dry-run"
 ONE_MEMBER = {"kill", "stop", "crash-restart", "kill-member", "freeze", "power-cut", "isolate", "failing-disk"} | {
-    "full-disk", "partition-wal", "partition-acks", "pause-replay"
+    "full-disk", "partition-wal", "partition-acks", "pause-replay",
+    "hang-postmaster", "hang-manager", "hang-rest",
 }  # fmt: skip
 """Faults whose command is one function: what is true of one is true of each."""
 
@@ -72,6 +73,7 @@ TOLD: tuple[tuple[str, str, str, Says], ...] = (
     ("price", f"{PLANNED} --quorum any1", "--mode strict,degrading", scenarios),
     ("prove", PLANNED, "--until-bound 50%", lambda out: len(out["drills"])),
     ("prove", PLANNED, "--victim standby", lambda out: out["drills"][0]["victim"]),
+    ("prove", PLANNED, "--return-order n2,n1,n3", lambda out: out["drills"][0]["return_order"]),
     ("prove", PLANNED, "--route haproxy", lambda out: out["route"]),
     ("prove", PLANNED, "--seed 4", lambda out: [one["level"] for one in out["drills"]]),
     ("prove", f"{PLANNED} --storm 1", "--storm-faults 2", lambda out: len(out["drills"][0]["storm"])),

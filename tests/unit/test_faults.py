@@ -1,5 +1,8 @@
 """What is in effect, what is refused, what is listed: the faults' decisions, no server."""
 
+import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,11 +14,13 @@ from walproof.cli.lab_links_and_faults import fault as fault_command
 from walproof.errors import Error, MachineError, UsageError
 from walproof.lab import home, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import active, crashes, disks
+from walproof.lab.faults import active, crashes, disks, hangs
 from walproof.lab.faults.active import ActiveFault
 from walproof.lab.faults.catalogue import FAULTS
 from walproof.machine import processors
 from walproof.model.drill import Capability
+
+STOPPED_NOW = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
 
 
 def frozen(member: str) -> ActiveFault:
@@ -81,7 +86,12 @@ def test_a_fault_is_refused_where_it_makes_no_sense(
     assert reason is None if says is None else says in str(reason)
 
 
-@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw])
+HANGS = [hangs.hang_postmaster, hangs.hang_manager]
+
+
+@pytest.mark.parametrize(
+    "fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw, *HANGS, hangs.hang_rest]
+)
 def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n9"):
@@ -89,12 +99,30 @@ def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -
     assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze])
+@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, *HANGS])
 def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: object) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n1"):
         fault(paper, "n1")
     assert active.in_effect(paper) == ()
+
+
+@pytest.mark.parametrize(("fault", "finder"), zip(HANGS, ("postmaster", "program_pid"), strict=True))
+@pytest.mark.parametrize("reused", [False, True])
+def test_a_process_is_stopped_and_never_another_that_took_its_number(
+    paper: Blueprint, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], finder: str, reused: bool
+) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        answers = iter([process.pid, None if reused else process.pid])
+        monkeypatch.setattr(members, finder, lambda *_: next(answers))
+        if reused:
+            with pytest.raises(UsageError, match="has just ended on n1"):
+                fault(paper, "n1")
+        else:
+            fault(paper, "n1")
+        assert (os.waitid(os.P_PID, process.pid, STOPPED_NOW) is None) is reused
+        assert len(active.in_effect(paper)) == (not reused)
+        process.kill()
 
 
 def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
@@ -126,6 +154,7 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert all(fault.happens and fault.cleared_by and fault.command.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
     never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
+    never_faults |= {Capability.RETURN_ORDER}
     kubernetes = {
         Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS, Capability.LIMIT_MEMORY
     }  # fmt: skip

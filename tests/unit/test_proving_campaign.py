@@ -1,13 +1,19 @@
 """Which drills are planned, and what cannot be asked."""
 
+from dataclasses import replace
+
 import pytest
 
 from walproof.errors import UsageError
 from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Level, Loss
+from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.proving.campaign import Strike, consents_needed, planned
 from walproof.proving.faults import CATALOGUE, fault, loss_of, victim
 from walproof.proving.options import parse_options
+from walproof.proving.return_order import by_name, orders
+
+NAMES = ("n1", "n2", "n3")
 
 
 def test_every_round_visits_every_fault_at_every_level_once() -> None:
@@ -76,6 +82,11 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
         {"storm_faults": "3"},
         {"until_bound": "0%"},
         {"matrix": True, "fault": "kill"},
+        {"return_order": "all", "fault": "kill"},
+        {"return_order": "all", "fault": "power-cut-all,kill-all"},
+        {"return_order": "all", "storm": "1"},
+        {"return_order": "all", "matrix": True},
+        {"return_order": " "},
         {"levels": " "},
     ],
 )
@@ -88,6 +99,45 @@ def test_an_option_that_is_not_valid_is_refused(raw: dict[str, object]) -> None:
 def test_a_fault_that_cannot_fall_on_the_victim_is_refused() -> None:
     with pytest.raises(UsageError):
         planned(parse_options({"fault": "switchover,kill", "victim": "cluster"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("n9", "no member"),
+        ("n1,n1", "no order"),
+        (",", "no order"),
+        ("standby-3", "no member"),
+        ("all,n1", "no member"),
+    ],
+)
+def test_an_order_of_others_than_the_members_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        orders(text, NAMES)
+    assert "standby-1,standby-2,leader" in refused.value.hint
+
+
+def test_every_order_is_a_drill_and_of_five_members_none_is_left_out_in_silence() -> None:
+    every = orders("all", NAMES)
+    plan = planned(replace(parse_options({"return_order": "all", "levels": "on"}), return_orders=every))
+    assert {drill.return_order for drill in plan} == set(every)
+    assert (len(plan), plan[0].fault.name) == (6, "kill-member-all")
+    with pytest.raises(UsageError, match="too many"):
+        orders("all", [f"n{place}" for place in range(5)])
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (("standby-1",), ("n1", "n2", "n3")),
+        (("leader",), ("n2", "n1", "n3")),
+        (("standby-2", "leader"), ("n3", "n2", "n1")),
+        (("n3", "standby-2", "n1"), ("n3", "n1", "n2")),
+    ],
+)
+def test_members_that_an_order_does_not_name_come_last(order: tuple[str, ...], names: tuple[str, ...]) -> None:
+    view = ClusterView(0.0, tuple(MemberView(n, Role.STANDBY, "streaming", 1) for n in NAMES), "n2")
+    assert by_name(order, view) == names
 
 
 def test_every_fault_has_a_story_and_a_victim() -> None:
@@ -113,6 +163,7 @@ def test_a_plan_names_the_consents_it_needs_load_and_each_fault() -> None:
 
 def test_a_fault_of_one_operation_bears_the_name_of_its_capability() -> None:
     none = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
+    none |= {Capability.RETURN_ORDER}
     factors = {Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY}
     for capability in set(Capability) - none - factors:
         assert [step.operation for step in CATALOGUE[capability.value].steps] == [capability]

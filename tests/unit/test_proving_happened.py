@@ -54,6 +54,7 @@ def seen(operation: Capability, *states: MemberState, after: ClusterView | None 
     return sign(operation, "n1", signs_of(drill), drill).seen
 
 
+PARTS = ("postmaster", "manager", "rest")
 BACK = state(at=125.0, postmaster="8", started="tuesday", stats_reset="tuesday")
 ORDERLY = state(at=125.0, postmaster="8", started="tuesday")
 UNCHANGED = (state(at=110.0), state(at=125.0))
@@ -72,6 +73,12 @@ UNCHANGED = (state(at=110.0), state(at=125.0))
             (silent(postmaster="none"), BACK),
         ),
         (Capability.FREEZE, (silent(processes="frozen"),), (silent(),)),
+        (Capability.HANG_POSTMASTER, (silent(hangs=("postmaster",)),), (silent(hangs=PARTS),)),
+        (Capability.HANG_POSTMASTER, (silent(hangs=("postmaster",)),), (silent(hangs=()),)),
+        (Capability.HANG_MANAGER, (state(at=110.0, hangs=("manager",)),), (silent(hangs=PARTS, processes="frozen"),)),
+        (Capability.HANG_MANAGER, (state(at=110.0, hangs=("manager",)),), (state(at=110.0, hangs=("rest",)),)),
+        (Capability.HANG_REST, (state(at=110.0, hangs=("rest",)),), (state(at=110.0, hangs=("manager",)),)),
+        (Capability.HANG_REST, (state(at=110.0, hangs=("rest",)),), (state(at=110.0, hangs=()), BACK)),
         (Capability.POWER_CUT, (silent(disk="dead", processes="none"),), (silent(disk="dead"),)),
         (Capability.POWER_CUT, (silent(disk="dead", processes="none"),), (silent(processes="none"), BACK)),
         (Capability.PARTITION, (state(at=110.0, deaf_to=("n2", "n3")),), (state(at=110.0, deaf_to=("n2",)),)),

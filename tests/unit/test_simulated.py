@@ -10,10 +10,11 @@ from tests.fixtures import drills
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, Loss
 from walproof.model.load import Rows
 from walproof.proving.campaign import PlannedDrill
 from walproof.proving.faults import CATALOGUE
+from walproof.proving.return_order import orders
 from walproof.proving.run import run_drills
 from walproof.proving.verdict import violations
 from walproof.targets.simulated.known_lies import LIES, ODDITIES
@@ -166,6 +167,23 @@ def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None
     assert drill.verdict is Verdict.EXPECTED_LOSS, drill.why
     assert drill.findings.lost > 0
     assert drill.promised is False
+
+
+@pytest.mark.parametrize("fault", ["kill-member-all", "power-cut-all"])
+@pytest.mark.parametrize("order", orders("all", ["n1", "n2", "n3"]))
+def test_every_order_of_return_is_a_drill_of_its_own(fault: str, order: tuple[str, ...]) -> None:
+    """The second member that is back gives the DCS its majority: who leads is the old leader where it is among them."""
+    planned = PlannedDrill(1, CATALOGUE[fault], Victim.CLUSTER, Level.ON, "multi-host", 8, return_order=order)
+    drill = drills.drilled(simulated("sim?slowness=3"), planned, seed=7)
+    names = [{"leader": "n1", "standby-1": "n2", "standby-2": "n3"}[role] for role in order]
+    assert drill.verdict is Verdict.HELD, drill.why
+    assert f"came back in the order {', '.join(names)}; no RTO: every member is down" in drill.why
+    assert [mark.member for mark in drill.marks if mark.what == "comes back"] == names
+    assert (drill.leader_after == "n1") is (names[2] != "n1")
+    power = fault == "power-cut-all"
+    again = Loss.POWER_CUT if power else Loss.POSTGRES_CRASH
+    other = Loss.LEADER_AND_STANDBY_POWER if power else Loss.LEADER_AND_STANDBY_POSTGRES
+    assert drill.loss == (other if names[2] == "n1" else again)
 
 
 def test_the_observations_show_the_change_of_leader() -> None:

@@ -112,6 +112,9 @@ def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
         ("freeze", "recover", set()),
         ("freeze", "thaw", {Capability.FREEZE}),
         ("kill", None, {Capability.KILL}),
+        ("hang-postmaster", "thaw", set()),
+        ("hang-manager", "resume", {Capability.HANG_MANAGER}),
+        ("hang-rest", None, set()),
     ],
 )
 def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | None, there: set[Capability]) -> None:

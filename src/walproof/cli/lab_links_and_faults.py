@@ -13,7 +13,7 @@ from walproof.cli.options import Command, Group
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import catalogue, crashes, disks, replication
+from walproof.lab.faults import catalogue, crashes, disks, hangs, replication
 from walproof.lab.faults.catalogue import FAULTS
 from walproof.links.round_trips import Measured, Probing, matrix, read_regions, shipped, sites_of
 from walproof.links.settings import Change, Links, LinkSetting, check_members, directions_of
@@ -195,6 +195,9 @@ _ON_A_MEMBER: dict[str, tuple[Callable[[Blueprint, str], object], str]] = {
     "pause-replay": (replication.pause_replay, f"{{}} replays no WAL; {_CLEAR}"),
     "kill-member": (crashes.kill_member, f"every process of {{}} was killed; {_CLEAR}"),
     "freeze": (crashes.freeze, f"{{}} is frozen; {_CLEAR}"),
+    "hang-postmaster": (hangs.hang_postmaster, f"the postmaster of {{}} is stopped, its sessions go on; {_CLEAR}"),
+    "hang-manager": (hangs.hang_manager, f"Patroni of {{}} is stopped, PostgreSQL goes on; {_CLEAR}"),
+    "hang-rest": (hangs.hang_rest, f"Patroni's REST of {{}} does not answer, all else goes on; {_CLEAR}"),
     "power-cut": (crashes.cut_power, f"{{}} has lost its power; {_CLEAR}"),
     "isolate": (network_links.isolate, f"{{}} can reach no other member, and no client reaches it; {_CLEAR}"),
     "failing-disk": (disks.failing, f"flushes of {{}} fail; {_CLEAR}"),

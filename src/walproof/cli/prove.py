@@ -30,6 +30,7 @@ from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
 from walproof.proving.inject import HELD_ALONE_S, happens_here, no_takeover, why_skipped
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.own_load import prepare
+from walproof.proving.return_order import orders
 from walproof.proving.run import Interrupted, Shell, run_drills, shrink_storms
 from walproof.records.writer import Writer
 from walproof.reporting.console_output import print_json, print_result, print_tables, write_file
@@ -43,6 +44,9 @@ from walproof.targets.external import consent
     opt.words("--fault", "kill,partition,…", "What fails; --dry-run describes each.  [default: kill]"),
     opt.words("--levels", "off,on,…", "Commit levels.  [default: off,on]"),
     opt.option("--victim", "WHO", "leader, sync, standby, all-standbys or cluster.  [default: the fault's]"),
+    opt.option(
+        "--return-order", "all|n2,n1", "After a loss of all members: who comes back first, next …; or every order."
+    ),
     opt.option("--repeat", "N", "Drills of each kind.  [default: 1]"),
     opt.option("--until-bound", "5%", "Repeat until clean drills bound the loss probability by this."),
     opt.option("--storm", "N", "N storms of faults that overlap, many just after a takeover."),
@@ -89,6 +93,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     junit_file = _writable(raw["junit"])
     chosen = choose(target)
     options = _with_workload(_with_running_guard(options, raw, chosen), raw, chosen)
+    options = _with_orders(options, raw, chosen)
     route_of(chosen.routes(), options.route)
     plan = _plan(options, chosen)
     if dry_run:
@@ -136,6 +141,15 @@ def _with_workload(options: ProveOptions, raw: RawOptions, target: Target) -> Pr
     if is_relative(raw):
         arm = replace(arm, workload=replace(arm.workload, scale=scale_on(target.describe(), str(raw["scale"]))))
     return replace(options, own_load=arm)
+
+
+def _with_orders(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
+    """A drill for each order of --return-order; UsageError where members come back by themselves."""
+    if not raw.get("return_order"):
+        return options
+    if reason := target.capabilities().why_not(Capability.RETURN_ORDER):
+        raise UsageError(f"{target.name} has no --return-order: {reason}", "leave it out")
+    return replace(options, return_orders=orders(str(raw["return_order"]), target.describe().members))
 
 
 @contextmanager
@@ -276,6 +290,7 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
         lines.append(f"    recovers: {fault.story.recovers}")
         if why := next((why for drill in drills if (why := no_takeover(target, fault, drill.victim))), ""):
             lines.append(f"    no RTO:   {why}; held for {HELD_ALONE_S:g} s")
+        lines += [f"    back:     {', '.join(order)}" for order in options.return_orders if order]
         skipped = why_skipped(target, fault)
         if skipped:
             lines.append(f"    skipped, because {skipped}")
@@ -302,6 +317,7 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
                 "guarded": d.guarded,
                 "skipped": why_skipped(target, d.fault),
                 "storm": planned_clauses(d.storm),
+                "return_order": d.return_order,
                 "no_rto": no_takeover(target, d.fault, d.victim) or None,
             }
             for d in plan

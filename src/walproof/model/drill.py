@@ -18,6 +18,9 @@ class Capability(StrEnum):
     KILL_MEMBER = "kill-member"
     KILL_CONTAINER = "kill-container"
     FREEZE = "freeze"
+    HANG_POSTMASTER = "hang-postmaster"
+    HANG_MANAGER = "hang-manager"
+    HANG_REST = "hang-rest"
     POWER_CUT = "power-cut"
     PARTITION = "partition"
     ISOLATE = "isolate"
@@ -39,6 +42,7 @@ class Capability(StrEnum):
     CONFIGURE = "configure"
     INSPECT = "inspect"
     TAKEOVER = "takeover"
+    RETURN_ORDER = "return-order"
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,6 +314,8 @@ class Capabilities:
 
     def why_not(self, capability: Capability) -> str | None:
         """None where the target can do it now, else one clause saying why not."""
+        if capability is Capability.RETURN_ORDER:  # a member stays down until its fault is undone, but for a reason
+            return self.reasons.get(capability)
         single: dict[Capability, object | None] = {
             Capability.PRICE: self.pricing,
             Capability.LEDGER: self.ledger,

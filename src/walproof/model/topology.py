@@ -318,6 +318,8 @@ class MemberState:
     """Identity of its pod and how often its container was started again there: UID/N; "none" without a pod."""
     manager: str = ""
     """The manager in the same container: "running", "frozen" or "none"; `processes` are PostgreSQL's alone then."""
+    hangs: tuple[str, ...] | None = None
+    """Of "postmaster", "manager" and "rest" what runs and does not go on, or answer; None where not told."""
     stressed: bool | None = None
     """Whether processes that only compute run next to it."""
     chaos: tuple[str, ...] | None = None

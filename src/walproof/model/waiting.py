@@ -17,7 +17,7 @@ class Wait(Enum):
     PROGRAM_GONE = (15.0, "a process to end")
     DISKS_FREE = (15.0, "the lab's disks to be unmounted and free")
     NEW_LEADER = (90.0, "a new leader")
-    TAKEOVER = (45.0, "another member to lead, in a storm")
+    TAKEOVER = (45.0, "another member to lead")
     CLUSTER_HEALTHY = (120.0, "the cluster to be healthy")
     REPLAYED = (20.0, "every standby to replay what the leader has")
     FIRST_COMMIT_AFTER = (90.0, "a first commit after the fault")

@@ -4,6 +4,7 @@ A storm is faults that overlap, many just after a takeover: drawn here, and shru
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from walproof.errors import UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.guarantee import Level, survives
 from walproof.model.units import counted
-from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM, Fault, loss_of
+from walproof.proving.fault_steps import Fault
+from walproof.proving.faults import CATALOGUE, IN_STORMS, SHRUNK, STORM, loss_of
 from walproof.proving.loss_bounds import Kind, drills_for, reached
 from walproof.proving.options import ProveOptions
 
@@ -178,6 +180,8 @@ class PlannedDrill:
     """A guard watches the cluster."""
     client_timeout_s: float = 3.0
     """How long a writer waits for an answer before it tries another server."""
+    return_order: tuple[str, ...] = ()
+    """In which order members come back, by name or role (return_order.py); of none, all at once."""
 
 
 def victim_for(fault: Fault, asked: Victim | None) -> Victim:
@@ -212,8 +216,9 @@ def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> li
             order.sort(key=lambda index: _far_from_boundary(*arms[index]))
         for index in order:
             fault, victim, level = arms[index]
-            for guarded in options.guarded:
-                plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, guarded=guarded, **options.load))
+            for guarded, back in product(options.guarded, options.return_orders):
+                own: dict[str, Any] = {"guarded": guarded, "return_order": back}
+                plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, **own, **options.load))
     return plan
 
 

@@ -5,11 +5,13 @@ can tell: what a pod's network or volume drops is known by Chaos Mesh's status a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Loss
 from walproof.model.topology import MemberState
-from walproof.proving.faults import CATALOGUE, Fault, members_of
+from walproof.proving.fault_steps import Fault, members_of
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.history import DrillRun
 
 
@@ -148,10 +150,25 @@ def _frozen(signs: Signs, member: str) -> tuple[bool | None, str]:
     if signs.tells(member):
         frozen = _any(signs, member, lambda s: s.processes == "frozen")
         return frozen, "every process of it was stopped" if frozen else "its processes were not seen stopped"
+    return _silent(signs, member)
+
+
+def _silent(signs: Signs, member: str) -> tuple[bool | None, str]:
     silent = _any(signs, member, lambda s: not s.answers)
     return (True if silent else False if signs.during.get(member) else None), (
         "its PostgreSQL did not answer" if silent else "its PostgreSQL went on answering"
     )
+
+
+def _hangs(part: str, signs: Signs, member: str) -> tuple[bool | None, str]:
+    """That part of it, and no other, stopped or silent while other processes of it went on."""
+    known = [s for s in signs.during.get(member, ()) if s.hangs is not None]
+    if not known:  # a new connection needs the postmaster alone
+        return _silent(signs, member) if part == "postmaster" else (None, "which of its processes go on is not known")
+    if any(s.hangs == (part,) and s.processes == "running" for s in known):
+        return True, f"its {part} alone did not go on"
+    more = any(part in (s.hangs or ()) for s in known)
+    return False, f"more than its {part} stopped" if more else f"its {part} went on"
 
 
 def _powerless(signs: Signs, member: str) -> tuple[bool | None, str]:
@@ -257,6 +274,9 @@ def _seen(operation: Capability, member: str, signs: Signs, run: DrillRun) -> tu
         Capability.KILL_CONTAINER: _container,
         Capability.CPU_STRESS: _busy,
         Capability.FREEZE: _frozen,
+        Capability.HANG_POSTMASTER: partial(_hangs, "postmaster"),
+        Capability.HANG_MANAGER: partial(_hangs, "manager"),
+        Capability.HANG_REST: partial(_hangs, "rest"),
         Capability.POWER_CUT: _powerless,
         Capability.PARTITION: lambda s, m: _cut_off(s, m, clients=False),
         Capability.ISOLATE: lambda s, m: _cut_off(s, m, clients=True),
@@ -363,7 +383,11 @@ def loss_in_fact(fault: Fault, victim: Victim, run: DrillRun, *, happened: bool 
         return Loss.LEADER_GONE if run.taken_over else None
     if run.taken_over:
         # Standbys crashed too: the new leader recovered from what it had on disk.
-        return Loss.LEADER_AND_STANDBY_POSTGRES if fault.loss is Loss.POSTGRES_CRASH else fault.loss
+        with_standby = {
+            Loss.POSTGRES_CRASH: Loss.LEADER_AND_STANDBY_POSTGRES,
+            Loss.POWER_CUT: Loss.LEADER_AND_STANDBY_POWER,
+        }
+        return with_standby.get(fault.loss, fault.loss)
     operations = {step.operation for step in fault.steps if not step.undo}
     if Capability.POWER_CUT in operations:
         return Loss.POWER_CUT

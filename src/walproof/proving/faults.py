@@ -1,82 +1,12 @@
 """The fault catalogue: operations, victims, what is lost, what it needs, and its story. Injects nothing."""
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 from walproof.errors import UsageError
 from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Loss
-from walproof.model.topology import ClusterView
-
-
-class StepVictim(StrEnum):
-    """The members that a step falls on."""
-
-    VICTIM = "the victim"
-    LEADER = "the leader"
-    STANDBYS = "every standby"
-    ALL = "every member"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation, `after_s` after the step before; on several members at once, or `apart_s` after one another."""
-
-    operation: Capability
-    victim: StepVictim = StepVictim.VICTIM
-    after_s: float = 0.0
-    apart_s: float = 0.0
-    undo: bool = False
-    """Undo it instead: power on, programs started."""
-
-
-_ORDERLY = (Capability.STOP, Capability.RESTART, Capability.SWITCHOVER)
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What happens, what the levels promise, how the cluster recovers: one sentence each."""
-
-    happens: str
-    promises: str
-    recovers: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One entry. `loss` is what is lost when the victim is the leader; None when nothing acknowledged is at risk.
-
-    `prepares` are steps before the moment of the fault. `serves_after`: commits continue without clearing the fault.
-    `hold_s`: how long it stays in effect once commits continue, or in all when they do not.
-    """
-
-    name: str
-    victims: tuple[Victim, ...]
-    steps: tuple[Step, ...]
-    story: Story
-    loss: Loss | None = None
-    prepares: tuple[Step, ...] = ()
-    serves_after: bool = True
-    hold_s: float = 2.0
-    noticed: bool = True
-    """Whether clients or observers must notice it; of the others, such as a lost DCS under failsafe mode, a healthy
-    cluster may show no sign to them."""
-    leaves_serving: bool = False
-    """Of a storm: its member can still lead, and does not count as harmed."""
-    slow_flush_s: float = 0.0
-    """How much longer a flush takes on a disk that it slows."""
-
-    @property
-    def orderly(self) -> bool:
-        """Whether PostgreSQL is stopped or handed over in order: then an attempt without an answer is worth a word."""
-        return any(step.operation in _ORDERLY for step in self.steps)
-
-    @property
-    def needs(self) -> tuple[Capability, ...]:
-        """The capabilities of its steps, each once."""
-        return tuple(dict.fromkeys(step.operation for step in (*self.prepares, *self.steps)))
-
+from walproof.proving.fault_steps import Fault, Step, StepVictim, Story
 
 _ONE_MEMBER = (Victim.LEADER, Victim.SYNC_STANDBY, Victim.STANDBY)
 _ANY_MEMBER = (*_ONE_MEMBER, Victim.ALL_STANDBYS)
@@ -96,6 +26,10 @@ def _takeover(operation: Capability, victims: tuple[Victim, ...], story: Story, 
     return _single(operation, victims, story, loss=Loss.LEADER_GONE, **more)
 
 
+_ALL_GONE = (
+    "local and stronger where the old leader leads again; without it remote_write and stronger, after a power cut on"
+    " and remote_apply"
+)
 _NOTHING_LOST = "nothing is lost at any level; commits that wait for this standby wait longer"
 _OF_STANDBYS = (
     (
@@ -151,6 +85,41 @@ _ALL = (
         _ANY_MEMBER,
         Story("every process of the member is paused, as in a paused virtual machine", _TAKEOVER, "it is resumed"),
         hold_s=3.0,
+    ),
+    _single(
+        Capability.HANG_POSTMASTER,
+        _ONE_MEMBER,
+        Story(
+            "the postmaster alone is stopped: sessions go on, new connections get no answer (patroni#1371)",
+            "nothing is lost at any level",
+            "it is resumed",
+        ),
+        hold_s=8.0,
+        noticed=False,
+    ),
+    _takeover(
+        Capability.HANG_MANAGER,
+        _ONE_MEMBER,
+        Story(
+            "the manager alone is stopped: PostgreSQL takes writes, the leader lock expires, another member takes over",
+            f"{_TAKEOVER}; two members may acknowledge at once where no watchdog resets the machine",
+            "it is resumed, and demotes a leader that lost its lock",
+        ),
+        serves_after=False,
+        hold_s=45.0,
+        noticed=False,
+    ),
+    _single(
+        Capability.HANG_REST,
+        _ONE_MEMBER,
+        Story(
+            "the manager's REST API alone does not answer: routes that ask it lose a healthy leader (patroni#2263)",
+            "nothing is lost at any level; commits stop where the route asks REST, as HAProxy does",
+            "it answers again",
+        ),
+        serves_after=False,
+        hold_s=10.0,
+        noticed=False,
     ),
     _takeover(
         Capability.POWER_CUT,
@@ -275,6 +244,21 @@ _ALL = (
         ),
         Loss.POSTGRES_CRASH,
     ),
+    *(
+        Fault(
+            f"{operation}-all",
+            (Victim.CLUSTER,),
+            (Step(operation, StepVictim.ALL),),
+            Story(happens, _ALL_GONE, "all come back at once, or one after another (--return-order)"),
+            loss,
+            serves_after=False,
+            hold_s=5.0,
+        )
+        for operation, happens, loss in (
+            (Capability.KILL_MEMBER, "every process of every member is killed with -9", Loss.POSTGRES_CRASH),
+            (Capability.POWER_CUT, "every member loses power at once: what was not flushed is lost", Loss.POWER_CUT),
+        )
+    ),
     Fault(
         "crash-in-place",
         (Victim.LEADER,),
@@ -382,15 +366,3 @@ def victim(text: str) -> Victim:
 def loss_of(the_fault: Fault, on: Victim) -> Loss | None:
     """What is lost for good when this fault falls on this victim; None when a healthy leader stays."""
     return the_fault.loss if on.takes_the_leader else None
-
-
-def members_of(step: Step, victims: tuple[str, ...], view: ClusterView) -> tuple[str, ...]:
-    """The members that a step falls on, given the drill's victims and the view before it."""
-    standbys = tuple(m.name for m in view.members if m.name != view.leader)
-    leader = (view.leader,) if view.leader else ()
-    return {
-        StepVictim.VICTIM: victims,
-        StepVictim.LEADER: leader,
-        StepVictim.STANDBYS: standbys,
-        StepVictim.ALL: (*leader, *standbys),
-    }[step.victim]

@@ -62,6 +62,8 @@ class DrillRun:
     """What the guard wrote meanwhile."""
     no_takeover: str = ""
     """Why no member takes over while the fault lasts: the outage is as long as walproof made it, "" where not so."""
+    returned: tuple[Mark, ...] = ()
+    """When each member was brought back, one after another; none where all were at once."""
     incomplete: str = ""
     """Why the ledger is not complete: a writer or reader died, the disk was full."""
 
@@ -155,6 +157,7 @@ class _Header:
     storm: tuple[Strike, ...] = ()
     guarded: bool = False
     client_timeout_s: float = 3.0
+    return_order: tuple[str, ...] = ()
     clocks_apart_s: float = 0.0
 
 

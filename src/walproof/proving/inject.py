@@ -3,17 +3,19 @@
 Each strike of a storm comes at its moment, each fault is cleared in its time, one member stays unharmed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from walproof.errors import Error, TargetError
-from walproof.model.drill import Capability, Victim
+from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.model.drill import Capability, Mark, Victim
 from walproof.model.event import Emit, FaultChanged, Note
 from walproof.model.ports import Capabilities, Target
 from walproof.model.topology import ClusterView
-from walproof.model.waiting import Wait, longest_s
+from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.proving.campaign import Strike, Struck
-from walproof.proving.faults import CATALOGUE, Fault, Step, members_of
+from walproof.proving.fault_steps import Fault, Step, members_of
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.observer import Gathered, Observer
 
 HELD_ALONE_S = 10.0
@@ -34,7 +36,10 @@ def happens_here(target: Target, fault: Fault) -> str:
 
 def no_takeover(target: Target, fault: Fault, victim: Victim) -> str:
     """Why no member takes over while the fault lasts, so that its outage is as long as walproof makes it; else ""."""
-    reasons = target.capabilities().no_takeover if victim.takes_the_leader else {}
+    able = target.capabilities()
+    if fault.takes_all and able.why_not(Capability.RETURN_ORDER) is None:
+        return "every member is down until walproof brings it back"
+    reasons = able.no_takeover if victim.takes_the_leader else {}
     return next((reasons[step.operation] for step in fault.steps if step.operation in reasons), "")
 
 
@@ -117,6 +122,23 @@ def undo(target: Target, fault: Fault, member: str) -> None:
     step = replace(fault.steps[0], undo=True)
     if step.operation not in (Capability.RESTART, Capability.SWITCHOVER):
         _on_member(target.capabilities(), step, member, 0.0, ())
+
+
+_SERVES_S = 2.0
+"""A member that leads serves for so long before the next one comes back."""
+
+
+def bring_back(target: Target, fault: Fault, order: Sequence[str]) -> tuple[Mark, ...]:
+    """Undo the fault member after member, the next once one leads, or none has for as long as a takeover ever takes."""
+    marks: list[Mark] = []
+    for member in order:
+        if marks:
+            with suppress(WaitTimeout):
+                wait_for(Wait.TAKEOVER, lambda: target.observe().leader is not None, target.clock, pace_s=0.5)
+                target.clock.pause(_SERVES_S)
+        marks.append(Mark(target.clock.now(), "comes back", member))
+        undo(target, fault, member)
+    return tuple(marks)
 
 
 _STEP_S = 0.05

@@ -118,6 +118,8 @@ class Judgement:
         history, findings, loss = self.history, self.findings, self.at_risk.loss
         planned, run = history.planned, history.run
         remarks = [run.stalled] if run.stalled else []
+        if run.returned:
+            remarks.append(f"members came back in the order {', '.join(mark.member for mark in run.returned)}")
         if run.no_takeover and run.injected:
             remarks.append(f"no RTO: {run.no_takeover}")
         if planned.fault.orderly and findings.unknown:
@@ -149,7 +151,7 @@ class Judgement:
         if self.history.planned.fault.steps and run.injected:
             faults.append((run.fault_at, name, run.cleared_at, "fault cleared", ", ".join(run.victims)))
         both = [mark for at, begun, end, over, on in faults for mark in (Mark(at, begun, on), Mark(end, over, on))]
-        return tuple(sorted([*marks, *both], key=lambda m: m.at))
+        return tuple(sorted([*marks, *both, *run.returned], key=lambda m: m.at))
 
     def _evidence(self, recovery: Recovery) -> dict[str, str]:
         run, story, findings = self.history.run, self.history.planned.fault.story, self.findings

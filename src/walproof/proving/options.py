@@ -10,7 +10,8 @@ from walproof.model.drill import Victim
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm
 from walproof.model.units import duration_s, listed, parse_positive_int, share
-from walproof.proving.faults import Fault, fault, victim
+from walproof.proving.fault_steps import Fault
+from walproof.proving.faults import CATALOGUE, fault, victim
 from walproof.proving.loss_bounds import COLUMNS
 
 RawOptions = Mapping[str, Any]
@@ -45,6 +46,8 @@ class ProveOptions:
     client_timeout_s: float = 3.0
     own_load: Arm | None = None
     """A workload to run beside the writers, at each drill's own level and route."""
+    return_orders: tuple[tuple[str, ...], ...] = ((),)
+    """Each drill once for every order in which members come back; () for all at once."""
 
     @property
     def load(self) -> dict[str, Any]:
@@ -61,9 +64,14 @@ def parse_options(raw: RawOptions) -> ProveOptions:
     """
     _check_consistent(raw)
     matrix, quick = bool(raw.get("matrix")), bool(raw.get("quick"))
-    names = _matrix_faults(quick) if matrix else listed(raw.get("fault") or "kill", "fault")
+    usual = "kill-member-all" if raw.get("return_order") else "kill"
+    names = _matrix_faults(quick) if matrix else listed(raw.get("fault") or usual, "fault")
+    faults = tuple(dict.fromkeys(fault(name) for name in names))
+    if raw.get("return_order") and (other := next((one.name for one in faults if not one.takes_all), "")):
+        takes_all = [name for name, one in CATALOGUE.items() if one.takes_all]
+        raise UsageError(f"{other} leaves no choice of who comes back first", f"--fault {','.join(takes_all)}")
     return ProveOptions(
-        faults=tuple(dict.fromkeys(fault(name) for name in names)),
+        faults=faults,
         levels=_levels(raw.get("levels"), matrix),
         victim=victim(str(raw["victim"])) if raw.get("victim") else None,
         route=str(raw.get("route") or "multi-host").strip().lower(),
@@ -117,6 +125,7 @@ _CONTRADICTIONS = (
     ),
     ("pitfall", ("workload",), "a pitfall brings its own load", "leave --workload out"),
     ("storm", ("fault",), "--storm draws its own faults", "leave --fault out"),
+    ("return_order", ("matrix", "storm"), "--return-order is of a fault of all members", "--fault power-cut-all"),
     ("storm", ("victim",), "--storm draws its own victims", "leave --victim out"),
 )  # fmt: skip
 """An option, the others that it excludes, what to say then, and what to type."""

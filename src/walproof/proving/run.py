@@ -9,7 +9,7 @@ import numpy as np
 
 from walproof.errors import Error, MachineError, UsageError, WaitTimeout
 from walproof.machine.signals import shielded
-from walproof.model.drill import Capability, Drill, Verdict
+from walproof.model.drill import Capability, Drill, Mark, Verdict
 from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
@@ -21,6 +21,7 @@ from walproof.proving.history import DrillRun, History, decode, encode, history_
 from walproof.proving.inject import (
     HELD_ALONE_S,
     StormRun,
+    bring_back,
     chosen_victims,
     happens_here,
     inject,
@@ -31,6 +32,7 @@ from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
 from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
 from walproof.proving.own_load import half_the_cap, running_beside
+from walproof.proving.return_order import by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
     alone = no_takeover(target, planned.fault, planned.victim)
     harmed: tuple[str, ...] = ()
     elected: float | None = None
+    returned: list[Mark] = []
     try:
         if planned.fault.prepares:
             carry_out(planned.fault.prepares)
@@ -209,6 +212,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         clock.pause(HELD_ALONE_S if alone else planned.fault.hold_s)
         gathered.ask_members()
         gathered.save_logs(before)
+        returned += bring_back(target, planned.fault, by_name(planned.return_order, before))
     except Error as no:
         refused, fault_at, harmed = f"{planned.fault.name} could not be done: {no.message}", clock.now(), ()
     finally:
@@ -218,9 +222,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         with shielded():
             error = _recover(shell, planned, harmed)
     struck = storm.end()
-    timed_out = ""
-    if planned.fault.steps or planned.storm:
-        timed_out = commits.wait_back(recover_at)
+    timed_out = commits.wait_back(recover_at) if planned.fault.steps or planned.storm else ""
     commits.wait_lasting()
     return DrillRun(
         harmed if planned.storm else victims,
@@ -237,6 +239,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
         refused=refused,
         struck=struck,
         no_takeover=alone,
+        returned=tuple(returned),
     )
 
 

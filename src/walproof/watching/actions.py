@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from walproof.errors import Error, UsageError
 from walproof.model.ports import Target
 from walproof.model.topology import ClusterView
-from walproof.proving.faults import CATALOGUE, Fault
+from walproof.proving.fault_steps import Fault
+from walproof.proving.faults import CATALOGUE
 from walproof.proving.inject import inject, why_skipped
 from walproof.watching.picture import TimelineEvent
 

@@ -12,7 +12,7 @@ import psutil
 from walproof.errors import Error
 from walproof.lab import disk_images, members, network_links, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
-from walproof.lab.faults import active, crashes, disks, replication
+from walproof.lab.faults import active, crashes, disks, hangs, replication
 from walproof.lab.faults.active import CLEAR
 from walproof.links import devices
 from walproof.links.settings import check_members
@@ -57,6 +57,9 @@ FAULTS = (
     ),
     _fault(Capability.KILL_MEMBER, "every process of the member is killed with -9"),
     _fault(Capability.FREEZE, "every process of the member stops, as in a paused virtual machine"),
+    _fault(Capability.HANG_POSTMASTER, "the postmaster alone stops: sessions go on, new connections get no answer"),
+    _fault(Capability.HANG_MANAGER, "Patroni alone stops: PostgreSQL goes on, its leader lock expires"),
+    _fault(Capability.HANG_REST, "answers of Patroni's REST API are lost; Patroni and PostgreSQL go on"),
     _fault(
         Capability.POWER_CUT,
         "what was not flushed is lost, every process dead, the network link down",
@@ -100,7 +103,7 @@ def reasons(blueprint: Blueprint | None) -> dict[Capability, str]:
         Capability.LIMIT_PROCESSORS: processors.control_groups_unavailable(),
         Capability.SHAPE_LINKS: devices.why_no_tun(),
         **dict.fromkeys((Capability.SLOW_DISK, Capability.FAILING_DISK, Capability.FULL_DISK), disk),
-        **dict.fromkeys((Capability.PARTITION_WAL, Capability.PARTITION_ACKS), stream),
+        **dict.fromkeys((Capability.PARTITION_WAL, Capability.PARTITION_ACKS, Capability.HANG_REST), stream),
     }
     return {capability: why for capability, why in known.items() if why is not None}
 
@@ -112,14 +115,30 @@ _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_DIS
 def seen_on_machine(blueprint: Blueprint, state: MemberState) -> MemberState:
     """The state with what this machine tells of its member."""
     processes, postmaster = members.processes(blueprint, state.member), members.postmaster(blueprint, state.member)
+    deaf_to = _deaf_to(blueprint, state.member)
     return replace(
         state,
         postmaster=(postmaster and pid_files.identity(postmaster)) or "none",
         processes=_processes(processes),
         disk=_disk(blueprint, state.member, processes),
         dcs=_processes([p for p in processes if _is_etcd(p)]),
-        deaf_to=_deaf_to(blueprint, state.member),
+        deaf_to=deaf_to,
+        hangs=_hangs(blueprint, state.member, postmaster, asked="clients" not in deaf_to),
     )
+
+
+def _hangs(blueprint: Blueprint, member: str, postmaster: int | None, *, asked: bool) -> tuple[str, ...]:
+    """REST only where Patroni is not stopped itself, and clients reach the member (`asked`): else it is no sign."""
+    manager = members.program_pid(blueprint, member, "patroni")
+    stopped = [name for name, pid in (("postmaster", postmaster), ("manager", manager)) if pid and _is_stopped(pid)]
+    silent = asked and manager and "manager" not in stopped and not patroni.member_status(blueprint, member)
+    return (*stopped, "rest") if silent else tuple(stopped)
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return False
 
 
 def _processes(processes: list[psutil.Process]) -> str:
@@ -226,6 +245,7 @@ def recover_member(blueprint: Blueprint, member: str) -> None:
     replication.restore_stream(blueprint, member)
     disks.clear(blueprint, member)
     crashes.resume_all(blueprint, member)
+    hangs.answer(blueprint, member)
     crashes.remove_postmaster_pid(blueprint, member)
     members.start_member(blueprint, member)
     for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):

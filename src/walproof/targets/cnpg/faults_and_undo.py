@@ -32,6 +32,13 @@ HAPPENS = {
 """What these do here, in a clause."""
 NO_TAKEOVER = {Capability.STOP: "writes stop for as long as it is fenced; no instance takes over"}
 """Of the primary: the operator then makes no switchover (cluster_controller.go:731 of v1.30.0, :508 of v1.24.0)."""
+NOT_HERE = {
+    Capability.HANG_POSTMASTER: "walproof pauses all of PostgreSQL there (freeze), not its postmaster alone",
+    Capability.HANG_MANAGER: "the instance manager is its container's first process: the kernel keeps SIGSTOP from it",
+    Capability.HANG_REST: "no route to its leader asks a REST API: the operator moves the Service",
+    Capability.RETURN_ORDER: "the operator makes every pod anew at once, in an order of its own",
+}
+"""Faults of a lab that there are none of here, each with why."""
 NEED_OPERATOR = (Capability.KILL_MEMBER, Capability.STOP, Capability.SWITCHOVER)
 """Faults that the operator carries out, or makes good: no other makes a deleted pod anew."""
 _KILL = 'read -r pid < "$PGDATA/postmaster.pid" && kill -9 "$pid"'

@@ -25,6 +25,7 @@ from walproof.targets.cnpg.faults_and_undo import (
     HAPPENS,
     NEED_OPERATOR,
     NO_TAKEOVER,
+    NOT_HERE,
     CnpgLogs,
     CnpgRecovery,
     CnpgSwitchover,
@@ -299,7 +300,7 @@ class CnpgCluster(ExternalCluster):
         own = {fault: one for fault, one in self._instances.faults().items() if fault not in refused}
         unscaled = self._refused_scaling or why_not_scaled(self.access.state.cluster)
         faults = {**own, **able.faults, **chaos.faults()}
-        reasons = {**able.reasons, **refused, **self._without_chaos(able.reasons)}
+        reasons = {**able.reasons, **NOT_HERE, **refused, **self._without_chaos(able.reasons)}
         if (wrong := self._refused_load) is not None:
             reasons |= dict.fromkeys(
                 (Capability.PRICE, Capability.LEDGER, Capability.WORKLOAD), f"{wrong.message}; {wrong.hint}"

@@ -11,23 +11,15 @@ from walproof.model.guarantee import SETTABLE
 from walproof.model.ports import Target
 from walproof.model.units import listed
 
-_COMMANDS = ("stop", "kill-member", "freeze", "power-cut", "partition", "isolate", "kill-all", "double-kill")
+_COMMANDS = (
+    "stop", "kill-member", "freeze", "hang-postmaster", "hang-manager", "hang-rest", "power-cut", "partition",
+    "isolate", "kill-all", "kill-member-all", "power-cut-all", "double-kill",
+)  # fmt: skip
 _SOMEWHERE = (
-    "kill-container",
-    "crash-restart",
-    "partition-one-way",
-    "partition-wal",
-    "partition-acks",
-    "pause-replay",
-    "slow-disk",
-    "failing-disk",
-    "full-disk",
-    "cpu-stress",
-    "link-delay",
-    "dcs-loss",
-    "double-power",
+    "kill-container", "crash-restart", "partition-one-way", "partition-wal", "partition-acks", "pause-replay",
+    "slow-disk", "failing-disk", "full-disk", "cpu-stress", "link-delay", "dcs-loss", "double-power",
     "crash-in-place",
-)
+)  # fmt: skip
 MEANS = {
     "load": "makes a database of its own (on CloudNativePG a role too) and puts load on the cluster",
     "existing-tables": "runs the workload on tables that are there: what it changes stays changed",

@@ -76,12 +76,13 @@ UNDOES: dict[Capability, str] = {
     Capability.STOP: "recover",
     Capability.KILL_MEMBER: "recover",
     Capability.FREEZE: "thaw",
+    **dict.fromkeys((Capability.HANG_POSTMASTER, Capability.HANG_MANAGER, Capability.HANG_REST), "resume"),
     Capability.POWER_CUT: "recover",
     Capability.PARTITION: "recover",
     Capability.ISOLATE: "recover",
 }
 """Which command undoes a fault; those of NEEDS_UNDO are not possible without it, for nothing else undoes them."""
-NEEDS_UNDO = frozenset({Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.ISOLATE})
+NEEDS_UNDO = frozenset(UNDOES) - {Capability.KILL, Capability.STOP, Capability.KILL_MEMBER}
 
 
 @dataclass(slots=True)
@@ -161,6 +162,10 @@ class UserCommands:
         missing = {c: f"the target file has no command for it ([faults] {c} = …)" for c in by_command}
         for fault in (f for f in NEEDS_UNDO if f.value in self.commands):
             missing[fault] = f"the target file has no command that undoes it ([faults] {UNDOES[fault]} = …)"
+        if "recover" not in self.commands:
+            missing[Capability.RETURN_ORDER] = (
+                "the target file has no command that starts a member ([faults] recover = …)"
+            )
         others = {
             Capability.DCS_LOSS: "walproof cannot take an external DCS away",
             Capability.PARTITION_ONE_WAY: "walproof cannot cut one direction of an external network",

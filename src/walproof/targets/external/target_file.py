@@ -96,19 +96,9 @@ WAITS_S = {Wait.CLUSTER_HEALTHY.name: 600.0}
 WRITES = 1000.0
 """Commits per second of all writers of `prove` where [caps] names no rate."""
 FAULTS = (
-    "kill",
-    "stop",
-    "kill-member",
-    "freeze",
-    "thaw",
-    "power-cut",
-    "restart",
-    "isolate",
-    "partition",
-    "switchover",
-    "recover",
-    "logs",
-)
+    "kill", "stop", "kill-member", "freeze", "thaw", "hang-postmaster", "hang-manager", "hang-rest", "resume",
+    "power-cut", "restart", "isolate", "partition", "switchover", "recover", "logs",
+)  # fmt: skip
 F = TypeVar("F", bound=TargetFile)
 
 

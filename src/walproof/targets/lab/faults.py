@@ -7,7 +7,7 @@ from typing import Any
 from walproof.errors import TargetError
 from walproof.lab import client_access, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import catalogue, crashes, disks, replication
+from walproof.lab.faults import catalogue, crashes, disks, hangs, replication
 from walproof.model.drill import Capability
 from walproof.model.ports import Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
@@ -29,6 +29,9 @@ _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
     Capability.STOP: (crashes.stop, catalogue.recover_member),
     Capability.KILL_MEMBER: (crashes.kill_member, catalogue.recover_member),
     Capability.FREEZE: (crashes.freeze, catalogue.recover_member),
+    Capability.HANG_POSTMASTER: (hangs.hang_postmaster, catalogue.recover_member),
+    Capability.HANG_MANAGER: (hangs.hang_manager, catalogue.recover_member),
+    Capability.HANG_REST: (hangs.hang_rest, catalogue.recover_member),
     Capability.POWER_CUT: (crashes.cut_power, catalogue.recover_member),
     Capability.PARTITION: (network_links.partition, _reconnect),
     Capability.ISOLATE: (network_links.isolate, _reconnect),

@@ -32,7 +32,7 @@ from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, part
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import DRILLED, GuardProcess
-from walproof.targets.patroni.target import elected_at
+from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
 from walproof.targets.sql.doctor_facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
@@ -198,6 +198,7 @@ class LabTarget:
             links=operations,
             pool=operations,
             scenario_factors=frozenset(factors),
+            no_takeover=NO_TAKEOVER,
             reasons=reasons,
         )
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property, partial
 
 from walproof.errors import TargetError
+from walproof.model.drill import Capability
 from walproof.model.facts import PatroniFacts
 from walproof.model.patroni_values import refused, times
 from walproof.model.ports import Capabilities, Configuration
@@ -21,6 +22,11 @@ from walproof.targets.patroni.target_file import PatroniFile, read_address, secr
 from walproof.targets.sql.connection import ConnectionParameters, resolved
 from walproof.targets.sql.doctor_facts import Inspector
 
+NO_TAKEOVER = {
+    Capability.HANG_POSTMASTER: "Patroni keeps the leader lock for as long as its own session with PostgreSQL answers",
+    Capability.HANG_REST: "Patroni renews the leader lock without its REST API",
+}
+"""Faults of the leader during which Patroni has no reason to fail over: patroni#1371, patroni#2263."""
 _TOOK = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) INFO: promoted self to leader by acquiring session lock", re.MULTILINE
 )
@@ -97,8 +103,8 @@ class PatroniCluster(ExternalCluster):
         return replace(super().describe(), ttl_s=None if refused(config) else times(config)[0])
 
     def capabilities(self) -> Capabilities:
-        """As every external cluster's, and a guard."""
-        return replace(super().capabilities(), guard=self._guard)
+        """As every external cluster's, a guard, and the faults that Patroni does not fail over for."""
+        return replace(super().capabilities(), guard=self._guard, no_takeover=NO_TAKEOVER)
 
     def _manager_facts(self) -> dict[str, str]:
         """Versions of Patroni, whether it is paused, and its timeouts."""

@@ -16,6 +16,7 @@ TTL_S = 20.0
 _UP = ("running", "streaming")
 _CRASHES = ("crashed", "dead", "off", "failing", "recovering")
 """Of these the postmaster survives "recovering"."""
+GONE = ("dead", "off")
 _ENDS = ("crashed", "dead", "off", "failing", "stopped", "restarting", "demoted")
 
 
@@ -84,6 +85,10 @@ class World:
     slow: dict[str, float] = field(default_factory=dict)
     disks: dict[str, str] = field(default_factory=dict)
     """Members whose disk is failing or full."""
+    hung: dict[str, str] = field(default_factory=dict)
+    """Which part of a member hangs: "postmaster", "manager" or "rest"."""
+    all_gone: bool = False
+    """Every member is down, and none has led since."""
     paused: set[str] = field(default_factory=set)
     """Standbys that replay nothing."""
     deaf: dict[str, set[str]] = field(default_factory=dict)
@@ -129,6 +134,7 @@ class World:
             self.starts[member] = self.starts.get(member, 0) + 1
         if state in _CRASHES:
             self.crashes[member] = self.crashes.get(member, 0) + 1
+        self.all_gone = self.all_gone or set(self.states.values()) <= set(GONE)
 
     def server(self, member: str) -> str:
         """What writers see of a server: the member, and after how many crashes."""
@@ -207,7 +213,8 @@ class World:
         self.clock.after(seconds, lambda: self.up(member) if self.down_at.get(member) == since else None)
 
     def up(self, member: str) -> None:
-        """A member streams again from the current leader."""
+        """A member streams again from the current leader, and no part of it hangs."""
+        self.hung.pop(member, None)
         if self.states[member] in _UP:
             return
         self.sync()
@@ -256,12 +263,17 @@ class World:
         if self.broken is None or self.leader is not None:
             return
         old = self.broken
+        gone = [m for m in self.nature.members if self.states[m] in GONE]
+        if self.all_gone and 2 * len(gone) >= len(self.nature.members):  # the DCS runs on the members
+            self.clock.after(1.0, self.elect)
+            return
         candidates = [m for m in self.nature.members if m != old.leader and self.states[m] in (*_UP, "starting")]
         ready = [m for m in candidates if self.clock.now() - self.down_at.get(m, -1e9) >= 2.0]
         crashed_together = self.states[old.leader] == "crashed" and all(
             self.down_at.get(m) == self.down_at[old.leader] for m in self.nature.members
         )
-        alone_back = not ready and self.states[old.leader] in ("crashed", "starting")
+        # Patroni's lock is the old leader's, and no other has more WAL, where it is back in time.
+        alone_back = (self.all_gone or not ready) and self.states[old.leader] in ("crashed", "starting")
         if old.same_leader or crashed_together or alone_back:
             winner, rule = old.leader, Rule.ALL if old.rule is Rule.ALL else Rule.LOCAL
         elif ready and self.dcs:
@@ -277,6 +289,7 @@ class World:
         if self.ledger is not None:
             self.ledger.resolve(old.at, rule)
         in_place = winner == old.leader and self.nature.odd == "in-place"
+        self.all_gone = False
         self.leader, self.timeline, self.broken = winner, self.timeline + (not in_place), None
         self.states[winner] = "running"
         self.lost_power.clear()
@@ -312,6 +325,7 @@ class World:
         self.sync()
         self.slow.clear()
         self.disks.clear()
+        self.hung.clear()
         for member in sorted(self.paused):
             self.resume(member)
         for member in self.nature.members:
@@ -323,7 +337,9 @@ class World:
         while not self.view().healthy:
             for member in self.nature.members:
                 waits_for_successor = (
-                    self.broken is not None and member == self.broken.leader and not self.broken.same_leader
+                    self.broken is not None
+                    and member == self.broken.leader
+                    and not (self.broken.same_leader or self.all_gone)
                 )
                 if member != self.leader and not waits_for_successor:
                     self.up(member)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -115,6 +116,9 @@ class SimulatedFaults:
             Capability.STOP: self.stop,
             Capability.KILL_MEMBER: self.kill_member,
             Capability.FREEZE: self.freeze,
+            Capability.HANG_POSTMASTER: partial(self.hang, "postmaster"),
+            Capability.HANG_MANAGER: partial(self.hang, "manager"),
+            Capability.HANG_REST: partial(self.hang, "rest"),
             Capability.POWER_CUT: self.cut_power,
             Capability.PARTITION: self.partition,
             Capability.ISOLATE: self.isolate,
@@ -199,6 +203,22 @@ class SimulatedFaults:
     def freeze(self, member: str) -> None:
         """Does nothing until it is resumed."""
         self._gone(member, "frozen")
+
+    def hang(self, part: str, member: str) -> None:
+        """One part of it. A watchdog ends a leader whose manager lets the lock expire; of the others no writer notices.
+
+        None of them opens a connection or asks REST.
+        """
+        leads = self.leads(member)
+        self.world.hung[member] = part
+
+        def expire() -> None:
+            if self.world.hung.get(member) == part and self.world.leader == member:
+                self.world.lose_leader("demoted", Rule.RECEIVED)
+                self._soon(2.1, 4.0)
+
+        if part == "manager" and leads:
+            self.world.clock.after(float(self._rng.uniform(TTL_S, TTL_S + 3)), expire)
 
     def _cut_off(self, member: str, *more: str) -> None:
         """Packets between it and the others no longer arrive, on either side."""

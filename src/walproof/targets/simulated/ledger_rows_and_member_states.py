@@ -7,7 +7,7 @@ import numpy as np
 from walproof.errors import TargetError
 from walproof.model.load import Attempts, LedgerOrder, Outcome, Progress, Rows, WitnessReport
 from walproof.model.topology import LedgerTable, MemberState
-from walproof.targets.simulated.cluster import World
+from walproof.targets.simulated.cluster import GONE, World
 from walproof.targets.simulated.ledger import SimulatedLedger
 
 
@@ -86,8 +86,8 @@ class SimulatedLedgers:
         self.world.ledger = None
 
 
-_GONE = ("dead", "off")
-_NO_POSTGRES = ("crashed", "stopped", "restarting", "failing", *_GONE)
+_NO_POSTGRES = ("crashed", "stopped", "restarting", "failing", *GONE)
+_PARTS = ("postmaster", "manager", "rest")
 _SETTINGS = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "data_checksums": "on"}
 
 
@@ -113,12 +113,18 @@ class SimulatedMemberStates:
             member,
             world.clock.now(),
             postmaster=f"{member} {start}" if runs else "none",
-            processes="none" if state in _GONE else "frozen" if state == "frozen" else "running",
+            processes="none" if state in GONE else "frozen" if state == "frozen" else "running",
             disk=self._disk(member),
             dcs=self._dcs(member),
             deaf_to=tuple(sorted(world.deaf.get(member, ()))),
+            hangs=_PARTS if state == "frozen" else tuple(filter(None, [world.hung.get(member)])),
         )
-        if not runs or state in ("frozen", "recovering") or "clients" in machine.deaf_to:
+        if (
+            not runs
+            or state in ("frozen", "recovering")
+            or "postmaster" in (machine.hangs or ())
+            or "clients" in machine.deaf_to
+        ):
             return machine
         leads = member == world.leader
         return replace(
@@ -146,7 +152,7 @@ class SimulatedMemberStates:
         return "slow" if self._world.slow.get(member) else "sound"
 
     def _dcs(self, member: str) -> str:
-        if self._world.states[member] in _GONE:
+        if self._world.states[member] in GONE:
             return "none"
         names = self._world.nature.members
         majority = names[: len(names) // 2 + 1]

@@ -220,7 +220,9 @@ class SqlPoller:
 
 _QUERY = _STATEMENTS["member_state"].encode()
 _LONGEST_STATE_S = 2.0
-_BY_MACHINE = ("postmaster", "processes", "disk", "dcs", "container", "manager", "stressed", "chaos", "deaf_to")
+_BY_MACHINE = (
+    "postmaster", "processes", "disk", "dcs", "container", "manager", "hangs", "stressed", "chaos", "deaf_to",
+)  # fmt: skip
 """What a member's machine tells of it; the rest is what SQL answers."""
 
 
