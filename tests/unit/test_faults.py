@@ -107,7 +107,7 @@ def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: o
     assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize(("fault", "finder"), zip(HANGS, ("postmaster", "program_pid"), strict=True))
+@pytest.mark.parametrize(("fault", "finder"), [(HANGS[0], "postmaster"), (HANGS[1], "program_pid")])
 @pytest.mark.parametrize("reused", [False, True])
 def test_a_process_is_stopped_and_never_another_that_took_its_number(
     paper: Blueprint, monkeypatch: pytest.MonkeyPatch, fault: Callable[..., None], finder: str, reused: bool

@@ -13,13 +13,15 @@ from walproof.cli.options import Command, Group
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import catalogue, crashes, disks, hangs, replication
+from walproof.lab.faults import catalogue, crashes, disks
+from walproof.lab.faults.active import CLEAR
 from walproof.lab.faults.catalogue import FAULTS
 from walproof.links.round_trips import Measured, Probing, matrix, read_regions, shipped, sites_of
 from walproof.links.settings import Change, Links, LinkSetting, check_members, directions_of
 from walproof.model.drill import Capability
 from walproof.model.units import counted, duration_s, rate_bps, share
 from walproof.reporting.console_output import console, print_json, print_result
+from walproof.targets.lab.faults import ON_A_MEMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,26 +186,7 @@ def _ms(value: float | None) -> str:
     return "no answer" if value is None else f"{value:.2f} ms"
 
 
-_CLEAR = "`walproof lab fault clear` ends it"
-_BY_ITSELF = "Patroni fails over or starts it again"
-_ON_A_MEMBER: dict[str, tuple[Callable[[Blueprint, str], object], str]] = {
-    "kill": (crashes.kill, f"the postmaster of {{}} was killed; {_BY_ITSELF}"),
-    "stop": (crashes.stop, f"PostgreSQL of {{}} is shutting down; {_BY_ITSELF}"),
-    "crash-restart": (crashes.crash_restart, "the background writer of {} was killed; PostgreSQL recovers by itself"),
-    "partition-wal": (replication.lose_wal, f"no WAL reaches {{}}; {_CLEAR}"),
-    "partition-acks": (replication.lose_acks, f"no acknowledgement of {{}} reaches the leader; {_CLEAR}"),
-    "pause-replay": (replication.pause_replay, f"{{}} replays no WAL; {_CLEAR}"),
-    "kill-member": (crashes.kill_member, f"every process of {{}} was killed; {_CLEAR}"),
-    "freeze": (crashes.freeze, f"{{}} is frozen; {_CLEAR}"),
-    "hang-postmaster": (hangs.hang_postmaster, f"the postmaster of {{}} is stopped, its sessions go on; {_CLEAR}"),
-    "hang-manager": (hangs.hang_manager, f"Patroni of {{}} is stopped, PostgreSQL goes on; {_CLEAR}"),
-    "hang-rest": (hangs.hang_rest, f"Patroni's REST of {{}} does not answer, all else goes on; {_CLEAR}"),
-    "power-cut": (crashes.cut_power, f"{{}} has lost its power; {_CLEAR}"),
-    "isolate": (network_links.isolate, f"{{}} can reach no other member, and no client reaches it; {_CLEAR}"),
-    "failing-disk": (disks.failing, f"flushes of {{}} fail; {_CLEAR}"),
-    "full-disk": (disks.full, f"the disk of {{}} is full; {_CLEAR}"),
-}
-"""Faults of one member: what injects them, and the sentence afterwards."""
+_CLEAR = f"`{CLEAR}` ends it"
 
 
 @cloup.group(cls=Group)
@@ -218,20 +201,21 @@ def _injected(name: str, member: str | None, sentence: str, as_json: bool) -> No
     print_result({"fault": name, "member": member}, sentence, as_json=as_json)
 
 
-def _add(name: str, happens: str, inject: Callable[[Blueprint, str], object], sentence: str) -> None:
+def _add(one: catalogue.Fault, inject: Callable[..., object]) -> None:
     """One command `lab fault NAME MEMBER`."""
 
     def command(member: str, lab: str | None, as_json: bool) -> None:
         inject(home.load(lab), member)
-        _injected(name, member, sentence.format(member), as_json)
+        ended = _CLEAR if one.cleared_by == CLEAR else one.cleared_by
+        _injected(one.name, member, f"{one.name} of {member}: {one.happens}; {ended}", as_json)
 
-    text = f"{happens[0].upper()}{happens[1:]}."
-    fault.command(name, help=text, section=_INJECT)(opt.member()(opt.of_a_lab(command)))
+    text = f"{one.happens[0].upper()}{one.happens[1:]}."
+    fault.command(one.name, help=text, section=_INJECT)(opt.member()(opt.of_a_lab(command)))
 
 
 for _fault in FAULTS:
-    if _fault.name in _ON_A_MEMBER:
-        _add(_fault.name, _fault.happens, *_ON_A_MEMBER[_fault.name])
+    if _fault.capability in ON_A_MEMBER and _fault.capability is not Capability.PARTITION:
+        _add(_fault, ON_A_MEMBER[_fault.capability][0])
 
 
 @fault.command(section=_INJECT)

@@ -20,7 +20,7 @@ def _reconnect(blueprint: Blueprint, *_members: str) -> object:
     return network_links.recover(blueprint)
 
 
-_FAULTS: Mapping[Capability, tuple[Act, Act]] = {
+ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
     Capability.KILL: (crashes.kill, catalogue.recover_member),
     Capability.CRASH_RESTART: (crashes.crash_restart, lambda _blueprint, _member: None),
     Capability.PARTITION_WAL: (replication.lose_wal, replication.restore_stream),
@@ -38,6 +38,7 @@ _FAULTS: Mapping[Capability, tuple[Act, Act]] = {
     Capability.FAILING_DISK: (disks.failing, disks.clear),
     Capability.FULL_DISK: (disks.full, disks.clear),
 }
+"""Faults of one member: what injects each, and what undoes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class LabOperations:
 
 def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[Capability, MemberFault]:
     """The faults of one member that this lab on this machine can have."""
-    return {c: LabFault(blueprint, *acts) for c, acts in _FAULTS.items() if c not in reasons}
+    return {c: LabFault(blueprint, *acts) for c, acts in ON_A_MEMBER.items() if c not in reasons}
 
 
 def slow_disk(blueprint: Blueprint) -> LabFault:
