@@ -15,13 +15,13 @@ from walproof.lab import home, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue, crashes, disks
 from walproof.lab.faults.active import CLEAR
+from walproof.lab.faults.acts import ON_A_MEMBER
 from walproof.lab.faults.catalogue import FAULTS
 from walproof.links.round_trips import Measured, Probing, matrix, read_regions, shipped, sites_of
 from walproof.links.settings import Change, Links, LinkSetting, check_members, directions_of
 from walproof.model.drill import Capability
 from walproof.model.units import counted, duration_s, rate_bps, share
 from walproof.reporting.console_output import console, print_json, print_result
-from walproof.targets.lab.faults import ON_A_MEMBER
 
 
 @dataclass(frozen=True, slots=True)

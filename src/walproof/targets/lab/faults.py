@@ -7,38 +7,11 @@ from typing import Any
 from walproof.errors import TargetError
 from walproof.lab import client_access, members, network_links
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.faults import catalogue, crashes, disks, hangs, replication
+from walproof.lab.faults import catalogue, crashes, disks
+from walproof.lab.faults.acts import ON_A_MEMBER, Act, reconnect
 from walproof.model.drill import Capability
 from walproof.model.ports import Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
-
-Act = Callable[..., object]
-"""Of a lab, and of what the port names: a member (and a delay in seconds), two members, or nothing more."""
-
-
-def _reconnect(blueprint: Blueprint, *_members: str) -> object:
-    return network_links.recover(blueprint)
-
-
-ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
-    Capability.KILL: (crashes.kill, catalogue.recover_member),
-    Capability.CRASH_RESTART: (crashes.crash_restart, lambda _blueprint, _member: None),
-    Capability.PARTITION_WAL: (replication.lose_wal, replication.restore_stream),
-    Capability.PARTITION_ACKS: (replication.lose_acks, replication.restore_stream),
-    Capability.PAUSE_REPLAY: (replication.pause_replay, replication.resume_replay),
-    Capability.STOP: (crashes.stop, catalogue.recover_member),
-    Capability.KILL_MEMBER: (crashes.kill_member, catalogue.recover_member),
-    Capability.FREEZE: (crashes.freeze, catalogue.recover_member),
-    Capability.HANG_POSTMASTER: (hangs.hang_postmaster, catalogue.recover_member),
-    Capability.HANG_MANAGER: (hangs.hang_manager, catalogue.recover_member),
-    Capability.HANG_REST: (hangs.hang_rest, catalogue.recover_member),
-    Capability.POWER_CUT: (crashes.cut_power, catalogue.recover_member),
-    Capability.PARTITION: (network_links.partition, _reconnect),
-    Capability.ISOLATE: (network_links.isolate, _reconnect),
-    Capability.FAILING_DISK: (disks.failing, disks.clear),
-    Capability.FULL_DISK: (disks.full, disks.clear),
-}
-"""Faults of one member: what injects each, and what undoes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +84,7 @@ def slow_disk(blueprint: Blueprint) -> LabFault:
 
 def partition_one_way(blueprint: Blueprint) -> LabFault:
     """Packets of one direction dropped; undone, every link is connected again."""
-    return LabFault(blueprint, network_links.partition_one_way, _reconnect)
+    return LabFault(blueprint, network_links.partition_one_way, reconnect)
 
 
 def dcs_loss(blueprint: Blueprint) -> LabFault:
