@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
-from walproof.errors import TargetError, UsageError
+from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
@@ -18,6 +18,7 @@ from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
 from walproof.targets.patroni.target import PatroniOperations
+from walproof.targets.simulated.clock import VirtualClock
 
 OURS = ConfigChange({"work_mem": "5MB", "jit": "off"}, manager={"ttl": 20, "loop_wait": 5})
 FOUND = {"ttl": 30, "retry_timeout": 10, "postgresql": {"use_slots": True, "parameters": {"work_mem": "4MB"}}}
@@ -231,6 +232,117 @@ def observing(configuration: PatroniConfiguration, names: str) -> None:
 
 
 STATIC = "ANY 1 (n2, n3)"
+LEFT: dict[str, tuple[str, dict[str, object]]] = {
+    "stopped": ("ANY 1 (n2)", {"state": "stopped"}),
+    "nosync": ("ANY 1 (n2)", {"tags": {"nosync": True}}),
+    "behind": ("ANY 1 (n2)", {"lag": 2 << 20}),
+    "none left": ("", {"state": "stopped"}),
+    "none left, strict": ("*", {"state": "stopped"}),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_called_in_effect(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, left: str
+) -> None:
+    """ANY 1, or no name at all, was in effect, and the apply of ANY 2 ended with 0. An undo is not held up by it."""
+    listed(patroni)
+    patroni.config["maximum_lag_on_syncnode"] = 1 << 20
+    configuration._clock = VirtualClock()
+    plan = configuration.plan(sync(2))
+    configuration.apply(plan, journal)
+    names, change = LEFT[left]
+    for member in patroni.members[1 if "none" in left else 2 :]:
+        member.update(change)
+    observing(configuration, names)
+    with pytest.raises(WaitTimeout, match="QUORUM_NAMED"):
+        configuration.wait(plan)
+    observing(configuration, "")
+    assert configuration.undo(journal) == [] and not journal.pending()
+
+
+def test_a_star_that_any_connection_matches_is_no_quorum(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
+) -> None:
+    listed(patroni)
+    configuration._clock = VirtualClock()
+    observing(configuration, "")
+    plan = configuration.plan(sync(1, QuorumKind.FIRST))
+    configuration.apply(plan, journal)
+    observing(configuration, "*")
+    with pytest.raises(WaitTimeout, match="QUORUM_NAMED"):
+        configuration.wait(plan)
+    observing(configuration, "n2")
+    configuration.wait(plan)
+
+
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
+    patroni: FakePatroni, configuration: PatroniConfiguration, strict: bool | None
+) -> None:
+    """Strict mode names '*' there: every commit would wait for ever."""
+    listed(patroni)
+    del patroni.members[1:]
+    with pytest.raises(UsageError, match="1 standby cannot be synchronous here, none can: no other standby is there"):
+        configuration.plan(ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1, strict)))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"synchronous_mode": "quorum", "synchronous_node_count": "1"},
+        {"synchronous_mode": "on", "synchronous_node_count": "1"},
+        {"synchronous_mode": "quorum", "synchronous_mode_strict": "False"},
+        {"ttl": "20", "synchronous_mode": "off"},
+    ],
+)
+def test_a_value_that_is_written_as_a_text_is_the_same_value(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, found: dict[str, object]
+) -> None:
+    """Patroni leaves "1" where 1 is patched; that was awaited until it timed out."""
+    listed(patroni)
+    patroni.config |= found
+    before = json.loads(json.dumps(patroni.config))
+    configuration._clock = VirtualClock()
+    names = {"off": "", "on": "n2"}.get(str(found["synchronous_mode"]), STATIC)
+    observing(configuration, names)
+    plan = configuration.plan(ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1, False), manager={"ttl": 20}))
+    configuration.apply(plan, journal)
+    observing(configuration, STATIC)
+    configuration.wait(plan)
+    observing(configuration, names)
+    assert configuration.undo(journal) == []
+    assert patroni.config == before
+
+
+@pytest.mark.parametrize("mode", ["off", False, None, "strict"])
+def test_names_of_patroni_yml_are_in_effect_again_after_an_undo(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, mode: object
+) -> None:
+    """They were awaited to go: all was reverted, and `revert` timed out. After a kill -9 too: the journal has them."""
+    listed(patroni)
+    patroni.config |= {} if mode is None else {"synchronous_mode": mode}
+    configuration._clock = VirtualClock()
+    observing(configuration, "FIRST 1 (n3)")
+    configuration.apply(configuration.plan(sync(1)), journal)
+    assert configuration.undo(journal) == [] and not journal.pending()
+
+
+def test_an_undo_waits_for_names_that_are_brought_back(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
+) -> None:
+    """With synchronous_mode off before and after, the next scenario was priced before they were in effect."""
+    listed(patroni)
+    patroni.config |= {"synchronous_mode": "off", "synchronous_mode_strict": False}
+    patroni.config["postgresql"]["parameters"]["synchronous_standby_names"] = STATIC
+    configuration._clock = VirtualClock()
+    observing(configuration, "")
+    configure(configuration, sync(0, None), journal)
+    with pytest.raises(WaitTimeout, match="QUORUM_NAMED"):
+        configuration.undo(journal)
+    assert patroni.config["postgresql"]["parameters"]["synchronous_standby_names"] == STATIC
+    observing(configuration, STATIC)
+    assert configuration.undo(journal) == [] and not journal.pending()
 
 
 def test_asynchronous_removes_the_names_of_an_operator_and_undo_brings_them_back(

@@ -39,7 +39,7 @@ def test_advise_and_apply_list_the_same_under_patroni_and_that_is_what_is_patche
     walproof: Run, tmp_path: Path
 ) -> None:
     with fake_patroni(ttl=30) as fake:
-        fake.members = [fake.listed()]
+        fake.members = [fake.listed(), {**fake.listed(name="n2"), "role": "replica"}]
         file = str(fake.file(tmp_path / "t.toml", '[restapi]\nuser = "u"\npassword_file = "p"\nplain_http = true\n'))
         Path("p").write_text("secret")
         Path("p").chmod(0o600)
@@ -123,7 +123,7 @@ class Applying:
 @pytest.fixture
 def applying(walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Applying]:
     with fake_patroni(ttl=30) as fake:
-        fake.members = [fake.listed()]
+        fake.members = [fake.listed(), {**fake.listed(name="n2"), "role": "replica"}]
         yield Applying(walproof, fake, tmp_path, monkeypatch)
 
 

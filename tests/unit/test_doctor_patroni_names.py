@@ -78,6 +78,14 @@ def test_a_ghost_is_removed_where_its_name_was_written(facts: Facts, fix: str) -
     assert ghost is not None and ghost.fix.startswith(fix)
 
 
+@pytest.mark.parametrize("odd", [["jit=off"], "jit=off", {"parameters": "jit=off"}, {"parameters": 7}])
+def test_a_section_that_patroni_refuses_ends_no_check_of_an_operators_names(odd: object) -> None:
+    """It ended in an AttributeError or TypeError."""
+    facts = with_patroni(named(GHOST, file=WRITTEN), postgresql=odd)
+    ghost = found(facts, "names-match-nobody")
+    assert ghost is not None and NAMES in ghost.fix
+
+
 def test_a_star_of_an_operator_is_replaced_and_one_of_patroni_waits_for_a_standby() -> None:
     star, of_patroni = found(named("*"), "names-star"), found(named("*", "on"), "names-star")
     assert (
@@ -140,7 +148,7 @@ BARRED = {
     "cascades": tagged(replicatefrom="n2"),
     "stopped": replace(THIRD, state="stopped"),
     "from the archive": replace(THIRD, state="in archive recovery"),
-    "behind": replace(THIRD, lag_bytes=2 << 20),
+    "behind": replace(THIRD, role="replica", lag_bytes=2 << 20),
 }
 
 
@@ -163,8 +171,10 @@ def test_only_members_that_may_be_synchronous_are_counted(third: PatroniMember, 
     [
         THIRD, tagged(replicatefrom="n1"), tagged(replicatefrom="n3"), tagged(replicatefrom="gone"),
         tagged(nosync=False, sync_priority=0), tagged(nostream="no"), replace(THIRD, lag_bytes=4096),
+        replace(THIRD, role="sync_standby", lag_bytes=2 << 20), replace(THIRD, lag_bytes=2 << 20),
     ],
-    ids=["none", "of the leader", "of itself", "of no member", "flag before priority", "streams", "hardly behind"],
+    ids=["none", "of the leader", "of itself", "of no member", "flag before priority", "streams", "hardly behind",
+         "named, told late", "one of the quorum, told late"],
 )  # fmt: skip
 def test_members_that_may_be_synchronous_are_a_spare(third: PatroniMember) -> None:
     ids = {f.id for f in diagnosed(cluster(third, synchronous_mode="on", **STRICT))}

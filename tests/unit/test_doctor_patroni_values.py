@@ -9,6 +9,7 @@ from tests.fixtures.sick import well, with_patroni, with_patroni_members
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Finding
 from walproof.model.facts import Facts
+from walproof.patroni.rest import members_of
 
 LAG, MODE, COUNT = "maximum_lag_on_failover", "synchronous_mode", "synchronous_node_count"
 
@@ -113,6 +114,31 @@ def test_members_of_which_none_may_lead_are_found_by_either_spelling(tags: dict[
     finding = found(on_standbys(tags, {"nofailover": True}))["patroni-nobody-eligible"]
     name = next(iter(tags))
     assert name in finding.evidence and f"remove `{name}: " in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("tags", "version", "barred"),
+    [
+        ({"failover_priority": 0}, "3.1.2", False),
+        ({"failover_priority": 0}, "3.2.0", True),
+        ({"sync_priority": 0}, "4.0.7", False),
+        ({"sync_priority": 0}, "4.1.0", True),
+        ({"nostream": True}, "3.2.2", False),
+        ({"nostream": True}, "3.3.0", True),
+        ({"nosync": True, "nofailover": True}, "2.1.4", True),
+        ({"failover_priority": 0}, "?", True),
+        ({"failover_priority": 0}, "4.²", True),
+    ],
+)
+def test_a_tag_that_this_patroni_does_not_know_yet_bars_nobody(
+    tags: dict[str, Any], version: str, barred: bool
+) -> None:
+    """To it that is a tag of a user's own (releases.rst); all standbys were called ineligible."""
+    rows = [{"name": n, "role": "replica", "state": "streaming", "tags": tags} for n in ("n2", "n3")]
+    leader = {"name": "n1", "role": "leader", "state": "running"}
+    members = members_of({"members": [leader, *rows]}, dict.fromkeys(("n1", "n2", "n3"), version))
+    facts = with_patroni_members(with_patroni(well(), synchronous_mode="on"), *members)
+    assert bool({"patroni-nobody-eligible", "patroni-nobody-synchronous"} & found(facts).keys()) is barred
 
 
 @pytest.mark.parametrize("tags", [{"sync_priority": 0}, {"sync_priority": "0"}, {"nosync": "yes"}, {"nosync": 1}])

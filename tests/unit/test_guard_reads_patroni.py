@@ -119,13 +119,27 @@ def test_the_configuration_is_read_as_patroni_reads_it(config: dict[str, Any], e
 
 
 @pytest.mark.parametrize(
-    ("quorum", "expected"), [("1", 1), (1, 1), (None, 0), (0, 0), ("x", None), ([1], None), (1e400, None)]
+    ("quorum", "expected"), [("1", 1), (1, 1), (None, 0), (0, 0), ("x", None), ([1], None), (1e400, None), (-1, None), ("-2", None)]
 )
 def test_a_sync_key_whose_quorum_is_no_number_names_no_voter(quorum: object, expected: int | None) -> None:
     """Patroni takes all of it for empty; read as 0, one sealed voter would have been enough."""
     named = {"leader": "n1", "sync_standby": "n2,n3", "quorum": quorum}
     state = state_of(entries(sync=entry("sync", json.dumps(named), 11)), 0.0)
     assert (state.voters, state.quorum) == (((), 0) if expected is None else (("n2", "n3"), expected))
+
+
+@pytest.mark.parametrize(
+    ("mode", "version", "expected"),
+    [
+        ("quorum", "3.3.8", False), ("Quorum", "3.0.3", False), ("quorum", "4.1.5", True),
+        ("quorum", "4.0.0", True), ("on", "3.3.8", True), (True, "3.0.3", True),
+    ],
+)  # fmt: skip
+def test_quorum_mode_is_none_to_a_patroni_that_does_not_know_it(mode: object, version: str, expected: bool) -> None:
+    """It empties the names; where it could not remove /sync, that still says that n2 and n3 have every commit."""
+    config = entry("config", json.dumps({"synchronous_mode": mode}), 3)
+    keys = entries(config=config, members_n2=entry("members/n2", {**MEMBER, "version": version}, 6, 78))
+    assert state_of(keys, 0.0).synchronous is expected
 
 
 @pytest.mark.parametrize("ttl", [5, 20, 21, 30, 60])

@@ -155,9 +155,12 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
     quorum = plain_int(named.get("quorum") or 0)
-    if quorum is None:  # Patroni takes the whole of it for empty (dcs/__init__.py, SyncState.from_node).
+    if quorum is None or quorum < 0:  # Patroni takes the whole of it for empty (dcs/__init__.py, SyncState.from_node).
         named, quorum = {}, 0
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
+    # Before 4.0 quorum is none of its modes: it names no standby, and /sync may be of before.
+    mode = synchronous_mode(settings)
+    named_for = mode == "on" or (mode == "quorum" and not any(() < c.version < (4,) for c in candidates.values()))
     ttl_s, loop_wait_s, _ = times(settings, adjusted=all(c.version >= ADJUSTS for c in candidates.values()))
     return LockState(
         at,
@@ -169,7 +172,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
         quorum=quorum,
         sync_version=sync.version if sync else 0,
         config_version=config.version if config else 0,
-        synchronous=synchronous_mode(settings) != "off",
+        synchronous=named_for,
         paused=is_on(settings, "pause"),
         standby_cluster=is_standby_cluster(settings),
         failsafe=is_on(settings, "failsafe_mode"),

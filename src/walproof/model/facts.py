@@ -175,7 +175,7 @@ class PatroniFacts:
     @property
     def version(self) -> tuple[int, ...]:
         """The oldest member's version, () when none is known."""
-        known = [tuple(int(p) for p in m.version.split(".")[:3] if p.isdigit()) for m in self.members if m.version]
+        known = [tuple(int(p) for p in m.version.split(".")[:3] if p.isdecimal()) for m in self.members if m.version]
         return min(known, default=())
 
     @property
@@ -207,7 +207,8 @@ class PatroniFacts:
             reason = nosync(member.tags) or nostream(member.tags) or (replicatefrom(member.tags) if cascades else "")
             if member.state not in ("running", "streaming"):
                 reason = reason or f"state: {member.state}"
-            if 0 < most < (member.lag_bytes or 0):
+            # /cluster tells it up to loop_wait late: one that Patroni names is not too far behind for it.
+            if 0 < most < (member.lag_bytes or 0) and not member.role.endswith("_standby"):
                 reason = reason or f"behind: {member.lag_bytes} bytes, over maximum_lag_on_syncnode"
             reasons |= {member.name: reason} if reason else {}
         return reasons

@@ -166,6 +166,19 @@ def stated(name: str, value: object) -> str:
     return f"{name}: {json.dumps(value, ensure_ascii=False, default=str)}"
 
 
+_TAGS_SINCE = {"failover_priority": (3, 2), "nostream": (3, 3), "sync_priority": (4, 1)}
+"""An older Patroni takes them for tags of a user's own (docs/releases.rst)."""
+
+
+def known_tags(tags: Mapping[str, Any], version: tuple[int, ...]) -> dict[str, Any]:
+    """The tags but those that Patroni of that version, () for unknown, does not go by.
+
+    >>> known_tags({"failover_priority": 0, "nosync": True}, (3, 1, 2))
+    {'nosync': True}
+    """
+    return {name: value for name, value in tags.items() if not version or version >= _TAGS_SINCE.get(name, ())}
+
+
 def _barred(tags: Mapping[str, Any], flag: str, priority: str) -> str:
     """The flag wins where it is there, whatever it says; then a priority of at most 0 bars (tags.py, _bool_tag)."""
     if (given := tags.get(flag)) is not None:

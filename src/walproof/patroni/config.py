@@ -14,7 +14,7 @@ def version_of(text: str) -> tuple[int, ...]:
     >>> version_of("4.1.0")
     (4, 1, 0)
     """
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())
 
 
 class SyncMode(StrEnum):

@@ -11,7 +11,7 @@ import httpx2
 from walproof.errors import TargetError, UsageError
 from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
-from walproof.model.patroni_values import is_on
+from walproof.model.patroni_values import is_on, known_tags
 from walproof.patroni.config import version_of
 from walproof.patroni.private_http import private_client
 
@@ -164,10 +164,8 @@ class PatroniRest:
     def versions(self, cluster: dict[str, Any] | None = None) -> dict[str, str]:
         """Patroni's version on each member of /cluster, "?" where it does not answer."""
         members = (cluster or self.cluster())["members"]
-        return {
-            str(m.get("name")): str((self.status(str(m.get("api_url", ""))).get("patroni") or {}).get("version", "?"))
-            for m in members
-        }
+        patronis = {str(m.get("name")): self.status(str(m.get("api_url", ""))).get("patroni") for m in members}
+        return {name: str(p.get("version", "?")) if isinstance(p, dict) else "?" for name, p in patronis.items()}
 
     def version(self) -> tuple[int, ...]:
         """The oldest member's version, () when no member says it."""
@@ -281,8 +279,9 @@ def members_of(cluster: Mapping[str, Any], versions: Mapping[str, str]) -> tuple
             timeline=row.get("timeline"),
             lag_bytes=lag if isinstance(lag := row.get("lag"), int) else None,
             pending_restart=bool(row.get("pending_restart")),
-            tags=dict(row.get("tags") or {}),
-            version=versions.get(str(row.get("name")), "").removeprefix("?"),
+            tags=known_tags(row.get("tags") or {}, version_of(version)),
+            version=version,
         )
         for row in cluster["members"]
+        for version in [versions.get(str(row.get("name")), "").removeprefix("?")]
     )

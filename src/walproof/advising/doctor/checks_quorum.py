@@ -19,6 +19,7 @@ from walproof.advising.doctor.finding import (
 )
 from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, Sender
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
+from walproof.model.patroni_values import refused
 from walproof.model.standby_names import NO_STANDBYS, folded
 
 _FOREIGN = "it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it"
@@ -64,7 +65,8 @@ def _fix_names(facts: Facts, named: Named) -> str:
     leader, quorum = named
     there = names_there(leader)
     text, name = Quorum(quorum.kind, min(quorum.k, len(there)), there).text, "synchronous_standby_names"
-    section = (facts.patroni.config.get("postgresql") or {}).get("parameters") or {} if facts.patroni else {}
+    config = facts.patroni.config if facts.patroni and not refused(facts.patroni.config) else {}
+    section = (config.get("postgresql") or {}).get("parameters") or {}
     if facts.patroni is not None and leader.settings[name].file.endswith("/postgresql.conf") and name not in section:
         # Patroni wrote it and its dynamic configuration lacks it: patroni.yml has it, which goes over that.
         return f"{name}: '{text}' below postgresql.parameters in each patroni.yml, then patronictl reload CLUSTER"

@@ -6,6 +6,7 @@ Only our own keys are ever written; what another operator has set meanwhile is c
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
@@ -17,7 +18,7 @@ from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import sync_keys
-from walproof.patroni.rest import PatroniRest, members_of
+from walproof.patroni.rest import PatroniRest, facts_of
 from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
     PARAMETERS,
@@ -76,7 +77,7 @@ class PatroniConfiguration:
         now, asked = self._rest.config(), self._asked(change)
         if change.replication is not None:
             self._check_able(change.replication, now)
-        return ConfigPlan(change, listed(asked), differences(asked, now), _version(_values(now, asked)))
+        return ConfigPlan(change, listed(asked), differences(asked, now, _same), _version(_values(now, asked)))
 
     def _asked(self, change: ConfigChange) -> Leaves:
         if change.replication is None:
@@ -84,14 +85,15 @@ class PatroniConfiguration:
         return asked_of(change, self._rest.version(), self._rest.config())
 
     def _able(self, config: Tree) -> PatroniFacts:
-        return PatroniFacts(dict(config), members_of(self._rest.cluster(), {}))
+        return replace(facts_of(self._rest), config=dict(config))
 
     def _check_able(self, asked: SyncReplication, config: Tree) -> None:
         """UsageError for more standbys than may be synchronous, for which Patroni would silently ask for fewer.
 
         And for standby names that stay whatever is patched: patroni.yml and ALTER SYSTEM go over it.
         """
-        patroni = self._able(config)
+        # How far a standby is behind passes, and /cluster tells it late: Patroni decides, which is waited for.
+        patroni = self._able({**config, "maximum_lag_on_syncnode": None})
         stay = not asked.asked and patroni.synchronous == "off" and not at(config, NAMES)
         if stay and (named := self._observe().standby_names):
             raise UsageError(
@@ -99,7 +101,7 @@ class PatroniConfiguration:
                 "configuration does not change",
                 "remove it there first",
             )
-        if asked.asked > len(patroni.able) and patroni.standbys:
+        if asked.asked > len(patroni.able):
             barred = ", ".join(f"{name} ({why})" for name, why in patroni.barred.items()) or "no other standby is there"
             able = len(patroni.able)
             raise UsageError(
@@ -110,19 +112,24 @@ class PatroniConfiguration:
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
         """Patch our keys, journaled before; TargetError when another user changed one of them since the plan."""
         asked = self._asked(plan.change)
-        before = _values(self._rest.newest_config(), asked)
+        newest = self._rest.newest_config()
+        before = _values(newest, asked)
         if _version(before) != plan.version:
             raise TargetError(
                 f"the configuration of {self._target} was changed by another user meanwhile", "do it once more"
             )
         shown = self._settings.shown(list(parameters_in(asked)))
-        note = json.dumps({"config": _stored(before), "shown": shown})
+        # Names by patroni.yml or ALTER SYSTEM, which are in effect again once Patroni names no standby.
+        theirs = plan.change.replication is not None and synchronous_mode(newest) == "off" and not at(newest, NAMES)
+        names = self._observe().standby_names if theirs else ""
+        note = json.dumps({"config": _stored(before), "shown": shown, "names": names})
         journal.note(self._clock.now(), self._target, CONFIG, "config", before=note, after=json.dumps(_stored(asked)))
         self._rest.patch(patch_of(asked))
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until Patroni states it, every member's new sessions show it and the quorum counts."""
-        self._await(self._asked(plan.change), {})
+        sync = plan.change.replication
+        self._await(self._asked(plan.change), {}, None if sync is None else sync.asked)
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
@@ -130,32 +137,37 @@ class PatroniConfiguration:
         for change in noted(journal, self._target, CONFIG):
             note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
             ours = _values(after, paths_of(note["config"], after))
-            back, foreign = undoing(_values(note["config"], ours), ours, self._rest.newest_config())
+            back, foreign = undoing(_values(note["config"], ours), ours, self._rest.newest_config(), _same)
             left += foreign
             if back:
                 self._rest.patch(patch_of(back))
-                self._await(back, note["shown"])
+                self._await(back, note["shown"], None, note.get("names", ""))
             journal.undone(change)
             for path in back:
                 reverting.tell("setting", ".".join(path))
         return left
 
-    def _await(self, asked: Leaves, shown: Mapping[str, Mapping[str, str]]) -> None:
+    def _await(
+        self, asked: Leaves, shown: Mapping[str, Mapping[str, str]], number: int | None = None, names: str = ""
+    ) -> None:
         """In effect: Patroni states it, every member's new sessions show it, the quorum counts.
 
-        shown: per member what parameters that are removed were before they were first set.
+        shown: per member what parameters that are removed were before they were first set. number: of standbys that
+        must answer, whoever left since it was planned; None, as in an undo: as many as can be named now. names: those
+        that the dynamic configuration does not have and that are in effect where Patroni names no standby.
         """
         # Patroni does not write an operator's names while it names standbys itself: what counts is the leader's.
         parameters = parameters_in({path: value for path, value in asked.items() if path != NAMES})
         members = list(self._members())
 
         def done() -> bool:
-            stated = _values(self._rest.config(), asked) == asked
+            config = self._rest.config()
+            stated = all(_same(value, at(config, path)) for path, value in asked.items())
             return stated and all(self._shows(m, parameters, shown.get(m, {})) for m in members)
 
         wait_for(Wait.SETTING_IN_EFFECT, done, self._clock, pace_s=0.3, times=4)
-        if any(path[0].startswith("synchronous_") for path in asked):
-            self._await_sync(self._rest.config())
+        if any(path[0].startswith("synchronous_") or path == NAMES for path in asked):
+            self._await_sync(self._rest.config(), number, names)
 
     def _shows(self, member: str, parameters: Mapping[str, Any], before: Mapping[str, str]) -> bool:
         rows = self._settings.rows(member, list(parameters))
@@ -170,19 +182,20 @@ class PatroniConfiguration:
                 raise UsageError(f"{name} takes effect only at a restart", "patronictl restart CLUSTER --pending")
         return not any(row["pending_restart"] for row in rows.values()) and in_effect(rows, parameters, before)
 
-    def _await_sync(self, wanted: Tree) -> None:
+    def _await_sync(self, wanted: Tree, number: int | None, names: str) -> None:
         mode = synchronous_mode(wanted)
-        asked = min(synchronous_node_count(wanted), len(self._able(wanted).able))
+        asked = min(synchronous_node_count(wanted), len(self._able(wanted).able)) if number is None else number
+        kept = read_standby_names(str(at(wanted, NAMES) or names))
         kind = QuorumKind.ANY if mode == "quorum" else QuorumKind.FIRST
 
         def counts() -> bool:
             view = self._observe()
             if mode == "off":
-                return read_standby_names(view.standby_names) == read_standby_names(str(at(wanted, NAMES) or ""))
+                return read_standby_names(view.standby_names) == kept
             named = read_standby_names(view.standby_names)
             # The kind and the number too: a smaller quorum is in effect only once the larger one is gone.
-            met = named is not None and (named.kind, named.k) == (kind, asked) and len(view.synchronous) >= asked
-            return met or not asked
+            met = named is not None and (named.kind, named.k) == (kind, asked) and "*" not in named.names
+            return not asked or (met and len(view.synchronous) >= asked)
 
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.3)
 
@@ -194,6 +207,11 @@ def _values(config: Tree, paths: Iterable[KeyPath]) -> Leaves:
 def _stored(leaves: Leaves) -> dict[str, Any]:
     """The keys that are there, as the journal holds them."""
     return patch_of({path: value for path, value in leaves.items() if value is not None})
+
+
+def _same(ours: Any, here: Any) -> bool:
+    """Whether a patch leaves what is there: Patroni compares the texts (utils.py, patch_config)."""
+    return ours == here or (None not in (ours, here) and str(ours) == str(here))
 
 
 def _version(values: Leaves) -> str:

@@ -57,7 +57,7 @@ class PatroniOperations:
         if self.rest.cluster().get("pause") and to is None:
             raise TargetError("Patroni is paused: it switches over only to a member that is named", "patronictl resume")
         clock, leader = self.cluster.clock, self.cluster.leader()
-        patroni = PatroniFacts(self.rest.config(), members_of(self.rest.cluster(), {}))
+        patroni = facts_of(self.rest)
         if to is not None and (why := patroni.ineligible.get(to)):
             raise TargetError(f"Patroni does not let {to} lead: {why}", "name another member, or patronictl list")
         if to is not None and patroni.synchronous != "off":
