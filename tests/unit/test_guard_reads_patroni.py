@@ -119,7 +119,8 @@ def test_the_configuration_is_read_as_patroni_reads_it(config: dict[str, Any], e
 
 
 @pytest.mark.parametrize(
-    ("quorum", "expected"), [("1", 1), (1, 1), (None, 0), (0, 0), ("x", None), ([1], None), (1e400, None), (-1, None), ("-2", None)]
+    ("quorum", "expected"),
+    [("1", 1), (1, 1), (None, 0), (0, 0), ("x", None), ([1], None), (1e400, None), (-1, None), ("-2", None)],
 )
 def test_a_sync_key_whose_quorum_is_no_number_names_no_voter(quorum: object, expected: int | None) -> None:
     """Patroni takes all of it for empty; read as 0, one sealed voter would have been enough."""

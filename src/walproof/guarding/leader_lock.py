@@ -155,7 +155,7 @@ def state_of(entries: Mapping[str, Entry], at: float) -> LockState:
     leader, sync, config, limit = (entries.get(key) for key in ("leader", "sync", "config", LIMIT))
     named, settings = _json(sync), _json(config)
     quorum = plain_int(named.get("quorum") or 0)
-    if quorum is None or quorum < 0:  # Patroni takes the whole of it for empty (dcs/__init__.py, SyncState.from_node).
+    if quorum is None or quorum < 0:  # Patroni takes the first for empty (SyncState.from_node), and writes no second.
         named, quorum = {}, 0
     candidates = {k.removeprefix("members/"): _candidate(e) for k, e in entries.items() if k.startswith("members/")}
     # Before 4.0 quorum is none of its modes: it names no standby, and /sync may be of before.
