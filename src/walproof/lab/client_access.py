@@ -89,14 +89,9 @@ def _haproxy_socket(blueprint: Blueprint) -> Path:
     return blueprint.access_run_dir / "haproxy.sock"
 
 
-def wait_until_routed(blueprint: Blueprint, clock: Clock, leader: str | None = None) -> None:
-    """Wait until HAProxy and PgBouncer route a writer to the leader (to that one, when named)."""
-
-    def routed() -> bool:
-        routed_to = routed_leader(blueprint)
-        return routed_to is not None and (leader is None or routed_to == leader)
-
-    wait_for(Wait.PROGRAM_READY, routed, clock, pace_s=0.05)
+def wait_until_routed(blueprint: Blueprint, clock: Clock) -> None:
+    """Wait until HAProxy and PgBouncer route a writer to the leader."""
+    wait_for(Wait.PROGRAM_READY, lambda: routed_leader(blueprint) is not None, clock, pace_s=0.05)
 
 
 def pool_command(blueprint: Blueprint, command: str) -> None:

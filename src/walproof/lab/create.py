@@ -142,7 +142,7 @@ def create_lab(
                 tear_down(blueprint, clock)
                 rootless.end_keeper(blueprint.name)
             raise
-        home.mark_up(blueprint)
+        (blueprint.home / "up").touch()
         return blueprint
 
 

@@ -88,7 +88,8 @@ def prepare(blueprint: Blueprint) -> None:
             _format(volume.image, blueprint.disk.size_bytes)
             volume.mount_point.mkdir(parents=True, exist_ok=True)
             _attach(volume)
-            _give(volume.mount_point, blueprint.number)
+            shutil.rmtree(volume.mount_point / "lost+found", ignore_errors=True)
+            make_folder(volume.mount_point, owner=member_uid(blueprint.number))
     except BaseException:
         release(blueprint)
         raise
@@ -172,11 +173,6 @@ def _loop(image: Path) -> str:
         if "unused loop device" in error.message or "find" in error.message:
             raise MachineError("no loop device is left on this machine", _FREE_A_LOOP) from None
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
-
-
-def _give(mount_point: Path, number: int) -> None:
-    shutil.rmtree(mount_point / "lost+found", ignore_errors=True)
-    make_folder(mount_point, owner=member_uid(number))
 
 
 def _unmount(mount_point: Path) -> None:

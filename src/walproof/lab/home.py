@@ -156,11 +156,6 @@ def stored(name: str) -> Blueprint | None:
         return None
 
 
-def mark_up(blueprint: Blueprint) -> None:
-    """Record that the lab is complete."""
-    (blueprint.home / "up").touch()
-
-
 def is_complete(blueprint: Blueprint) -> bool:
     """Whether `lab up` had succeeded."""
     return (blueprint.home / "up").exists()

@@ -5,14 +5,11 @@ Complete or not, with a readable blueprint or without; only what is marked."""
 import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import psutil
 
 from walproof.errors import Error, MachineError, UsageError, WaitTimeout
 from walproof.lab import disk_images, home, members, network_links, rootless
@@ -166,14 +163,14 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
     (blueprint.home / "up").unlink(missing_ok=True)
     parts = (
         partial(network_links.end_emulator, blueprint),
-        partial(_kill_marked, blueprint, clock),
+        partial(members.kill_all, partial(members.marked, blueprint), clock),
         *(partial(members.kill_everything, blueprint, member, clock) for member in blueprint.members),
         partial(disk_images.release, blueprint),
         partial(members.remove_core_limits, blueprint),
         partial(_remove_shared_memory, blueprint),
         partial(network_links.remove, blueprint),
         # Once more: what was being started when its parent was killed shows the lab's mark only now.
-        partial(_kill_marked, blueprint, clock),
+        partial(members.kill_all, partial(members.marked, blueprint), clock),
     )
     failures = []
     for end in parts:
@@ -197,17 +194,6 @@ def _remove_shared_memory(blueprint: Blueprint) -> None:
         with suppress(FileNotFoundError):
             if path.lstat().st_uid == member_uid(blueprint.number):
                 path.unlink()
-
-
-def _kill_marked(blueprint: Blueprint, clock: Clock) -> None:
-    def ended() -> bool:
-        left = members.marked(blueprint)
-        for process in left:
-            with suppress(psutil.Error):
-                process.send_signal(signal.SIGKILL)
-        return not left
-
-    wait_for(Wait.PROGRAM_GONE, ended, clock, pace_s=0.02)
 
 
 def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:

@@ -7,9 +7,10 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -69,10 +70,15 @@ def start_member(blueprint: Blueprint, member: str) -> None:
 
 
 def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
-    """Kill every process of the member with -9, again and again until none is left (they may fork meanwhile)."""
+    """Kill every process of the member with -9."""
+    kill_all(partial(processes, blueprint, member), clock)
+
+
+def kill_all(find: Callable[[], list[psutil.Process]], clock: Clock) -> None:
+    """Kill what is found with -9, again and again until none is left (they may fork meanwhile)."""
 
     def ended() -> bool:
-        left = processes(blueprint, member)
+        left = find()
         for process in left:
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)

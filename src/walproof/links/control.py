@@ -27,7 +27,6 @@ class Counters:
     """One direction since it was set: packets offered, lost as configured, refused by a cut or a full queue."""
 
     offered: int
-    octets: int
     lost: int
     refused: int
 
@@ -137,7 +136,6 @@ def _ask(folder: Path, request: dict[str, Any]) -> Status | None:
         except (OSError, ValueError):
             return None
     counters = {
-        (row["from"], row["to"]): Counters(row["offered"], row["bytes"], row["lost"], row["refused"])
-        for row in data["lanes"]
+        (row["from"], row["to"]): Counters(row["offered"], row["lost"], row["refused"]) for row in data["lanes"]
     }
     return Status(data["pid"], data["since"], data["real_time"], data["processor_s"], data["undelivered"], counters)

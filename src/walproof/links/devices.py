@@ -111,8 +111,7 @@ def attach(namespace: str, *, persist: bool = False) -> int:
             fd = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as no:
             raise MachineError(
-                f"the link emulator needs {_TUN}, which cannot be opened here ({no.strerror})",
-                _TUN_HINT,
+                f"the link emulator needs {_TUN}, which cannot be opened here ({no.strerror})", _TUN_HINT
             ) from no
         try:
             fcntl.ioctl(fd, _TUNSETIFF, request)

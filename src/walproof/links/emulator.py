@@ -42,7 +42,6 @@ class Channel:
     busy_until: float = 0.0
     last_due: float = 0.0
     offered: int = 0
-    offered_bytes: int = 0
     lost: int = 0
     """Packets lost by the configured loss."""
     refused: int = 0
@@ -52,7 +51,6 @@ class Channel:
         """Time in seconds at which a packet of `size` bytes that arrived `now` is due; None when it is lost."""
         setting = self.setting
         self.offered += 1
-        self.offered_bytes += size
         if setting.cut:
             self.refused += 1
             return None
@@ -254,7 +252,6 @@ class LinkEmulator:
                     "from": socket.inet_ntoa(key[:4]),
                     "to": socket.inet_ntoa(key[4:]),
                     "offered": channel.offered,
-                    "bytes": channel.offered_bytes,
                     "lost": channel.lost,
                     "refused": channel.refused,
                 }

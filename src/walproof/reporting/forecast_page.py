@@ -137,12 +137,7 @@ def _position(point: ScatterPoint | None) -> Cell:
 
 
 def _chart(
-    forecasts: Sequence[Forecast],
-    title: str,
-    across: Axis,
-    up: Axis,
-    *,
-    more_is_better: bool = False,
+    forecasts: Sequence[Forecast], title: str, across: Axis, up: Axis, *, more_is_better: bool = False
 ) -> ScatterChart:
     shown = [(n, one) for n, one in enumerate(forecasts, 1) if math.isfinite(across[1](one).value)]
     sign = -1.0 if more_is_better else 1.0

@@ -2,8 +2,9 @@
 predictions. The numbers are pricing's."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.event import Event, SampleDone, SearchStep
@@ -61,7 +62,8 @@ _STALL_CAPTION = (
 def search_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     """Break-even and tuning step by step, then predictions compared with measurements; none without a search."""
     blocks: list[Block] = []
-    for name, group in _by_search([e for e in events if isinstance(e, SearchStep)]):
+    by_search = attrgetter("search")
+    for name, group in groupby(sorted((e for e in events if isinstance(e, SearchStep)), key=by_search), key=by_search):
         steps = list(group)
         known = all(s.tried.get("level") in list(Level) for s in steps)
         if name == "hold-out" and known and all(s.tried.get("measured_tps") for s in steps):
@@ -71,10 +73,6 @@ def search_sections(events: Sequence[Event]) -> tuple[Section, ...]:
         else:
             blocks.append(_search(name, steps))
     return (Section("searches", "Break-even, tuning and prediction", "", tuple(blocks)),) if blocks else ()
-
-
-def _by_search(steps: Iterable[SearchStep]) -> Iterable[tuple[str, Iterable[SearchStep]]]:
-    return groupby(sorted(steps, key=lambda s: s.search), key=lambda s: s.search)
 
 
 def _latest(steps: Sequence[SearchStep]) -> list[SearchStep]:
@@ -215,9 +213,7 @@ def _stalls(arms: Sequence[ArmPrice]) -> Table:
         stalled = NOT_KNOWN if math.isnan(p.stalled_s) else f"{p.stalled_s:.1f} of {p.measured_s:.0f} s"
         slowest = (interval(p.latency.p999), number(p.latency.max_ms))
         trimmed = "" if p.ratio.low == p.ratio.high == 1.0 else ratio(p.without_stalls)
-        rows.append(
-            row(*_named(p), trimmed, *slowest, stalled, in_bytes(p.wal_bytes), number(p.full_pages, 2)),
-        )
+        rows.append(row(*_named(p), trimmed, *slowest, stalled, in_bytes(p.wal_bytes), number(p.full_pages, 2)))
     return _table("stalls", "tail, stalls and WAL per transaction", heads, rows)
 
 

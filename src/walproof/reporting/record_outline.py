@@ -13,6 +13,7 @@ from walproof.model.event import (
     LoadSeen,
     Note,
     ScenarioLeftOut,
+    is_simulated,
 )
 from walproof.model.guarantee import Level
 from walproof.model.sample import Scenario
@@ -59,8 +60,8 @@ def composed(record: Record) -> Outline:
         *_notes(events),
         *_environment(record),
     )
-    notices = (*_simulated(events), *record.notices)
-    return Outline(_title(record), _facts(record), sentences(events, table), notices, sections)
+    simulated = ("Everything here is simulated: nothing was measured.",) if is_simulated(events) else ()
+    return Outline(_title(record), _facts(record), sentences(events, table), (*simulated, *record.notices), sections)
 
 
 def results(events: Sequence[Event], table: PriceTable | None = None) -> tuple[Section, ...]:
@@ -73,17 +74,8 @@ def results(events: Sequence[Event], table: PriceTable | None = None) -> tuple[S
 
 
 def _title(record: Record) -> str:
-    titles = {
-        "price": "What a commit costs",
-        "prove": "What a commit survives",
-        "study": "A published study, repeated",
-    }
+    titles = {"price": "What a commit costs", "prove": "What a commit survives", "study": "A published study, repeated"}
     return titles.get(record.started.verb if record.started else "", "What a commit costs, and what it survives")
-
-
-def _simulated(events: Sequence[Event]) -> tuple[str, ...]:
-    described = next((e.description for e in events if isinstance(e, Described)), None)
-    return ("Everything here is simulated: nothing was measured.",) if described and described.simulated else ()
 
 
 def _facts(record: Record) -> tuple[tuple[str, str], ...]:

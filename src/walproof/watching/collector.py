@@ -18,13 +18,7 @@ News = TypeVar("News")
 class Collector:
     """Keeps the picture current until closed; `version` grows with every change of it."""
 
-    def __init__(
-        self,
-        target: Target | None,
-        *,
-        record: Path | None = None,
-        pace_s: float = 0.5,
-    ) -> None:
+    def __init__(self, target: Target | None, *, record: Path | None = None, pace_s: float = 0.5) -> None:
         self.picture = Picture(target=target.name if target else str(record))
         self.version = 0
         self._lock = threading.Lock()

@@ -58,11 +58,7 @@ class Page:
         self._offered: list[dict[str, object]] = []
         self.token = token or new_token()
         self.app = Starlette(
-            routes=[
-                Route("/", self._html),
-                Route("/events", self._events),
-                Route("/act", self._act, methods=["POST"]),
-            ]
+            routes=[Route("/", self._html), Route("/events", self._events), Route("/act", self._act, methods=["POST"])]
         )
         self._server = uvicorn.Server(
             uvicorn.Config(

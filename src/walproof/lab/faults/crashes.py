@@ -180,7 +180,10 @@ def _cut(blueprint: Blueprint, member: str) -> None:
     # Finding processes took a core for a while: let the load recover, not cut into a pause of our own making.
     RealClock().pause(_SETTLE_S)
     try:
-        _one_instant(blueprint.veth(member), opened)
+        # File systems first: no write or flush succeeds any more, so no commit can be confirmed; then the network link,
+        # which takes the kernel 10 ms. Commits at `off` alone, which guarantees nothing, may be acknowledged meanwhile.
+        shut_down(opened)
+        _set_down(blueprint.veth(member))
     except OSError as refused:
         set_link(blueprint, member, up=True)
         raise MachineError(
@@ -198,16 +201,6 @@ def _cut(blueprint: Blueprint, member: str) -> None:
     # strace traced them; a dead member needs no guard. The fault of its disk stays listed until it is cleared.
     disks.end_guard(blueprint, member)
     disk_images.detach(blueprint, member)
-
-
-def _one_instant(device: str, opened: list[int]) -> None:
-    """File systems first: no write or flush succeeds any more, so no commit can be confirmed; then the network link.
-
-    The other way round a flush under way would end meanwhile: setting a link down takes the kernel 10 ms. In between
-    only commits at `off`, which guarantees nothing, may still be acknowledged.
-    """
-    shut_down(opened)
-    _set_down(device)
 
 
 def shut_down(opened: list[int]) -> None:

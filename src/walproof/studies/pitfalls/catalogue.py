@@ -173,11 +173,10 @@ class PitfallRun:
 
 
 @contextmanager
-def pitfall_lab(report: Report, *, disk: str = "image", name: str = "", port: int = FIRST_PORT) -> Iterator[Blueprint]:
+def pitfall_lab(report: Report, disk: str) -> Iterator[Blueprint]:
     """A lab for pitfalls, destroyed at the end of the block, also after an error or Ctrl-C."""
-    order = LabOrder(
-        name=name or f"{home.lab_name()}-pitfalls", port=port, disk=Disk(kind=disk), parameters=dict(DEFAULT_TIMEOUTS)
-    )
+    name, parameters = f"{home.lab_name()}-pitfalls", dict(DEFAULT_TIMEOUTS)
+    order = LabOrder(name=name, port=FIRST_PORT, disk=Disk(kind=disk), parameters=parameters)
     with temporary_lab(design(order), RealClock(), report, "prove --pitfall") as blueprint:
         yield blueprint
 
@@ -229,7 +228,7 @@ def run_all(wanted: Sequence[Pitfall], report: Report) -> Generator[PitfallRun, 
     disk = "image"
     while left:
         try:
-            with pitfall_lab(report, disk=disk) as blueprint:
+            with pitfall_lab(report, disk) as blueprint:
                 while left:
                     pitfall = left.pop(0)
                     report(f"{pitfall.number}: {pitfall.title}")

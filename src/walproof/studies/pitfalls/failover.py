@@ -102,7 +102,10 @@ def nobody_eligible(lab: PitfallLab) -> Finding:
             lab.query(leader, "SELECT pg_switch_wal()")
             _published(lab, leader)
             crashes.kill_member(lab.blueprint, leader)
-            _discard(lab)
+            # What waits in the standbys' sockets is never read: their managers start PostgreSQL again.
+            for member in lab.blueprint.members:
+                if members.postmaster(lab.blueprint, member) is not None:
+                    crashes.kill(lab.blueprint, member)
         began = time.monotonic()
         while time.monotonic() - began < 40 and lab.target.observe().leader is None:
             lab.clock.pause(1.0)
@@ -127,20 +130,10 @@ def _published(lab: PitfallLab, leader: str) -> None:
 
     def published() -> bool:
         rows = patroni.member_status(lab.blueprint, lab.standbys[0], "/cluster").get("members", [])
-        return any(_bytes(row.get("lag")) > 0 for row in rows if row.get("role") != "leader") or want == 0
+        lags = [row.get("lag") for row in rows if row.get("role") != "leader"]
+        return any(isinstance(lag, int) and lag > 0 for lag in lags) or want == 0
 
     lab.wait_until(published)
-
-
-def _bytes(text: object) -> int:
-    return int(text) if isinstance(text, int) else 0
-
-
-def _discard(lab: PitfallLab) -> None:
-    """Kill the standbys' PostgreSQL: what waits in their sockets is never read; their managers start it again."""
-    for member in lab.blueprint.members:
-        if members.postmaster(lab.blueprint, member) is not None:
-            crashes.kill(lab.blueprint, member)
 
 
 def _drill(lab: PitfallLab, fault: str, level: Level, number: int, writers: int = 16) -> Drill:
