@@ -126,7 +126,7 @@ def switch_over(blueprint: Blueprint, leader: str, to: str | None, clock: Clock,
     if hold:
         pool_command(blueprint, "PAUSE")
     try:
-        patroni.switchover(blueprint, leader, to)
+        patroni.rest(blueprint).switch_over(blueprint.rest_url(leader), leader, to)
         return _wait_for_other(blueprint, leader, clock)
     finally:
         if hold:

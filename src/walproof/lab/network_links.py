@@ -205,8 +205,7 @@ def set_all(blueprint: Blueprint, table: dict[Direction, LinkSetting]) -> Links:
 
 def set_round_trip(blueprint: Blueprint, rtt_ms: float) -> Links:
     """The same round trip between all members, in ms; 0 removes the delay."""
-    change = Change(delay_s=rtt_ms / 2e3)
-    return shape(blueprint, all_directions(blueprint.members), change)
+    return shape(blueprint, all_directions(blueprint.members), Change(delay_s=rtt_ms / 2e3))
 
 
 def reset(blueprint: Blueprint, directions: Iterable[Direction] | None = None) -> Links:

@@ -86,16 +86,6 @@ def restart(blueprint: Blueprint, member: str) -> None:
     rest(blueprint).restart(blueprint.rest_url(member))
 
 
-def reinitialize(blueprint: Blueprint, member: str) -> None:
-    """Remove the member's data and clone it from the leader."""
-    rest(blueprint).reinitialize(blueprint.rest_url(member))
-
-
-def switchover(blueprint: Blueprint, leader: str, to: str | None) -> None:
-    """Planned switchover; returns when Patroni has done it."""
-    rest(blueprint).switch_over(blueprint.rest_url(leader), leader, to)
-
-
 def observe(blueprint: Blueprint) -> ClusterView:
     """Every member as its Patroni describes it, the leader's standby names; silent for a second is unreachable."""
     with ThreadPoolExecutor(max_workers=len(blueprint.members)) as pool:
@@ -246,7 +236,7 @@ def _clone_again(blueprint: Blueprint, cloned: set[str]) -> None:
         if seen.name != view.leader and seen.state != "streaming" and seen.name not in cloned:
             cloned.add(seen.name)
             try:
-                reinitialize(blueprint, seen.name)
+                rest(blueprint).reinitialize(blueprint.rest_url(seen.name))
             except TargetError:
                 # Its Patroni is busy or down: the wait goes on and reports it at its end.
                 continue

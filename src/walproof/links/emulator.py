@@ -241,10 +241,8 @@ class LinkEmulator:
         return {
             "pid": os.getpid(),
             "since": self.started,
-            "lead_s": self.lead,
             "real_time": os.sched_getscheduler(0) == os.SCHED_RR,
             "devices": sorted(self.fds),
-            "in_flight": len(self.in_flight),
             "undelivered": self.undelivered,
             "processor_s": time.process_time(),
             "lanes": [

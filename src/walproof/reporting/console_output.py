@@ -139,14 +139,7 @@ def print_status(view: ClusterView, console: Console) -> None:
     for title in ("member", "role", "state", "timeline", "lag, bytes", "synchronous", "address"):
         table.add_column(title, justify="right" if title in ("timeline", "lag, bytes") else "left")
     for m in view.members:
-        table.add_row(
-            m.name,
-            m.role.value,
-            m.state,
-            "" if m.timeline is None else str(m.timeline),
-            "" if m.lag_bytes is None else f"{m.lag_bytes:,}",
-            m.sync_state,
-            m.address,
-        )
+        numbers = ("" if n is None else text.format(n) for n, text in ((m.timeline, "{}"), (m.lag_bytes, "{:,}")))
+        table.add_row(m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)
     console.print(table)
     console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}")

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import assert_never
 
 import numpy as np
@@ -157,17 +158,14 @@ def _within(
 
 
 def _order(claim: OrderClaim, measured: Measured) -> ClaimResult:
-    steps = [measured.ratio(a, b) for a, b in zip(claim.arms, claim.arms[1:], strict=False)]
-    known = [s for s in steps if s is not None]
-    if len(known) < len(steps):
+    neighbours = list(pairwise(claim.arms))
+    steps = [(a, b, ratio) for a, b in neighbours if (ratio := measured.ratio(a, b)) is not None]
+    if len(steps) < len(neighbours):
         return _NOT_MEASURED
-    text = ", ".join(
-        f"{a.level}/{b.level} {s.value:.2f}" for a, b, s in zip(claim.arms, claim.arms[1:], known, strict=False)
-    )
-    if all(s.low > 1 for s in known):
+    text = ", ".join(f"{a.level}/{b.level} {s.value:.2f}" for a, b, s in steps)
+    if all(s.low > 1 for _, _, s in steps):
         return ClaimResult(text, ClaimVerdict.REPRODUCED, "each step is above 1 with its whole interval")
-    wrong = [f"{a.level} is slower than {b.level}" for a, b, s in
-             zip(claim.arms, claim.arms[1:], known, strict=False) if s.high < 1]  # fmt: skip
+    wrong = [f"{a.level} is slower than {b.level}" for a, b, s in steps if s.high < 1]
     if wrong:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
     return ClaimResult(text, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")

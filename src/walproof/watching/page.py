@@ -96,8 +96,7 @@ class Page:
         )
 
     async def _events(self, request: Request) -> Response:
-        refused = self._foreign(request)
-        if refused:
+        if refused := self._foreign(request):
             return refused
         if not is_loopback(self._host) and not self._authorised(request):
             return _refusal(403, "beyond loopback, reading needs the token too")
@@ -127,8 +126,7 @@ class Page:
         return self._offered
 
     async def _act(self, request: Request) -> Response:
-        refused = self._foreign(request)
-        if refused:
+        if refused := self._foreign(request):
             return refused
         if not self._authorised(request):
             return _refusal(403, "this tab has no valid token: open the address that walproof watch printed")

@@ -145,12 +145,10 @@ class PitfallLab:
     @contextmanager
     def receivers_frozen(self, standbys: Sequence[str]) -> Iterator[None]:
         """The WAL receivers of those standbys are frozen: nothing new is received, the connections stay."""
-        stopped: list[psutil.Process] = []
-        for member in standbys:
-            receivers = [p for p in members.processes(self.blueprint, member) if "walreceiver" in _title(p)]
-            for process in receivers:
-                process.send_signal(signal.SIGSTOP)
-                stopped.append(process)
+        processes = [p for member in standbys for p in members.processes(self.blueprint, member)]
+        stopped = [p for p in processes if "walreceiver" in _title(p)]
+        for process in stopped:
+            process.send_signal(signal.SIGSTOP)
         try:
             if len(stopped) < len(standbys):
                 raise TargetError("a standby has no WAL receiver to freeze", "walproof lab status")
@@ -163,17 +161,16 @@ class PitfallLab:
     @contextmanager
     def patroni_frozen(self, standbys: Sequence[str]) -> Iterator[None]:
         """The Patroni of those standbys is frozen, as it would resume a paused replay."""
-        pids = [members.program_pid(self.blueprint, m, "patroni") for m in standbys]
+        found = [members.program_pid(self.blueprint, m, "patroni") for m in standbys]
+        pids = [pid for pid in found if pid is not None]
         for pid in pids:
-            if pid is not None:
-                os.kill(pid, signal.SIGSTOP)
+            os.kill(pid, signal.SIGSTOP)
         try:
             yield
         finally:
             for pid in pids:
-                if pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     @contextmanager
     def standbys_down(self, standbys: Sequence[str]) -> Iterator[None]:
