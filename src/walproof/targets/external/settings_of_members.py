@@ -9,7 +9,8 @@ from walproof.targets.sql.connection import connected
 from walproof.targets.sql.settings import same_value
 
 _ROWS = (
-    "SELECT name, setting, coalesce(unit, '') AS unit, context, pending_restart FROM pg_settings WHERE name = ANY(%s)"
+    "SELECT name, setting, coalesce(unit, '') AS unit, context, pending_restart, coalesce(sourcefile, '') AS file"
+    " FROM pg_settings WHERE name = ANY(%s)"
 )
 Rows = Mapping[str, Mapping[str, Any]]
 """Rows of pg_settings by name."""

@@ -94,11 +94,14 @@ class PatroniConfiguration:
         """
         # How far a standby is behind passes, and /cluster tells it late: Patroni decides, which is waited for.
         patroni = self._able({**config, "maximum_lag_on_syncnode": None})
-        stay = not asked.asked and patroni.synchronous == "off" and not at(config, NAMES)
-        if stay and (named := self._observe().standby_names):
+        view = self._observe()
+        rows = self._settings.rows(view.leader or "", NAMES[-1:]) or {}
+        stay = any(str(row.get("file", "")).endswith("/postgresql.auto.conf") for row in rows.values())
+        stay = stay or (not asked.asked and patroni.synchronous == "off" and not at(config, NAMES))
+        if stay and (asked.asked or view.standby_names):
             raise UsageError(
-                f"synchronous_standby_names is {named!r} by patroni.yml or ALTER SYSTEM, which Patroni's dynamic "
-                "configuration does not change",
+                f"synchronous_standby_names is {view.standby_names!r} by patroni.yml or ALTER SYSTEM, which Patroni's "
+                "dynamic configuration does not change",
                 "remove it there first",
             )
         if asked.asked > len(patroni.able):
