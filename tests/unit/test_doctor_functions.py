@@ -48,6 +48,33 @@ def test_a_level_is_read_out_of_a_source(source: str, language: str, levels: tup
     assert levels_set(source, language) == levels
 
 
+def nested(depth: int, source: str) -> str:
+    for number in range(depth):
+        source = f"EXECUTE $q{number}$ {source} $q{number}$;"
+    return source
+
+
+@pytest.mark.parametrize(
+    ("source", "language", "levels"),
+    [
+        (nested(3, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+        (nested(400, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+        (nested(2000, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+        ("DO " + nested(400, "SELECT 'synchronous_commit'"), "sql", ()),
+        ("set " * 24_000 + "synchronous_commit = off", "sql", ()),
+        ("loop set " * 10_000 + "synchronous_commit = off", "plpgsql", ("off",)),
+        ("x " * 60_000 + "; SET LOCAL synchronous_commit = local", "plpgsql", ("local",)),
+        ("\n" * 90_000 + "spi('SET LOCAL synchronous_commit = off')", "plperl", ("off",)),
+    ],
+    ids=("three-deep", "deep", "deeper", "deep-do", "words", "loops", "long", "blank-lines"),
+)
+def test_a_source_made_to_stop_the_doctor_is_read_all_the_same(
+    source: str, language: str, levels: tuple[str, ...]
+) -> None:
+    """Any role that may create a function writes such a source: none ends the doctor or keeps it for minutes."""
+    assert levels_set(source, language) == levels
+
+
 @pytest.mark.parametrize(
     ("what", "value", "severity"),
     [

@@ -77,6 +77,20 @@ def test_an_outage_is_never_the_scripts_fault(messages: list[str]) -> None:
     assert message.startswith("pgbench: ")
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        ABORTED.replace("script 0", "script " + "9" * 5000).format(1, "x"),
+        ABORTED.format("9" * 5000, "x"),
+        META.replace("script 0", "script " + "9" * 5000).format(0, "set", "evaluation"),
+        f"script.sql:{'9' * 5000}: x",
+    ],
+    ids=("script", "command", "meta", "line"),
+)
+def test_a_server_that_writes_endless_numbers_breaks_nothing(message: str) -> None:
+    assert told(SCRIPT, message)[0] == ExitCode.ENVIRONMENT
+
+
 def test_an_error_of_our_own_script_is_the_targets() -> None:
     assert told(SCRIPT, ABORTED.format(2, UNIQUE), name="")[0] == ExitCode.ENVIRONMENT
     assert isinstance(failure("", ()), TargetError)

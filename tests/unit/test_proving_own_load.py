@@ -131,6 +131,30 @@ def test_a_script_that_fails_is_a_usage_error_and_no_fault_is_injected(run: Run,
     assert {e.kind for e in read(Path("rec")).events}.isdisjoint({"fault-changed", "drill-done"})
 
 
+@pytest.mark.parametrize(
+    ("levels", "verdicts", "code"),
+    [
+        ("off,on", ["expected loss", "undecided"], 4),
+        ("on,local", ["held", "undecided"], 4),
+        ("on,remote_write,local", ["held", "undecided", "undecided"], 4),
+    ],
+)
+def test_a_script_that_fails_after_a_fault_takes_no_verdict_back(
+    run: Run, target: Able, monkeypatch: pytest.MonkeyPatch, levels: str, verdicts: list[str], code: int
+) -> None:
+    closes = target.loads.close
+
+    def close() -> None:
+        closes()
+        target.loads.refuses = UsageError("own.sql, line 1: relation t does not exist", "--init tables.sql")
+
+    monkeypatch.setattr(target.loads, "close", close)
+    ended_with, out, _ = run("--workload", "own.sql", "-D", "step=2", "--levels", levels, "--json")
+    drills = json.loads(out)["drills"]
+    assert ([drill["verdict"] for drill in drills], ended_with) == (verdicts, code)
+    assert "own.sql, line 1" in drills[-1]["why"]
+
+
 def test_writers_and_workload_share_the_targets_cap(run: Run, target: Able) -> None:
     target.limits = LoadLimits(rate=300.0)
     run(*OWN)

@@ -1,6 +1,7 @@
 """What pgbench printed when it failed: an error of the user's own script, with its file and line, or of the target.
 
-The messages are pgbench's (pgbench.c: readCommandResponse, commandFailed, syntax_error); it prints no SQLSTATE."""
+The messages are pgbench's (pgbench.c: readCommandResponse, commandFailed, syntax_error); it prints no SQLSTATE.
+A server's own words are among them: numbers are bounded, as none of pgbench's is longer."""
 
 import re
 from collections.abc import Sequence
@@ -11,10 +12,10 @@ from walproof.load.pgbench_script import script_parts
 
 _ERROR = re.compile(r"^pgbench: (?:error|fatal): (.*)", re.MULTILINE)
 _COMMAND = re.compile(
-    r"client \d+ (?:script (?P<script>\d+) (?:aborted in )?command (?P<command>\d+) query \d+: "
-    r"|aborted in command (?P<meta>\d+) \(\w+\) of script (?P<of>\d+); )"
+    r"client \d+ (?:script (?P<script>\d{1,9}) (?:aborted in )?command (?P<command>\d{1,9}) query \d+: "
+    r"|aborted in command (?P<meta>\d{1,9}) \(\w+\) of script (?P<of>\d{1,9}); )"
 )
-_LINE = re.compile(r"(?:.*/)?(?P<file>[^/]+\.sql):(?P<line>\d+): ")
+_LINE = re.compile(r"(?:.*/)?(?P<file>[^/]+\.sql):(?P<line>\d{1,9}): ")
 _UNFINISHED = re.compile(r"client \d+ aborted: (?=end of script reached)|(?=condition error in script )")
 _COPY = "COPY is not supported in pgbench"
 _OUTAGE = re.compile(

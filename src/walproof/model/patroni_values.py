@@ -27,7 +27,8 @@ NUMBERS = {
 SWITCHES = ("pause", "synchronous_mode", "synchronous_mode_strict", "failsafe_mode", "check_timeline")
 """Off where they are not set, or are neither on nor off to it."""
 
-_WHOLE = re.compile(r"[-+]?(?:(?P<hex>0x[0-9a-fA-F]+)|(?P<octal>0[0-7]*)|[1-9][0-9]*)")
+_WHOLE = re.compile(r"[-+]?(?:(?P<hex>0x[0-9a-fA-F]{1,99})|(?P<octal>0[0-7]{0,99})|[1-9][0-9]*)")
+"""Bounded: Python prints no number of thousands of digits, and Patroni's document may be a stranger's."""
 _REAL = re.compile(r"[-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?")
 
 

@@ -1,5 +1,6 @@
 """Checks of the inspection itself: what could not be inspected is reported."""
 
+import shlex
 from collections.abc import Iterator
 
 from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod
@@ -23,9 +24,9 @@ def _rights(facts: Facts) -> Iterator[Hit]:
         if member.monitor or (cnpg is not None and facts.leader_name not in ("", member.name)):
             continue
         evidence = f"role {member.user} is neither superuser nor a member of pg_monitor"
-        fix, severity = f'GRANT pg_monitor TO "{member.user}";', None
+        fix, severity = 'GRANT pg_monitor TO "{}";'.format(member.user.replace('"', '""')), None
         if cnpg is not None:
-            fix = in_pod(cnpg, facts.leader_name or cnpg.current_primary, f"psql --command '{fix}'")
+            fix = in_pod(cnpg, facts.leader_name or cnpg.current_primary, f"psql --command {shlex.quote(fix)}")
             severity = Severity.NOTE
         yield Hit(evidence, fix, "pg_roles", member.name, severity)
 

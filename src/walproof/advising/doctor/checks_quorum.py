@@ -69,6 +69,7 @@ def _fix_names(facts: Facts, named: Named) -> str:
     section = (config.get("postgresql") or {}).get("parameters") or {}
     if facts.patroni is not None and leader.settings[name].file.endswith("/postgresql.conf") and name not in section:
         # Patroni wrote it and its dynamic configuration lacks it: patroni.yml has it, which goes over that.
+        text = text.replace("'", "''")
         return f"{name}: '{text}' below postgresql.parameters in each patroni.yml, then patronictl reload CLUSTER"
     return set_anywhere(facts, name, text)
 

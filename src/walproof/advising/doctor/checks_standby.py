@@ -1,6 +1,7 @@
 """Checks of standbys: replay that waits, receivers that report nothing, settings that keep them from following."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from functools import partial
 
@@ -75,9 +76,10 @@ def _timeline(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 def _rebuilt(facts: Facts, member: str) -> str:
     """How a standby is made anew."""
     if facts.cnpg is not None:
-        return f"kubectl cnpg destroy {facts.cnpg.name} {member.rpartition('-')[2]} --namespace {facts.cnpg.namespace}"
+        instance = shlex.quote(member.rpartition("-")[2])
+        return f"kubectl cnpg destroy {facts.cnpg.name} {instance} --namespace {facts.cnpg.namespace}"
     if facts.patroni is not None:
-        return f"patronictl reinit CLUSTER {member}"
+        return f"patronictl reinit CLUSTER {shlex.quote(member)}"
     return "rewind or rebuild it: pg_rewind --target-pgdata …"
 
 

@@ -1,5 +1,6 @@
 """Checks of how soon an error is detected, and of what fills up until then: timeouts, slots, senders, checkpoints."""
 
+import shlex
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
@@ -111,7 +112,8 @@ def _pending(facts: Facts) -> Iterator[Hit]:
         if waiting:
             fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
             if facts.cnpg is not None:
-                fix = f"kubectl cnpg restart {facts.cnpg.name} {member.name} --namespace {facts.cnpg.namespace}"
+                instance = f"{facts.cnpg.name} {shlex.quote(member.name)} --namespace {facts.cnpg.namespace}"
+                fix = f"kubectl cnpg restart {instance}"
             yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 

@@ -184,12 +184,12 @@ def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) 
 def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> str:
     """The command that merges this into the Cluster's spec."""
     body = json.dumps({"spec": spec}, separators=(",", ":"))
-    return f"kubectl patch cluster {cnpg.name} --namespace {cnpg.namespace} --type merge --patch '{body}'"
+    return f"kubectl patch cluster {cnpg.name} --namespace {cnpg.namespace} --type merge --patch {shlex.quote(body)}"
 
 
 def in_pod(cnpg: CnpgFacts, member: str, command: str) -> str:
     """The command that runs another one in an instance's container."""
-    return f"kubectl exec {member} --namespace {cnpg.namespace} --container postgres -- {command}"
+    return f"kubectl exec {shlex.quote(member)} --namespace {cnpg.namespace} --container postgres -- {command}"
 
 
 def set_patroni(name: str, value: str) -> str:
@@ -226,7 +226,9 @@ def bring_back(member: str, why: str) -> str:
     """The fix for a member of Patroni's that is barred: the tag that goes, or the member that returns."""
     if why.startswith(("state: ", "behind: ")):
         return f"bring {member} back (patronictl list)"
-    return f"remove `{why}` from the tags of {member}'s patroni.yml, then patronictl reload CLUSTER {member}"
+    return (
+        f"remove `{why}` from the tags of {member}'s patroni.yml, then patronictl reload CLUSTER {shlex.quote(member)}"
+    )
 
 
 def best_mode(patroni: PatroniFacts) -> str:
