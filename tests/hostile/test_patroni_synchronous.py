@@ -92,6 +92,21 @@ def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_c
     assert configuration.undo(journal) == [] and not journal.pending()
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_without_a_leader_that_answers_nothing_is_in_effect(
+    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, number: int
+) -> None:
+    """Its names read as none: asynchronous was called in effect."""
+    listed(patroni)
+    patroni.config["synchronous_mode"] = "quorum"
+    configuration._clock = VirtualClock()
+    plan = configuration.plan(sync(number, QuorumKind.ANY if number else None))
+    configuration.apply(plan, journal)
+    configuration._observe = lambda: ClusterView(0.0, (), None, "")
+    with pytest.raises(WaitTimeout, match="QUORUM_NAMED"):
+        configuration.wait(plan)
+
+
 def test_a_star_that_any_connection_matches_is_no_quorum(
     patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:

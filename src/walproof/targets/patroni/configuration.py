@@ -193,6 +193,8 @@ class PatroniConfiguration:
 
         def counts() -> bool:
             view = self._observe()
+            if number is not None and view.leader is None:
+                return False  # nobody says which names are in effect
             if mode == "off":
                 return read_standby_names(view.standby_names) == kept
             named = read_standby_names(view.standby_names)
