@@ -35,8 +35,9 @@ from walproof.lab.blueprint import ETCD_PORT, Blueprint
 from walproof.lab.privileges import make_folder, write_private
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import postgres_bin
+from walproof.model.facts import LEADER_ROLES
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
+from walproof.patroni.rest import PatroniRest, RestAccess
 
 MACHINES = {f"m{n}": f"127.77.0.{n}" for n in (1, 2, 3)}
 ROLES = ("postgres", "replicator", "rewinder", "rest")

@@ -15,6 +15,7 @@ from walproof.records.journal import Journal
 from walproof.targets.external.pricing import ExternalPricing
 from walproof.targets.external.target_file import CapsPart
 from walproof.targets.lab.scenarios import LabScenarios
+from walproof.targets.sql.ledger import NO_DATABASE
 from walproof.targets.sql.price import SqlPricer
 
 NAME = "paper"
@@ -34,8 +35,7 @@ class Paper:
             CapsPart(),
             self,
             journal=lambda: self.journal,
-            open_database=lambda: None,
-            close_database=lambda: None,
+            database=NO_DATABASE,
         )
 
     def plan(self, change: ConfigChange) -> ConfigPlan:

@@ -18,9 +18,9 @@ from tests.fixtures.sick import patroni, well, with_member, with_settings
 from walproof.cli import doctor
 from walproof.model.facts import Facts, MemberFacts, Sender, Slot
 from walproof.model.ports import Capabilities
+from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS
 from walproof.targets.sql import doctor_facts
-from walproof.targets.sql.doctor_facts import Address
 
 by_id = pytest.mark.parametrize
 
@@ -76,8 +76,8 @@ def _listed(fake: FakePatroni, case: Case) -> list[dict[str, Any]]:
 def test_patroni(case: Case, walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     members = {m.name: m for m in _sql(case).members}
 
-    def inspected(address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
-        return members[address.name], ()
+    def inspected(name: str, _endpoint: Endpoint) -> tuple[MemberFacts, tuple[str, ...]]:
+        return members[name], ()
 
     monkeypatch.setattr(doctor_facts, "_member", inspected)
     with fake_patroni() as fake:

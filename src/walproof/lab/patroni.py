@@ -15,13 +15,14 @@ from walproof.errors import TargetError, WaitTimeout
 from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.machine.clock import now
+from walproof.model.facts import LEADER_ROLES
 from walproof.model.guarantee import read_standby_names
 from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
 from walproof.model.ports import Clock
 from walproof.model.standby_names import folded
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.model.waiting import Wait, longest_s, wait_for
-from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess
+from walproof.patroni.rest import PatroniRest, RestAccess
 
 
 @lru_cache(maxsize=4)

@@ -163,6 +163,10 @@ class PatroniMember:
     version: str = ""
 
 
+LEADER_ROLES = ("leader", "primary", "master")
+"""Names that Patroni's versions give the one role."""
+
+
 @dataclass(frozen=True, slots=True)
 class PatroniFacts:
     """Patroni's dynamic configuration (GET /config) and its members."""
@@ -181,7 +185,7 @@ class PatroniFacts:
     @property
     def standbys(self) -> tuple[PatroniMember, ...]:
         """Members that are no leader."""
-        return tuple(m for m in self.members if m.role not in ("leader", "master", "primary", "standby_leader"))
+        return tuple(m for m in self.members if m.role not in (*LEADER_ROLES, "standby_leader"))
 
     @property
     def synchronous(self) -> str:

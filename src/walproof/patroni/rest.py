@@ -19,7 +19,6 @@ _MOST_URLS = 300
 _NO_KEY = "walproof_reads"
 MOST_MEMBERS = 100
 """Each is asked, and by a guard in threads of its own."""
-LEADER_ROLES = ("leader", "primary", "master")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.credentials_and_own_role import Credential
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, PODS, SECRETS, KubernetesApi, Tree
-from walproof.targets.cnpg.objects import Pod, read
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, JOBS, SECRETS, KubernetesApi, Tree
+from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.rbac import Names, for_load, refusal
+from walproof.targets.cnpg.state_and_doctor_facts import pods_labelled
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.configure import needed, noted
 from walproof.targets.sql.connection import pgpass_line
@@ -225,7 +226,7 @@ class LoadPods:
             journal.undone(change)
 
     def _none_left(self, run: str) -> bool:
-        return not self._api.list(PODS, pods_of_run(run))
+        return not self._pods(run)
 
     def _start(self) -> None:
         wrong = refusal(self._api, for_load(Names(self._login.file.name, ())), "load from within")
@@ -256,8 +257,7 @@ class LoadPods:
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
 
     def _pods(self, run: str) -> dict[str, Pod]:
-        pods = [read(Pod, tree) for tree in self._api.list(PODS, pods_of_run(run))]
-        return {pod.metadata.name: pod for pod in sorted(pods, key=lambda pod: pod.metadata.name)}
+        return pods_labelled(self._api, pods_of_run(run))
 
     def _joined(self, run: str, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""

@@ -19,6 +19,7 @@ from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, fenced_in, paused, pods_of, state_of
 from walproof.targets.configure import noted
+from walproof.targets.external.faults_by_command import FaultOfMember
 
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
@@ -126,11 +127,11 @@ class Instances:
     def faults(self) -> dict[Capability, MemberFault]:
         """What Kubernetes alone can do."""
         return {
-            Capability.KILL: InstanceFault(self._kill),
-            Capability.KILL_MEMBER: InstanceFault(self._delete),
-            Capability.KILL_CONTAINER: InstanceFault(self._abort),
-            Capability.FREEZE: InstanceFault(self._freeze, self._thaw),
-            Capability.STOP: InstanceFault(self._fence, self._unfence),
+            Capability.KILL: FaultOfMember(self._kill),
+            Capability.KILL_MEMBER: FaultOfMember(self._delete),
+            Capability.KILL_CONTAINER: FaultOfMember(self._abort),
+            Capability.FREEZE: FaultOfMember(self._freeze, self._thaw),
+            Capability.STOP: FaultOfMember(self._fence, self._unfence),
         }
 
     def _kill(self, member: str) -> None:
@@ -235,18 +236,6 @@ class Instances:
             reverting.tell("fault", change.name)
         if stay:
             raise TargetError("; ".join(stay), "kubectl get pods -o wide; once it answers: walproof revert")
-
-
-def _starts_anew(_member: str) -> None:
-    """Nothing to undo: the kubelet starts the container anew, the operator makes a new pod."""
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceFault:
-    """One fault of one member; `inject` returns when it is asked for: a signal sent, a pod deleted, a fence set."""
-
-    inject: Callable[[str], None]
-    undo: Callable[[str], None] = _starts_anew
 
 
 @dataclass(frozen=True, slots=True)

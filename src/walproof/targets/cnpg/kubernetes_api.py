@@ -116,20 +116,20 @@ _CONFLICTS = 8
 
 def patch_as_read(
     api: KubernetesApi, kind: Kind, name: str, change: Callable[[Tree], Tree | None], clock: Clock
-) -> None:
+) -> bool:
     """Patch an object onto the version that `change` was worked out from, anew where another user was faster.
 
-    Nothing where `change` gives None. ApiError 409 when others are faster all the time.
+    False, and nothing is patched, where `change` gives None. ApiError 409 when others are faster all the time.
     """
     for _ in range(_CONFLICTS):
         tree = api.get(kind, name)
         body = change(tree)
         if body is None:
-            return
+            return False
         version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
         try:
             api.patch(kind, name, {**body, "metadata": {**body.get("metadata", {}), **version}})
-            return
+            return True
         except ApiError as wrong:
             if wrong.code != 409:
                 raise

@@ -99,34 +99,6 @@ class AlterSystem:
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 
-def holds_its_lease(
-    instances: Instances, isolation: MemberFault, primary: str, *, recovered: ExitStack, late_s: float
-) -> Finding:
-    """Isolated until its readiness is lost, then reachable again; how long it holds the lease while no instance serves.
-
-    `recovered` has what brings the cluster back, even on an error. Holding it counts as K6 from `late_s` on.
-    """
-    clock, state = instances.clock, partial(state_of, instances.api, instances.cluster)
-    if state().holder is None:
-        raise TargetError("there is no primary's lease to read", "CloudNativePG has one since 1.30")
-    sessions = instances.ask(primary, _SESSIONS) or "0"
-    with recovered:
-        isolation.inject(primary)
-        began = clock.now()
-        wait_for(Wait.SUCCESSOR_NAMED, lambda: not _ready(state(), primary), clock, pace_s=0.2)
-        isolation.undo(primary)
-        cleared, until = clock.now(), longest_s(Wait.SUCCESSOR_NAMED, clock)
-        while (now := state()).holder == primary and not now.writable and clock.now() - cleared < until:
-            clock.pause(0.2)
-        held = clock.now() - cleared
-    return Finding(
-        held >= late_s,
-        f"{primary} was isolated for {cleared - began:.0f} s, with {sessions} sessions of clients; "
-        + (f"it held its lease for {held:.0f} s more" if held >= late_s else f"{held:.1f} s later it had given it up")
-        + (", and no instance served meanwhile" if held >= late_s else ", or served again"),
-    )
-
-
 def _ready(state: State, member: str) -> bool:
     pod = state.pods.get(member)
     return pod is not None and pod.ready
@@ -342,9 +314,30 @@ class CnpgPitfalls:
         """K6: a primary isolated until its probes fail, then reachable, holds its lease while it shuts down."""
         if self.isolation is None:
             return Finding(None, f"skipped, because {self.not_isolated}")
-        stack = ExitStack()
-        stack.callback(self.recovery().recover)
-        return holds_its_lease(self.instances, self.isolation, self._primary(), recovered=stack, late_s=self.late_s)
+        clock, primary = self.instances.clock, self._primary()
+        if self._state().holder is None:
+            raise TargetError("there is no primary's lease to read", "CloudNativePG has one since 1.30")
+        sessions = self.instances.ask(primary, _SESSIONS) or "0"
+        with ExitStack() as stack:
+            stack.callback(self.recovery().recover)
+            self.isolation.inject(primary)
+            began = clock.now()
+            wait_for(Wait.SUCCESSOR_NAMED, lambda: not _ready(self._state(), primary), clock, pace_s=0.2)
+            self.isolation.undo(primary)
+            cleared, until = clock.now(), longest_s(Wait.SUCCESSOR_NAMED, clock)
+            while (now := self._state()).holder == primary and not now.writable and clock.now() - cleared < until:
+                clock.pause(0.2)
+            held = clock.now() - cleared
+        late = held >= self.late_s
+        outcome = (
+            f"it held its lease for {held:.0f} s more, and no instance served meanwhile"
+            if late
+            else f"{held:.1f} s later it had given it up, or served again"
+        )
+        return Finding(
+            late,
+            f"{primary} was isolated for {cleared - began:.0f} s, with {sessions} sessions of clients; {outcome}",
+        )
 
     def forward_breaks_under_tls(self) -> Finding:
         """K7: kubectl's port-forward ends with the first client of TLS that leaves."""

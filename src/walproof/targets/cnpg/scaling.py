@@ -9,24 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from walproof.errors import MachineError, NotObtained, TargetError, UsageError, WaitTimeout
-from walproof.load.background import BackgroundLoad
+from walproof.errors import MachineError, NotObtained, UsageError, WaitTimeout
 from walproof.machine import signals
 from walproof.model.ports import SILENT, Clock, Notebook, Reverting
-from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
+from walproof.model.sample import Scenario
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted, quantity
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.configuration import ClusterSpec
 from walproof.targets.cnpg.created_objects import load_name
-from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, KubernetesApi, Tree
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi, Tree, patch_as_read
 from walproof.targets.cnpg.node_capacity import fit
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import fenced_in, paused, pods_of
 from walproof.targets.cnpg.target_file import LoadPart
-from walproof.targets.configure import needed, noted
-from walproof.targets.external.configuration_patches import KeyPath, at, left_alone
-from walproof.targets.external.pricing import ExternalPricing
+from walproof.targets.configure import noted
+from walproof.targets.external.configuration_patches import KeyPath, at, left_alone, patch_of
 
 RESOURCES = "cnpg resources"
 """What the journal calls a change of the pods' processors and memory."""
@@ -39,7 +37,6 @@ _PRIMARY_AWAY = {
     "switchover": "about 9 s (recorded: 8.96, 9.09, 9.13 s)",
 }
 """Seconds without writes before any was measured, by primaryUpdateMethod; docs/kubernetes.md names the recordings."""
-_UNDO_AGAIN = 5
 _EACH_S = 60.0
 """What one pod may take to be made anew, beyond its smart shutdown."""
 
@@ -225,21 +222,20 @@ class CnpgScaling:
 
     def _restore(self, declared: Resources, ours: Sequence[Resources], reverting: Reverting) -> list[str]:
         """Patch back what was declared where ours still stands; read anew where the rest of the spec was changed."""
-        for again in range(_UNDO_AGAIN):
-            tree = self._spec.read()
+        left: list[str] = []
+
+        def back(tree: Tree) -> Tree | None:
             here = at(tree["spec"], _PATH)
             if equal(here, declared):
-                return []
+                return None
             if not any(equal(here, one) for one in ours):
-                return [left_alone("resources", here)]
-            try:
-                self._spec.patch({_PATH: declared}, tree, whole=True)
-                reverting.tell("setting", "resources")
-                return []
-            except TargetError as wrong:
-                if isinstance(wrong, ApiError) or again + 1 == _UNDO_AGAIN:
-                    raise
-        return []
+                left.append(left_alone("resources", here))
+                return None
+            return {"spec": patch_of({_PATH: declared}, tree["spec"])}
+
+        if patch_as_read(self._api, CLUSTERS, self._name, back, self._clock):
+            reverting.tell("setting", "resources")
+        return left
 
     def _await(self, wanted: Resources, *, back: bool) -> None:
         """Every instance ready with these resources; NotObtained at the first that will not be, unless it goes back."""
@@ -307,55 +303,6 @@ class Roll:
             **{name: f"{name} does not start: {pods[name].failing}" for name in failing},
             **{name: f"no node takes {name}: {pod.unplaced}" for name, pod in pods.items() if pod.unplaced},
         }
-
-
-class CnpgPricing:
-    """Takes processors and memory of a scenario upon itself, and leaves the rest to `within`.
-
-    A pod that is replaced shuts PostgreSQL down smart: for spec.smartShutdownTimeout (180 s) it waits for every client
-    and lets in no new one (CloudNativePG 1.30, pkg/management/postgres/instance.go, TryShuttingDownSmartFast), so
-    nothing of ours is connected while pods are made anew. A switchover and a fence shut down fast at once
-    (TryShuttingDownFastImmediate), as do restarts by Patroni and by pg_ctl.
-    """
-
-    def __init__(self, within: ExternalPricing, scaling: CnpgScaling, journal: Callable[[], Notebook]) -> None:
-        self._within, self._scaling, self._journal = within, scaling, journal
-
-    def prepare(self, workload: Workload) -> None:
-        """Load what the workload needs."""
-        self._within.prepare(workload)
-
-    def check(self, scenario: Scenario) -> None:
-        """Refuse what this Cluster does not take, and what shapes machines."""
-        self._within.check(scenario.settings)
-        self._scaling.check(scenario.size)
-
-    def enter(self, scenario: Scenario) -> dict[str, float]:
-        """The pods' size first, then quorum and parameters; NotObtained where the size cannot be had."""
-        if scenario.size != self._scaling.entered:
-            self._within.disconnect()
-            self._scaling.enter(scenario.size, needed(self._journal()))
-        return self._within.enter(scenario.settings)
-
-    def leave(self) -> None:
-        """The size that was declared, and what every external cluster reverts."""
-        self._within.disconnect()
-        try:
-            self._scaling.undo(self._journal())
-        finally:
-            self._within.leave()
-
-    def checkpoints(self) -> Checkpoints:
-        """The leader's last checkpoint."""
-        return self._within.checkpoints()
-
-    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        """Run one sample."""
-        return self._within.run_sample(planned, seconds, seed)
-
-    def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
-        """Start the workload beside a drill."""
-        return self._within.open_load(arm, seed)
 
 
 def _patched(changes: Sequence[Any]) -> list[Resources]:

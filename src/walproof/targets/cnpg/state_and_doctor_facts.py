@@ -53,7 +53,12 @@ def instances_of(name: str) -> str:
 
 def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
     """The cluster's instances by their pod's name, in order."""
-    pods = [read(Pod, tree) for tree in api.list(PODS, instances_of(name))]
+    return pods_labelled(api, instances_of(name))
+
+
+def pods_labelled(api: KubernetesApi, labels: str) -> dict[str, Pod]:
+    """Pods with these labels by name, in order."""
+    pods = [read(Pod, tree) for tree in api.list(PODS, labels)]
     return {pod.metadata.name: pod for pod in sorted(pods, key=lambda pod: pod.metadata.name)}
 
 

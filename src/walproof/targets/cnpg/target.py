@@ -39,7 +39,7 @@ from walproof.targets.cnpg.members import CnpgAccess, CnpgInspector
 from walproof.targets.cnpg.objects import Lease, read
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
 from walproof.targets.cnpg.rbac import CHAOS_FAULTS, Names, for_load, for_own_role, for_scaling, refusal, refused_faults
-from walproof.targets.cnpg.scaling import CnpgPricing, CnpgScaling, why_not_scaled
+from walproof.targets.cnpg.scaling import CnpgScaling, why_not_scaled
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined, paused
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
 from walproof.targets.configure import needed, noted
@@ -93,10 +93,8 @@ class CnpgCluster(ExternalCluster):
     def _scaling(self) -> CnpgScaling:
         return CnpgScaling(self.name, self.clock, self._cluster, self.observe, self.access.file.load)
 
-    @cached_property
-    def pricing(self) -> CnpgPricing:
-        """Samples as on every external cluster, under pods of another size where a scenario asks for it."""
-        return CnpgPricing(self.priced_externally(), self._scaling, lambda: self.journal)
+    def _sizes(self) -> CnpgScaling:
+        return self._scaling
 
     def load_runner(self) -> LoadRunner:
         """Pods of the cluster where an image is named, else this machine."""

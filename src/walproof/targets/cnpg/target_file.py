@@ -1,14 +1,13 @@
 """The address of a CloudNativePG cluster, cnpg:NAMESPACE/NAME?context=…, and its target file."""
 
 import re
-from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qsl, quote
 
 from pydantic import Field, field_validator
 
 from walproof.errors import UsageError
-from walproof.targets.external.target_file import Strict, TargetFile, is_file, read_tree, validated
+from walproof.targets.external.target_file import Strict, TargetFile, is_file, read_file, validated
 
 SCHEME = "cnpg:"
 LOAD_WORDS = {"load-image": "image", "load-pods": "pods"}
@@ -86,8 +85,7 @@ def shown(cluster: str, context: str) -> str:
 def read_address(address: str) -> tuple[str | None, CnpgFile]:
     """(the target file's path, None for an address; the target); UsageError when it is not valid."""
     if is_file(address):
-        path = Path(address)
-        return str(path.absolute()), validated(CnpgFile, read_tree(path), str(path))
+        return read_file(CnpgFile, address)
     place, _, query = address.removeprefix(SCHEME).partition("?")
     words = dict(parse_qsl(query))
     if not _PLACE.fullmatch(place) or set(words) - {"context", *LOAD_WORDS}:

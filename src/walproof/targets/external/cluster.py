@@ -38,7 +38,7 @@ from walproof.targets.external.faults_by_command import (
     CommandOperations,
     UserCommands,
 )
-from walproof.targets.external.pricing import ExternalPricing
+from walproof.targets.external.pricing import ExternalPricing, Sizes
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
@@ -269,21 +269,25 @@ class ExternalCluster(ABC):
         """Whether load comes from where the cluster's own clients are not."""
         return False
 
+    def _sizes(self) -> Sizes | None:
+        """What gives servers other processors and memory, where the manager does so itself."""
+        return None
+
     @cached_property
     def pricing(self) -> Workloads:
         """Samples under the caps of the target file."""
-        return self.priced_externally()
-
-    def priced_externally(self) -> ExternalPricing:
-        """What every external cluster prices; a folder's own class may take factors of a scenario upon itself."""
         return ExternalPricing(
             SqlPricer(self, runner=self.load_runner(), outside=self._load_from_outside()),
             self.file.caps,
             self.configuration,
             journal=lambda: self.journal,
-            open_database=self.open_database,
-            close_database=self.close,
+            database=self._own_database,
+            sizes=self._sizes(),
         )
+
+    @property
+    def _own_database(self) -> OwnDatabase:
+        return OwnDatabase(self.open_database, self.close)
 
     @cached_property
     def ledger(self) -> SqlLedger:
@@ -291,7 +295,7 @@ class ExternalCluster(ABC):
         limits = LoadLimits(self.file.caps.max_clients, self.file.caps.rate or WRITES)
         return SqlLedger(
             self,
-            database=OwnDatabase(self.open_database, self.close),
+            database=self._own_database,
             limits=limits,
             runner=self.load_runner(),
             grant=self.granting_amcheck,

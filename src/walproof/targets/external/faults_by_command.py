@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from string import Formatter
 
 from walproof.errors import Error, TargetError, UsageError
@@ -85,6 +86,18 @@ UNDOES: dict[Capability, str] = {
 NEEDS_UNDO = frozenset(UNDOES) - {Capability.KILL, Capability.STOP, Capability.KILL_MEMBER}
 
 
+def _nothing_to_undo(_member: str) -> None:
+    """What makes it good happens by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOfMember:
+    """One fault of one member; `inject` returns when it is asked for: a command run, a signal sent, a pod deleted."""
+
+    inject: Callable[[str], None]
+    undo: Callable[[str], None] = _nothing_to_undo
+
+
 @dataclass(slots=True)
 class UserCommands:
     """The commands of a target file, and the faults done so far that are not undone: (fault, member)."""
@@ -140,6 +153,15 @@ class UserCommands:
                 raise
         return self._known[member]
 
+    def inject(self, fault: Capability, member: str) -> None:
+        """Run the fault's command; noted before, so that recovery undoes it even on an error."""
+        for name in (UNDOES[fault], fault.value):
+            if name in self.commands:
+                # Refused before anything is done: what could not be undone afterwards is not done either.
+                self.filled(name, member)
+        self.injected.append((fault, member))
+        self.run(fault.value, member)
+
     def undo(self, fault: Capability, member: str) -> None:
         """Run the command that undoes the fault, where there is one."""
         if UNDOES[fault] in self.commands:
@@ -154,7 +176,8 @@ class UserCommands:
     def faults(self) -> dict[Capability, MemberFault]:
         """Every fault that has its own command, and the one that undoes it where nothing else does."""
         able = [fault for fault in UNDOES if fault.value in self.commands]
-        return {f: CommandFault(self, f) for f in able if f not in NEEDS_UNDO or UNDOES[f] in self.commands}
+        able = [fault for fault in able if fault not in NEEDS_UNDO or UNDOES[fault] in self.commands]
+        return {fault: FaultOfMember(partial(self.inject, fault), partial(self.undo, fault)) for fault in able}
 
     def reasons(self) -> dict[Capability, str]:
         """Why what has no command, and every other fault, cannot be done."""
@@ -184,28 +207,6 @@ class UserCommands:
             Capability.TAKEOVER: "it has no leader lock: a guard is for clusters that Patroni manages",
         }
         return {**missing, **others}
-
-
-@dataclass(frozen=True, slots=True)
-class CommandFault:
-    """One fault by the user's command."""
-
-    commands: UserCommands
-    fault: Capability
-
-    def inject(self, member: str) -> None:
-        """Run the command; noted before, so that recovery undoes it even on an error."""
-        able = self.commands
-        for name in (UNDOES[self.fault], self.fault.value):
-            if name in able.commands:
-                # Refused before anything is done: what could not be undone afterwards is not done either.
-                able.filled(name, member)
-        able.injected.append((self.fault, member))
-        able.run(self.fault.value, member)
-
-    def undo(self, member: str) -> None:
-        """Run the command that undoes it."""
-        self.commands.undo(self.fault, member)
 
 
 @dataclass(frozen=True, slots=True)

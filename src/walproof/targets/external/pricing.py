@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from walproof.errors import UsageError
 from walproof.load.background import BackgroundLoad
@@ -9,13 +10,36 @@ from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.load import LoadLimits
 from walproof.model.ports import Configuration, Notebook
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
-from walproof.targets.configure import configure
+from walproof.targets.configure import configure, needed
 from walproof.targets.external.target_file import CapsPart
+from walproof.targets.sql.ledger import OwnDatabase
 from walproof.targets.sql.price import SqlPricer
 
 
+class Sizes(Protocol):
+    """Processors and memory of servers that their manager changes by making each anew."""
+
+    entered: Scenario
+    """What is in effect now."""
+
+    def check(self, size: Scenario, /) -> None:
+        """Refuse what cannot be had; changes nothing."""
+
+    def enter(self, size: Scenario, journal: Notebook, /) -> None:
+        """Every server runs with that size; NotObtained where it cannot be had."""
+
+    def undo(self, journal: Notebook, /) -> list[str]:
+        """What was declared; sentences about what another user has changed since."""
+
+
 class ExternalPricing:
-    """Runs samples by SqlPricer; a scenario may only name a quorum and parameters."""
+    """Runs samples by SqlPricer; a scenario may only name a quorum and parameters, and a size where `sizes` does it.
+
+    A pod that is replaced shuts PostgreSQL down smart: for spec.smartShutdownTimeout (180 s) it waits for every client
+    and lets in no new one (CloudNativePG 1.30, pkg/management/postgres/instance.go, TryShuttingDownSmartFast), so
+    nothing of ours is connected while pods are made anew. A switchover and a fence shut down fast at once
+    (TryShuttingDownFastImmediate), as do restarts by Patroni and by pg_ctl.
+    """
 
     def __init__(
         self,
@@ -24,29 +48,26 @@ class ExternalPricing:
         configuration: Configuration,
         *,
         journal: Callable[[], Notebook],
-        open_database: Callable[[], None],
-        close_database: Callable[[], None],
+        database: OwnDatabase,
+        sizes: Sizes | None = None,
     ) -> None:
         self._pricer = pricer
         self._caps = caps
         self._configuration = configuration
         self._journal = journal
-        self._open = open_database
-        self._close = close_database
+        self._database, self._sizes = database, sizes
         self._entered = Scenario()
-
-    def disconnect(self) -> None:
-        """Close what is kept open to members between samples."""
-        self._pricer.disconnect()
 
     def prepare(self, workload: Workload) -> None:
         """Load what the workload needs, in walproof's own database; tables that exist are used where they are."""
         if not workload.existing:
-            self._open()
+            self._database.open()
         self._pricer.prepare(workload)
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse what shapes machines, and what cannot be set: only quorum and parameters are changed here."""
+        """Refuse what shapes machines, and what cannot be set or had."""
+        if self._sizes is not None:
+            size, scenario = scenario.size, scenario.settings
         for what, value in (("rtt", scenario.rtt_ms), ("regions", scenario.regions), ("cpu", scenario.cores)):
             if value is not None:
                 raise UsageError(f"--{what} shapes a lab, not this external cluster", "leave it out, or price the lab")
@@ -58,9 +79,16 @@ class ExternalPricing:
             )
         if (change := _change(scenario)) != ConfigChange():
             self._configuration.plan(change)
+        if self._sizes is not None:
+            self._sizes.check(size)
 
     def enter(self, scenario: Scenario) -> dict[str, float]:
-        """Quorum and parameters, those of the scenario before reverted first."""
+        """The size, then quorum and parameters, those of the scenario before reverted first."""
+        if self._sizes is not None:
+            if scenario.size != self._sizes.entered:
+                self._pricer.disconnect()
+                self._sizes.enter(scenario.size, needed(self._journal()))
+            scenario = scenario.settings
         self.check(scenario)
         if scenario == self._entered:
             return {}
@@ -74,9 +102,14 @@ class ExternalPricing:
 
     def leave(self) -> None:
         """Revert every setting that was changed, and remove walproof's own database."""
-        self._configuration.undo(self._journal())
-        self._entered = Scenario()
-        self._close()
+        try:
+            if self._sizes is not None:
+                self._pricer.disconnect()
+                self._sizes.undo(self._journal())
+        finally:
+            self._configuration.undo(self._journal())
+            self._entered = Scenario()
+            self._database.close()
 
     def checkpoints(self) -> Checkpoints:
         """The leader's last checkpoint."""

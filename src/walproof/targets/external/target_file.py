@@ -127,6 +127,12 @@ def validated(model: type[F], tree: dict[str, object], where: str) -> F:
     return target
 
 
+def read_file(model: type[F], address: str) -> tuple[str, F]:
+    """(the target file's whole path, its target); UsageError where it cannot be read or is not valid."""
+    path = Path(address)
+    return str(path.absolute()), validated(model, read_tree(path), str(path))
+
+
 def is_file(address: str) -> bool:
     """Whether the address is the path of a target file."""
     return Path(address).suffix == ".toml" or os.path.isfile(address)

@@ -9,12 +9,12 @@ from functools import cached_property, partial
 
 from walproof.errors import TargetError
 from walproof.model.drill import Capability
-from walproof.model.facts import PatroniFacts
+from walproof.model.facts import LEADER_ROLES, PatroniFacts
 from walproof.model.patroni_values import refused, times
 from walproof.model.ports import Capabilities, Configuration
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.patroni.rest import LEADER_ROLES, PatroniRest, RestAccess, facts_of, members_of
+from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import GuardOfDrills, PatroniTakeover
@@ -152,17 +152,8 @@ def open_patroni(address: str) -> PatroniCluster:
     name, file = read_address(address)
     part = file.restapi
     password = part.password.get_secret_value() or secret(part.password_file, "restapi.password_file")
-    access = RestAccess(
-        file.rest,
-        user=part.user,
-        password=password,
-        ca_file=part.ca_file,
-        cert_file=part.cert_file,
-        key_file=part.key_file,
-        verify=part.verify,
-        plain_http=part.plain_http,
-    )
-    rest = PatroniRest(access)
+    same = part.model_dump(exclude={"password", "password_file"})
+    rest = PatroniRest(RestAccess(file.rest, password=password, **same))
     cluster = PatroniCluster(name, file, rest)
     if not cluster.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
-from walproof.targets.external.target_file import EXAMPLE, Strict, TargetFile, is_file, read_tree, rest_parts, validated
+from walproof.targets.external.target_file import EXAMPLE, Strict, TargetFile, is_file, read_file, rest_parts
 
 
 class RestPart(Strict):
@@ -93,11 +93,10 @@ def secret(path: str, key: str) -> str:
 def read_address(address: str) -> tuple[str, PatroniFile]:
     """(name without any password, target) of a REST address or a target file; UsageError when it is not valid."""
     if is_file(address):
-        path = Path(address)
-        file = validated(PatroniFile, read_tree(path), str(path))
+        path, file = read_file(PatroniFile, address)
         if not file.rest:
-            raise UsageError(f'the target file {path}: patroni needs rest = ["http://host:8008"]', EXAMPLE)
-        return str(path.absolute()), file
+            raise UsageError(f'the target file {address}: patroni needs rest = ["http://host:8008"]', EXAMPLE)
+        return path, file
     bare, user, password = rest_parts(address)
     rest = RestPart(user=user, password=SecretStr(password))
     return bare, PatroniFile(kind="patroni", rest=(bare,), restapi=rest)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,7 +19,7 @@ from walproof.model.standby_names import folded, is_host_and_port, listed
 from walproof.model.topology import ClusterView, Endpoint, MemberView
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
-from walproof.targets.external.target_file import TargetFile, is_file, read_tree, validated
+from walproof.targets.external.target_file import TargetFile, is_file, read_file
 from walproof.targets.sql.connection import (
     ConnectionParameters,
     answering,
@@ -262,11 +261,12 @@ def open_postgres(address: str) -> PostgresCluster:
 def read_address(address: str) -> tuple[str, TargetFile]:
     """(name without any password, target) of a DSN, a libpq URL or a target file; UsageError when it is not valid."""
     if is_file(address):
-        path = Path(address)
-        file = validated(TargetFile, read_tree(path), str(path))
+        path, file = read_file(TargetFile, address)
         if not (file.dsn or file.service):
-            raise UsageError(f"the target file {path}: postgres needs dsn or service", 'dsn = "host=a,b user=postgres"')
-        return str(path.absolute()), file
+            raise UsageError(
+                f"the target file {address}: postgres needs dsn or service", 'dsn = "host=a,b user=postgres"'
+            )
+        return path, file
     name = without_secrets(address)
     if name == UNREADABLE:
         raise UsageError(

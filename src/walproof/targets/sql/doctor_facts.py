@@ -2,13 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError
@@ -28,22 +27,14 @@ Row = dict[str, Any]
 _STATEMENTS = statements("walproof.targets.sql", "doctor.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """One member to inspect: its name (empty: find out), host:port to show, and libpq's words to connect."""
-
-    name: str
-    shown: str
-    conninfo: str
-
-
 def query(name: str) -> bytes:
     """A question of the doctor, as a DBA may paste it."""
     return _STATEMENTS[name].encode()
 
 
-def _connect(conninfo: str, **more: str) -> "psycopg.Connection[Row]":
-    words = make_conninfo(conninfo, application_name="walproof doctor", connect_timeout="2", options=_OPTIONS, **more)
+def _connect(endpoint: Endpoint, **more: str) -> "psycopg.Connection[Row]":
+    ours = {"application_name": "walproof doctor", "connect_timeout": "2", "options": _OPTIONS}
+    words = endpoint.conninfo(target_session_attrs="any", **ours, **more)
     return psycopg.connect(words, autocommit=True, row_factory=dict_row)
 
 
@@ -57,11 +48,7 @@ class Inspector:
 
     def facts(self) -> Facts:
         """One snapshot; TargetError when no member answers."""
-        addresses = [
-            Address(name, ":".join(map(str, e.hosts[0])), e.conninfo(target_session_attrs="any"))
-            for name, e in self.members().items()
-        ]
-        facts = gathered(self.target, addresses, self.manager)
+        facts = gathered(self.target, self.members(), self.manager)
         if not facts.inspected:
             reason = facts.members[0].error if facts.members else "it has no members"
             raise TargetError(
@@ -70,14 +57,14 @@ class Inspector:
         return facts
 
 
-def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], PatroniFacts] | None) -> Facts:
+def gathered(target: str, members: Mapping[str, Endpoint], manager: Callable[[], PatroniFacts] | None) -> Facts:
     """One snapshot of all members and the manager, inspected at once; who does not answer says why."""
     started = time.monotonic()
-    inspections: dict[int, tuple[MemberFacts, tuple[str, ...]]] = {}
+    inspections: dict[str, tuple[MemberFacts, tuple[str, ...]]] = {}
     managed: list[PatroniFacts | Error] = []
 
-    def inspect(place: int, address: Address) -> None:
-        inspections[place] = _member(address)
+    def inspect(name: str, endpoint: Endpoint) -> None:
+        inspections[name] = _member(name, endpoint)
 
     def ask() -> None:
         try:
@@ -86,30 +73,34 @@ def gathered(target: str, addresses: Sequence[Address], manager: Callable[[], Pa
         except Error as error:
             managed.append(error)
 
-    threads = [threading.Thread(target=inspect, args=pair, daemon=True) for pair in enumerate(addresses)]
+    threads = [threading.Thread(target=inspect, args=pair, daemon=True) for pair in members.items()]
     threads.append(threading.Thread(target=ask, daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=15)
-    members = [
-        inspections[i][0] if i in inspections else MemberFacts(a.name or a.shown, a.shown, "did not answer within 15 s")
-        for i, a in enumerate(addresses)
-    ]
+    seen = tuple(
+        inspections[name][0] if name in inspections else MemberFacts(name, _place(e), "did not answer within 15 s")
+        for name, e in members.items()
+    )
     unseen = tuple(dict.fromkeys(db for _, left in inspections.values() for db in left))
     patroni = managed[0] if managed else None
     if isinstance(patroni, Error):
         raise patroni
-    return Facts(target, tuple(members), patroni, time.monotonic() - started, unseen)
+    return Facts(target, seen, patroni, time.monotonic() - started, unseen)
 
 
-def _member(address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
+def _place(endpoint: Endpoint) -> str:
+    return ":".join(map(str, endpoint.hosts[0]))
+
+
+def _member(name: str, endpoint: Endpoint) -> tuple[MemberFacts, tuple[str, ...]]:
     try:
-        with _connect(address.conninfo) as connection:
-            return _inspected(connection, address)
+        with _connect(endpoint) as connection:
+            return _inspected(connection, name, endpoint)
     except (psycopg.Error, OSError) as wrong:
         words = " ".join(str(wrong).split())
-        return MemberFacts(address.name or address.shown, address.shown, words), ()
+        return MemberFacts(name, _place(endpoint), words), ()
 
 
 def _rows(connection: "psycopg.Connection[Row]", name: str) -> list[Row]:
@@ -136,20 +127,22 @@ _ITSELF = (
 """Columns of the question `self` that are fields of MemberFacts as they are."""
 
 
-def _inspected(connection: "psycopg.Connection[Row]", address: Address) -> tuple[MemberFacts, tuple[str, ...]]:
+def _inspected(
+    connection: "psycopg.Connection[Row]", name: str, endpoint: Endpoint
+) -> tuple[MemberFacts, tuple[str, ...]]:
     itself = _rows(connection, "self")[0]
     settings = _settings(connection)
     overrides: list[Override] = []
     unseen: tuple[str, ...] = ()
     if itself["leader"]:
         overrides = [Override(**row) for row in _rows(connection, "overrides")]
-        functions, unseen = _functions(connection, address)
+        functions, unseen = _functions(connection, endpoint)
         overrides += functions
     monitor = bool(itself["superuser"] or itself["monitor"])
     facts = MemberFacts(
-        address.name or itself["cluster_name"] or address.shown,
-        address.shown,
-        **{name: itself[name] for name in _ITSELF},
+        name,
+        _place(endpoint),
+        **{column: itself[column] for column in _ITSELF},
         settings=settings,
         senders=tuple(Sender(**row) for row in _rows(connection, "senders")),
         receiver_status="unseen" if itself["receivers"] and not monitor else (itself["receiver_status"] or ""),
@@ -176,7 +169,7 @@ def _of_database(connection: "psycopg.Connection[Row]") -> list[Override]:
     ]
 
 
-def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple[list[Override], tuple[str, ...]]:
+def _functions(connection: "psycopg.Connection[Row]", endpoint: Endpoint) -> tuple[list[Override], tuple[str, ...]]:
     """Functions of every database the role may enter, at most eight; names of those not entered."""
     databases = _rows(connection, "databases")
     functions = _of_database(connection)
@@ -188,7 +181,7 @@ def _functions(connection: "psycopg.Connection[Row]", address: Address) -> tuple
         if name in unseen:
             continue
         try:
-            with _connect(address.conninfo, dbname=name) as inside:
+            with _connect(endpoint, dbname=name) as inside:
                 functions += _of_database(inside)
         except psycopg.Error:
             unseen.append(name)
