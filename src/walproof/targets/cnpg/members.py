@@ -95,7 +95,7 @@ class Addresses:
         """host and port of every pod that has an address."""
         addressed = {name: pod for name, pod in pods.items() if pod.status.pod_ip}
         if self._reach == "auto" and addressed:
-            able = any(_answers((p.status.pod_ip, p.port)) for p in addressed.values() if p.ready)
+            able = any(answers((p.status.pod_ip, p.port)) for p in addressed.values() if p.ready)
             self._reach = "pods" if able else "port-forward"
         self._check(addressed)
         if not self.forwarded:
@@ -128,7 +128,8 @@ class Addresses:
         self._forwards.clear()
 
 
-def _answers(place: Place) -> bool:
+def answers(place: Place) -> bool:
+    """Whether something listens there."""
     try:
         with socket.create_connection(place, timeout=_CONNECT_S):
             return True

@@ -4,7 +4,6 @@ Each leaves the cluster as it was, or raises; a setting is journaled before it i
 
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
-from walproof.targets.cnpg.members import Place
+from walproof.targets.cnpg.members import Place, answers
 from walproof.targets.cnpg.rbac import Names, for_forward_by_kubectl, refusal
 from walproof.targets.cnpg.state_and_doctor_facts import State, state_of
 from walproof.targets.configure import noted
@@ -99,11 +98,6 @@ class AlterSystem:
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
 
 
-def _ready(state: State, member: str) -> bool:
-    pod = state.pods.get(member)
-    return pod is not None and pod.ready
-
-
 _FORWARDING = re.compile(r"^Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _GONE_S = 3.0
 """How long a forward is watched after its client has left."""
@@ -119,7 +113,7 @@ def breaks_under_tls(api: KubernetesApi, pod: str, endpoint: Callable[[Place], E
         with _forward(kubectl, api, pod) as (running, place):
             _came_and_left(endpoint(place), mode)
             until = clock.now() + _GONE_S
-            while (on := running.poll() is None and _accepts(place)) and clock.now() < until:
+            while (on := running.poll() is None and answers(place)) and clock.now() < until:
                 clock.pause(0.1)
             alive[mode] = on
     if not alive["disable"]:
@@ -155,14 +149,6 @@ def _came_and_left(endpoint: Endpoint, mode: str) -> None:
         raise TargetError(
             f"no session with sslmode={mode}: {' '.join(str(wrong).split())}", "ssl and pg_hba.conf decide"
         ) from None
-
-
-def _accepts(place: Place) -> bool:
-    try:
-        socket.create_connection(place, timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 _HEALTHY = "Cluster in healthy state"
@@ -322,7 +308,7 @@ class CnpgPitfalls:
             stack.callback(self.recovery().recover)
             self.isolation.inject(primary)
             began = clock.now()
-            wait_for(Wait.SUCCESSOR_NAMED, lambda: not _ready(self._state(), primary), clock, pace_s=0.2)
+            wait_for(Wait.SUCCESSOR_NAMED, lambda: not self._ready(primary), clock, pace_s=0.2)
             self.isolation.undo(primary)
             cleared, until = clock.now(), longest_s(Wait.SUCCESSOR_NAMED, clock)
             while (now := self._state()).holder == primary and not now.writable and clock.now() - cleared < until:
@@ -338,6 +324,10 @@ class CnpgPitfalls:
             late,
             f"{primary} was isolated for {cleared - began:.0f} s, with {sessions} sessions of clients; {outcome}",
         )
+
+    def _ready(self, member: str) -> bool:
+        pod = self._state().pods.get(member)
+        return pod is not None and pod.ready
 
     def forward_breaks_under_tls(self) -> Finding:
         """K7: kubectl's port-forward ends with the first client of TLS that leaves."""

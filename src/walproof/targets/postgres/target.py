@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.machine.redaction import UNREADABLE, without_secrets
@@ -22,7 +21,7 @@ from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_file
 from walproof.targets.sql.connection import (
     ConnectionParameters,
-    answering,
+    asked,
     check_version,
     connection_error,
     conninfo_of,
@@ -236,11 +235,7 @@ class _Server:
 
 
 def _asked(endpoint: Endpoint) -> _Server:
-    words = endpoint.conninfo(connect_timeout="2", target_session_attrs="any", application_name="walproof")
-    with (
-        psycopg.connect(words, autocommit=True, row_factory=dict_row) as connection,
-        answering(connection),
-    ):
+    with asked(endpoint, target_session_attrs="any", application_name="walproof") as connection:
         check_version(connection.info.server_version, ":".join(map(str, endpoint.hosts[0])))
         row = connection.execute(query("self")).fetchone() or {}
         senders = connection.execute(query("senders")).fetchall()

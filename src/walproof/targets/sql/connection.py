@@ -157,6 +157,17 @@ def _cut(wire: socket.socket) -> None:
         wire.shutdown(socket.SHUT_RDWR)
 
 
+@contextlib.contextmanager
+def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
+    """A connection in autocommit for short questions, rows as dictionaries; psycopg.Error where it fails or is late."""
+    conninfo = endpoint.conninfo(connect_timeout="2", **words)
+    with (
+        psycopg.connect(conninfo, autocommit=True, row_factory=dict_row) as connection,
+        answering(connection, within_s),
+    ):
+        yield connection
+
+
 def session(endpoint: Endpoint) -> psycopg.Connection:
     """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s."""
     words = endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5")

@@ -15,7 +15,7 @@ from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.standby_names import NO_STANDBYS, folded
 from walproof.model.topology import ClusterView, Endpoint, LedgerTable, MemberState, MemberView, Role, Snapshot
-from walproof.targets.sql.connection import answering, streams_as
+from walproof.targets.sql.connection import asked, streams_as
 
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
@@ -28,12 +28,8 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
     rows: dict[str, Row] = {}
 
     def ask(name: str, endpoint: Endpoint) -> None:
-        options = endpoint.conninfo(connect_timeout="2", application_name="walproof observe")
         try:
-            with (
-                psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection,
-                answering(connection, _LONGEST_S),
-            ):
+            with asked(endpoint, _LONGEST_S, application_name="walproof observe") as connection:
                 row = connection.execute(OBSERVE).fetchone()
         except psycopg.Error:
             return
@@ -271,12 +267,8 @@ class SqlMemberStates:
 
 
 def _answer(endpoint: Endpoint) -> dict[str, Any] | None:
-    options = endpoint.conninfo(connect_timeout="2", application_name="walproof signs", target_session_attrs="any")
     try:
-        with (
-            psycopg.connect(options, autocommit=True, row_factory=dict_row) as connection,
-            answering(connection),
-        ):
+        with asked(endpoint, application_name="walproof signs", target_session_attrs="any") as connection:
             connection.execute(f"SET statement_timeout = {int(1000 * _LONGEST_STATE_S)}")
             return connection.execute(_QUERY).fetchone()
     except psycopg.Error:

@@ -129,8 +129,7 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
     mark = scale_mark(workload.scale)
     if comment == mark:
         return
-    if comment is not None and not comment.startswith(MARK):
-        raise _not_ours("sbtest1")
+    _check_ours("sbtest1", comment)
     connection.execute("CHECKPOINT")
     for step in ("cleanup", "prepare") if comment is not None else ("prepare",):
         done = _run(preparing(workload, endpoint, step))
@@ -175,18 +174,13 @@ def scale_mark(scale: int) -> str:
 
 
 def _inserts(connection: psycopg.Connection, comment: str | None) -> None:
-    if comment is None:
-        connection.execute(_INSERTED)
-    elif comment == MARK:
-        connection.execute("TRUNCATE walproof.inserted")
-    else:
-        raise _not_ours("walproof.inserted")
+    _check_ours("walproof.inserted", comment)
+    connection.execute(_INSERTED if comment is None else b"TRUNCATE walproof.inserted")
 
 
 def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, comment: str | None) -> bool:
     """Load pgbench's tables after a checkpoint; whether it is known that no other started meanwhile."""
-    if comment is not None and not comment.startswith(MARK):
-        raise _not_ours("pgbench_accounts")
+    _check_ours("pgbench_accounts", comment)
     connection.execute("CHECKPOINT")
     before = _redo(connection)
     loader.load(scale)
@@ -218,7 +212,9 @@ def _last(output: str) -> str:
     return next(reversed(output.strip().splitlines()), "it ended without a message")
 
 
-def _not_ours(table: str) -> MachineError:
-    return MachineError(
-        f"the table {table} is not walproof's, so it is left alone", "drop it, or give walproof another database"
-    )
+def _check_ours(table: str, comment: str | None) -> None:
+    """MachineError for a table that is there without our mark."""
+    if comment is not None and not comment.startswith(MARK):
+        raise MachineError(
+            f"the table {table} is not walproof's, so it is left alone", "drop it, or give walproof another database"
+        )
