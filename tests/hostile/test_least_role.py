@@ -136,7 +136,7 @@ INTO_ONE = tuple(fault for fault in RULES if fault is not Capability.SWITCHOVER)
 
 
 def of(*rules: Needed) -> Account:
-    return Account(rules=tuple(Rule(one.verbs, (one.resource,), (one.group,), one.names) for one in rules))
+    return Account(rules=tuple(Rule(one.verbs, (one.kind.plural,), (one.kind.group,), one.names) for one in rules))
 
 
 @pytest.mark.parametrize("fault", INTO_ONE, ids=str)
@@ -162,7 +162,7 @@ def settled(running: StandIn, api: Client) -> bool:
 
 @pytest.mark.parametrize(
     ("fault", "verb", "resource"),
-    [(fault, verb, rule.resource) for fault in INTO_ONE for rule in RULES[fault] for verb in rule.verbs],
+    [(fault, verb, rule.kind.plural) for fault in INTO_ONE for rule in RULES[fault] for verb in rule.verbs],
     ids=str,
 )
 def test_a_fault_that_could_not_be_ended_is_not_begun(
@@ -174,7 +174,7 @@ def test_a_fault_that_could_not_be_ended_is_not_begun(
     account.without = (Rule((verb,), (resource,)),)
     assert fault not in acts(client_of(running, account), journal)
     begins = "create" if fault in CHAOS_FAULTS else {"pods/exec": "get", "clusters": "patch"}.get(resource, verb)
-    if verb == begins and resource == RULES[fault][0].resource:
+    if verb == begins and resource == RULES[fault][0].kind.plural:
         with pytest.raises(ApiError, match=rf"may not {verb} {resource}"):
             everything[0]()
         assert journal.pending() == ()

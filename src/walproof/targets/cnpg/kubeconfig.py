@@ -30,14 +30,12 @@ def connection(context: str, environment: Mapping[str, str]) -> tuple[Configurat
     """(the client's configuration, context: "" in a cluster); UsageError for no such context, MachineError for none."""
     paths = paths_of(environment)
     configuration = Configuration()
-    if not paths:
-        if context:
-            raise UsageError(f"there is no kubeconfig that could hold the context {context}", HINT)
-        _in_cluster(configuration, environment)
-        chosen = ""
-    else:
-        chosen = _from_files(paths, context, configuration)
-    return configuration, chosen
+    if paths:
+        return configuration, _from_files(paths, context, configuration)
+    if context:
+        raise UsageError(f"there is no kubeconfig that could hold the context {context}", HINT)
+    _in_cluster(configuration, environment)
+    return configuration, ""
 
 
 def _in_cluster(configuration: Configuration, environment: Mapping[str, str]) -> None:

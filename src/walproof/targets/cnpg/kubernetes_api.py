@@ -147,27 +147,26 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
     """The error of an answer with status 300 or more to `verb` (get, patch …) of an object."""
     stated, which = _message(body), f"{kind.shown} {name}".strip()
     where = f" in namespace {namespace}" if kind.namespaced else ""
-    if code == 401:
-        return ApiError(
-            f"the API server {server} does not accept this user (401): the credential is missing, wrong or expired",
-            "kubectl auth whoami; log in again",
-            code=code,
-        )
     if code == 403:
         return _forbidden(verb, kind, stated, where, name)
     if code == 404:
         return _missing(kind, which, where, stated)
-    if code == 409:
-        return ApiError(
-            f"{which}{where} was changed by another user meanwhile (409)",
-            "check what changed, then do it once more",
-            code=409,
-        )
-    if code == 410:
-        return ApiError(f"the API server no longer keeps that version of {which} (410)", "do it once more", code=code)
     if code in (400, 422):
         return UsageError(f"{which} is refused: {_DENIED.sub('', stated)}", f"kubectl explain {kind.plural}")
-    return _busy(verb, which, code, stated, server)
+    api, again = f"the API server {server}", "do it once more"
+    known = {
+        401: (
+            f"{api} does not accept this user (401): the credential is missing, wrong or expired",
+            "kubectl auth whoami; log in again",
+        ),
+        409: (f"{which}{where} was changed by another user meanwhile (409)", f"check what changed, then {again}"),
+        410: (f"the API server no longer keeps that version of {which} (410)", again),
+        429: (
+            f"{api} is overloaded, or a disruption budget forbids it (429): {stated}",
+            "try again in a minute; kubectl get pdb",
+        ),
+    }
+    return ApiError(*known[code], code=code) if code in known else _failed(verb, which, code, stated, server)
 
 
 def _forbidden(verb: str, kind: Kind, stated: str, where: str, name: str) -> ApiError:
@@ -204,13 +203,7 @@ def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:
     return ApiError(f"there is no {which}{where} (404)", f"kubectl get {kind.shown} --all-namespaces", code=404)
 
 
-def _busy(verb: str, which: str, code: int, stated: str, server: str) -> Error:
-    if code == 429:
-        return ApiError(
-            f"the API server {server} is overloaded, or a disruption budget forbids it (429): {stated}",
-            "try again in a minute; kubectl get pdb",
-            code=code,
-        )
+def _failed(verb: str, which: str, code: int, stated: str, server: str) -> Error:
     if "webhook" in stated:
         return ApiError(
             f"{verb} {which}: a webhook that the API server asks does not answer ({code}): {stated}",

@@ -321,7 +321,6 @@ class LeaseSpec(Read):
 
 
 class Lease(Read):
-    metadata: Metadata
     spec: LeaseSpec = LeaseSpec()
 
 
@@ -334,7 +333,6 @@ class Ready(Read):
 
 
 class ServedPod(Read):
-    addresses: list[str] = []
     conditions: Ready = Ready()
     target_ref: TargetRef = TargetRef()
 
@@ -342,7 +340,6 @@ class ServedPod(Read):
 class ServiceEndpoints(Read):
     """An object of discovery.k8s.io: where a service leads."""
 
-    metadata: Metadata
     endpoints: list[ServedPod] | None = None
 
 

@@ -15,7 +15,12 @@ from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRE
 from walproof.targets.cnpg.kubernetes_api import (
     ACCESS_REVIEWS,
     CLUSTERS,
+    ENDPOINTSLICES,
+    JOBS,
+    LEASES,
+    PODS,
     RULES_REVIEWS,
+    SECRETS,
     ApiError,
     Kind,
     KubernetesApi,
@@ -29,25 +34,18 @@ from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_
 class Rule:
     """Verbs on a kind of object; `names` only on these objects, where RBAC can tell them (not for list and create)."""
 
-    group: str
-    resource: str
+    kind: Kind
     """With its subresource: pods/exec."""
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
 
     @property
-    def shown(self) -> str:
-        """clusters.postgresql.cnpg.io, pods/exec."""
-        return f"{self.resource}.{self.group}" if self.group else self.resource
-
-    @property
     def line(self) -> str:
         """As it stands among a Role's rules."""
-        return rule_line(self.group, self.resource, self.verbs, self.names)
+        return rule_line(self.kind.group, self.kind.plural, self.verbs, self.names)
 
 
-CNPG = "postgresql.cnpg.io"
-_MUCH = ("clusters", "jobs", "secrets")
+_MUCH = (CLUSTERS, JOBS, SECRETS)
 _AMOUNTS_TO = "What patch clusters, create jobs and create secrets amount to: docs/kubernetes.md, Rights."
 _STREAM = ("get", "create")
 """A WebSocket is opened by GET; API servers from 1.35 on ask for create too."""
@@ -64,17 +62,17 @@ class Names:
 
 def _reading(names: Names) -> tuple[Rule, ...]:
     return (
-        Rule(CNPG, "clusters", ("get",), (names.cluster,)),
-        Rule("", "pods", ("list",)),
-        Rule("", "secrets", ("get",), (names.secret,)),
-        Rule("coordination.k8s.io", "leases", ("get",), (names.cluster,)),
-        Rule("discovery.k8s.io", "endpointslices", ("list",)),
-        Rule("", "pods/portforward", _STREAM, names.instances),
+        Rule(CLUSTERS, ("get",), (names.cluster,)),
+        Rule(PODS, ("list",)),
+        Rule(SECRETS, ("get",), (names.secret,)),
+        Rule(LEASES, ("get",), (names.cluster,)),
+        Rule(ENDPOINTSLICES, ("list",)),
+        Rule(PODS.within("portforward"), _STREAM, names.instances),
     )
 
 
 def _executing(names: Names) -> Rule:
-    return Rule("", "pods/exec", _STREAM, names.instances)
+    return Rule(PODS.within("exec"), _STREAM, names.instances)
 
 
 def for_fault(names: Names) -> dict[Capability, tuple[Rule, ...]]:
@@ -84,9 +82,9 @@ def for_fault(names: Names) -> dict[Capability, tuple[Rule, ...]]:
         Capability.KILL: signals,
         Capability.KILL_CONTAINER: signals,
         Capability.FREEZE: signals,
-        Capability.KILL_MEMBER: (Rule("", "pods", ("delete",), names.instances),),
+        Capability.KILL_MEMBER: (Rule(PODS, ("delete",), names.instances),),
         Capability.STOP: _changing(names),
-        Capability.SWITCHOVER: (Rule(CNPG, "clusters/status", ("patch",), (names.cluster,)),),
+        Capability.SWITCHOVER: (Rule(CLUSTERS.within("status"), ("patch",), (names.cluster,)),),
     }
 
 
@@ -106,43 +104,43 @@ CHAOS_FAULTS: dict[Capability, Kind] = {
 def for_experiment(kind: Kind, names: Names) -> tuple[Rule, ...]:
     """What an experiment of Chaos Mesh needs; that processors are busy shows inside the container alone."""
     sign = (_executing(names),) if kind is STRESS else ()
-    return (Rule(kind.group, kind.plural, ("get", "list", "create", "delete")), *sign)
+    return (Rule(kind, ("get", "list", "create", "delete")), *sign)
 
 
 def for_own_role(names: Names) -> tuple[Rule, ...]:
     """What a role of walproof's own needs, and the secret of its password."""
-    return (*_changing(names), *_owned("", "secrets", role_name(names.cluster)))
+    return (*_changing(names), *_owned(SECRETS, role_name(names.cluster)))
 
 
 def for_scaling(names: Names) -> tuple[Rule, ...]:
     """What other processors and memory of the pods need: a pod that no node takes is deleted."""
-    return (*_changing(names), Rule("", "pods", ("delete",), names.instances))
+    return (*_changing(names), Rule(PODS, ("delete",), names.instances))
 
 
 def for_load(names: Names) -> tuple[Rule, ...]:
     """What load pods and their secret need; a Job's pods have names that are not known beforehand."""
     name = load_name(names.cluster)
-    return (*_owned("batch", "jobs", name), *_owned("", "secrets", name), Rule("", "pods/portforward", _STREAM))
+    return (*_owned(JOBS, name), *_owned(SECRETS, name), Rule(PODS.within("portforward"), _STREAM))
 
 
 def for_forward_by_kubectl(names: Names) -> tuple[Rule, ...]:
     """What kubectl port-forward asks for first (pitfall K7); the list of pods shows no less."""
-    return (Rule("", "pods", ("get",), names.instances),)
+    return (Rule(PODS, ("get",), names.instances),)
 
 
 def _changing(names: Names) -> tuple[Rule, ...]:
-    return (Rule(CNPG, "clusters", ("patch",), (names.cluster,)),)
+    return (Rule(CLUSTERS, ("patch",), (names.cluster,)),)
 
 
-def _owned(group: str, resource: str, name: str) -> tuple[Rule, ...]:
+def _owned(kind: Kind, name: str) -> tuple[Rule, ...]:
     """An object of walproof's own: RBAC knows no name when it is created."""
-    return Rule(group, resource, ("create",)), Rule(group, resource, ("get", "delete"), (name,))
+    return Rule(kind, ("create",)), Rule(kind, ("get", "delete"), (name,))
 
 
 def _breaking(names: Names) -> tuple[Rule, ...]:
     """Every fault by Kubernetes alone, every pitfall, and logs for drills that do not hold."""
     faults = (rule for rules in for_fault(names).values() for rule in rules)
-    return (*faults, *for_forward_by_kubectl(names), Rule("", "pods/log", ("get",), names.instances))
+    return (*faults, *for_forward_by_kubectl(names), Rule(PODS.within("log"), ("get",), names.instances))
 
 
 USES = ("doctor", "price", "prove", "apply")
@@ -172,9 +170,9 @@ def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
 
 def _together(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """Rules of one kind of object and the same names as one."""
-    merged: dict[tuple[str, str, tuple[str, ...]], Rule] = {}
+    merged: dict[tuple[Kind, tuple[str, ...]], Rule] = {}
     for rule in rules:
-        key = (rule.group, rule.resource, rule.names)
+        key = (rule.kind, rule.names)
         verbs = dict.fromkeys((*(merged[key].verbs if key in merged else ()), *rule.verbs))
         merged[key] = replace(rule, verbs=tuple(verbs))
     return tuple(merged.values())
@@ -220,8 +218,8 @@ def missing_of(api: KubernetesApi, rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def _allowed(api: KubernetesApi, rule: Rule, verb: str, name: str) -> bool:
-    resource, _, subresource = rule.resource.partition("/")
-    asked = {"namespace": api.namespace, "verb": verb, "group": rule.group, "resource": resource, "name": name}
+    resource, _, subresource = rule.kind.plural.partition("/")
+    asked = {"namespace": api.namespace, "verb": verb, "group": rule.kind.group, "resource": resource, "name": name}
     if subresource:
         asked["subresource"] = subresource
     return _review(api, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": asked}).allowed
@@ -273,7 +271,7 @@ class CnpgRights:
         return rules_for(dict.fromkeys((*uses, LOAD_PODS)) if within else uses, self._named[0])
 
     def _notes(self, rules: Sequence[Rule]) -> tuple[str, ...]:
-        much = any(rule.resource in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
+        much = any(rule.kind in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
         return (self._named[1], *([_AMOUNTS_TO] if much else []))
 
     def _printed(self, *part: str) -> str:
@@ -310,7 +308,7 @@ class CnpgRights:
 
     def missing(self, uses: Sequence[str]) -> Sequence[str]:
         """Verb by verb."""
-        return [f"{verb} {rule.shown}" for rule in self._missing(uses) for verb in rule.verbs]
+        return [f"{verb} {rule.kind.shown}" for rule in self._missing(uses) for verb in rule.verbs]
 
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """A Role of what is missing, beside the one there is: one of the same name would take the rest away."""
@@ -346,7 +344,7 @@ def refusal(api: KubernetesApi, rules: Sequence[Rule], doing: str) -> ApiError |
         return None
     if not missing:
         return None
-    listed = ", ".join(f"{verb} {rule.shown}" for rule in missing for verb in rule.verbs)
+    listed = ", ".join(f"{verb} {rule.kind.shown}" for rule in missing for verb in rule.verbs)
     return ApiError(
         f"this user may not {listed} in namespace {api.namespace}, which {doing} needs",
         f"add to the rules of its Role: {' '.join(rule.line for rule in missing)}",
@@ -366,9 +364,8 @@ def perhaps_misnamed(api: KubernetesApi, cluster: str, wrong: ApiError) -> ApiEr
         review = _review(api, RULES_REVIEWS, "SelfSubjectRulesReview", {"namespace": api.namespace})
     except Error:
         return wrong
-    gets = [
-        rule for rule in review.resource_rules if {"*", CNPG} & set(rule.api_groups) and {"*", "get"} & set(rule.verbs)
-    ]
+    rules = [rule for rule in review.resource_rules if {"*", CLUSTERS.group} & set(rule.api_groups)]
+    gets = [rule for rule in rules if {"*", "get"} & set(rule.verbs)]
     named = (rule.resource_names for rule in gets if {"*", CLUSTERS.plural} & set(rule.resources))
     names = list(dict.fromkeys(name[:100] for several in named for name in several))
     listed = f"only {', '.join(names[:_MOST_NAMED])}" if names else "no Cluster there by name"
