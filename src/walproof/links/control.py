@@ -1,4 +1,4 @@
-"""Controls the link emulator's process: starts it, sets its table, reads its counters, ends it. Carries no packet."""
+"""Controls the link emulator's process: starts it, sets its table, asks for its status, ends it. Carries no packet."""
 
 import contextlib
 import json
@@ -23,24 +23,13 @@ ANSWER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """One direction since it was set: packets offered, lost as configured, refused by a cut or a full queue."""
-
-    offered: int
-    lost: int
-    refused: int
-
-
-@dataclass(frozen=True, slots=True)
 class Status:
-    """The link emulator's process now; counters by direction of addresses; `processor_s` is its CPU time."""
+    """The link emulator's process now: its CPU time, the packets of all directions since each was set."""
 
     pid: int
-    since: float
     real_time: bool
     processor_s: float
-    undelivered: int
-    counters: dict[Direction, Counters]
+    offered: int
 
 
 CONFIG, SOCKET, PID, LOG = "wire.json", "wire.sock", "wire.pid", "wire.log"
@@ -135,7 +124,4 @@ def _ask(folder: Path, request: dict[str, Any]) -> Status | None:
             data = json.loads(connection.recv(REPLY_BYTES))
         except (OSError, ValueError):
             return None
-    counters = {
-        (row["from"], row["to"]): Counters(row["offered"], row["lost"], row["refused"]) for row in data["lanes"]
-    }
-    return Status(data["pid"], data["since"], data["real_time"], data["processor_s"], data["undelivered"], counters)
+    return Status(data["pid"], data["real_time"], data["processor_s"], data["offered"])
