@@ -63,3 +63,10 @@ def test_a_name_in_patroni_yml_is_one_value(name: str) -> None:
     facts: Facts = replace(asynchronous, members=(first, *asynchronous.members[1:]))
     fix = next(finding.fix for finding in diagnosed(facts) if finding.id == "names-match-nobody")
     assert name in yaml.safe_load(fix.partition(" below postgresql")[0])["synchronous_standby_names"]
+
+
+@pytest.mark.parametrize("section", [5, True, 1.5, ["use_pg_rewind"], "use_pg_rewind"])
+def test_a_section_that_holds_no_names_and_values_is_found_and_ends_nothing(section: object) -> None:
+    found = {finding.id: finding for finding in diagnosed(with_patroni(well(), postgresql=section))}
+    assert {"patroni-value-ignored", "patroni-no-rewind"} <= set(found)
+    assert "is not set here" in found["patroni-no-rewind"].evidence

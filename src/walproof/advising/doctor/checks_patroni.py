@@ -242,8 +242,8 @@ def _barred_from_lead(patroni: PatroniFacts) -> Mapping[str, str]:
 def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (leader := facts.leader) is None:
         return
-    name = "postgresql.use_pg_rewind"
-    if "use_pg_rewind" not in (patroni.config.get("postgresql") or {}):
+    name, section = "postgresql.use_pg_rewind", patroni.config.get("postgresql")
+    if not isinstance(section, dict) or "use_pg_rewind" not in section:
         yield _set(f"{name} is not set here; a member's patroni.yml may set it", name, "true", Severity.NOTE)
     elif not _of_postgresql(patroni, "use_pg_rewind"):
         yield _set(f"{name}: false", name, "true")
