@@ -280,4 +280,6 @@ class LocalRunner:
     def open(self) -> tuple[LocalWorkspace]:
         """A new work directory; what is started there ends with the thread that started it, by kill -9 too."""
         setpriv = lookup("setpriv")
-        return (LocalWorkspace((str(setpriv), "--pdeathsig", "KILL", "--") if setpriv else ()),)
+        # A parent killed before that was asked for sends nothing: its program is not started.
+        asked = (str(setpriv), "--pdeathsig", "KILL", "--", "/bin/sh", "-c", '[ $PPID = "$0" ] && exec "$@"')
+        return (LocalWorkspace((*asked, str(os.getpid())) if setpriv else ()),)
