@@ -194,7 +194,7 @@ def one_forecast(target: Target, place: Place, what: Configuration, period_s: fl
     failures = accelerated(place)
     known = drilled(target, what.level, failures, place, seed)
     where = topology(",".join(f"z{i}" for i in range(len(target.describe().members))))
-    return one_period(Model(where, what, failures, known), period_s, seed)
+    return one_period(Model(where, what, failures, known), period_s, seed, vary=False)
 
 
 @contextlib.contextmanager

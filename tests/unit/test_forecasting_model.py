@@ -35,7 +35,7 @@ def _kept_and_lost(kept: float, lost: float) -> Failures:
 def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None:
     kept, lost = 40.0, 20.0
     truth = exact(Chain(3, kept, lost, 20_000.0, most=4), what)
-    batches = simulate(model(what, _kept_and_lost(kept, lost)), 8_000, 3)
+    batches = simulate(model(what, _kept_and_lost(kept, lost)), 8_000, 3, vary=False)
     shares = np.array([b.years_s.mean() / YEAR_S for b in batches])
     error = shares.std(ddof=1) / len(shares) ** 0.5
     assert abs(shares.mean() - truth.unavailable) < 4 * error
@@ -50,7 +50,7 @@ def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None
 def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Configuration) -> None:
     truth = exact(Chain(3, 0.05, 0.01, 20_000.0), what)
     assert truth.lacking < 1e-9
-    rare = sample(model(what, _kept_and_lost(0.05, 0.01)), 1, batches=60)
+    rare = sample(model(what, _kept_and_lost(0.05, 0.01)), 1, batches=60, vary=False)
     found = np.array([_lacking(risks) for risks in rare.risks])
     assert abs(found.mean() - truth.lacking) < 4 * found.std(ddof=1) / len(found) ** 0.5
     assert found.mean() == pytest.approx(truth.lacking, rel=0.5)
@@ -59,8 +59,8 @@ def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Con
 def test_importance_sampling_agrees_with_brute_force_when_failures_are_frequent_and_shared() -> None:
     kinds = failures(failure("disk", 8.0, data=Data.LOST), failure("zone", 6.0, place=Place.ZONE), force_s=3600.0)
     here = model(ANY_1, kinds, "z1,z1,z2")
-    brute = np.array([b.risks.sum(axis=1) for b in simulate(here, 40_000, 5)])
-    rare = sample(here, 5, batches=60).risks.sum(axis=2)
+    brute = np.array([b.risks.sum(axis=1) for b in simulate(here, 40_000, 5, vary=False)])
+    rare = sample(here, 5, batches=60, vary=False).risks.sum(axis=2)
     for risk in (Risk.TAKEOVER, Risk.NEAR, Risk.STALE):
         error = np.hypot(brute[:, risk].std() / len(brute) ** 0.5, rare[:, risk].std() / len(rare) ** 0.5)
         assert abs(brute[:, risk].mean() - rare[:, risk].mean()) < 4 * error
@@ -177,7 +177,9 @@ def _followed(
     nothing = np.zeros(2, dtype=bool)
     of_fault = PerFault(nothing, nothing, nothing, np.full(2, takeover_s), np.full(2, stall_s))
     events = changes(drawn, found, 3, len(where.voters))
-    return follow(events, of_fault, np.zeros(2, dtype=np.int64), rules_of(where, what, 0.5, 0.5))
+    return follow(
+        events, of_fault, np.zeros(2, dtype=np.int64), rules_of(where, what, 0.5, 0.5), np.zeros(1, dtype=np.int64)
+    )
 
 
 def test_a_standby_that_is_back_is_promoted_no_earlier_than_the_leaders_lease_ends() -> None:

@@ -44,9 +44,12 @@ YEARS = (1000, 100_000_000)
     opt.words(
         "--layout",
         "PLACE,…",
-        "Each member's region/zone/rack/server; the first leads.  [default: nodes as recorded, else z1,z2,z3]",
+        "Each member's region/zone/rack/server.  [default: nodes as recorded, else z1,z2,z3]",
     ),
     opt.words("--witness", "PLACE,…", "Further voters of the DCS, without a database."),
+    opt.option(
+        "--leader", "PLACE", "Where one leads when all are well, for instance r1.  [default: anywhere]", default=""
+    ),
     opt.words("--levels", "on,…", "Commit levels, one forecast each.", default=["on"]),
     opt.words("--quorum quorums", "any1,…", "Quorums, one forecast each: anyK, firstK, all.", default=["any1"]),
     opt.words(
@@ -59,7 +62,7 @@ YEARS = (1000, 100_000_000)
 @opt.group(
     "Assumptions",
     opt.option("--failures failures_file", "FILE", "Failure rates.  [default: the shipped ones, with sources]"),
-    opt.flag("--exact-rates", "Take every rate as it stands, without its range."),
+    opt.flag("--exact-rates", "Take every rate and time as it stands, without its range."),
 )
 @opt.group(
     "Simulation",
@@ -90,7 +93,7 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
     if as_json:
         print_json(forecasts_json(made, failures, options["seed"]))
     elif html_file != "-":
-        _print(outline, failures, years, made[0][0].rare_error)
+        _print(outline, failures, years)
 
 
 def _studied(model: Model, years: int, options: dict[str, Any], arms: Sequence[PricedArm], each: Each) -> Studied:
@@ -113,7 +116,7 @@ def _write_page(name: str, outline: Outline) -> None:
 
 def _models(options: dict[str, Any], failures: Failures, known: Measured) -> list[Model]:
     """Of the configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
-    where = topology(options["layout"], options["witness"] or "")
+    where = topology(options["layout"], options["witness"] or "", options["leader"])
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
     configurations = _configurations(options, len(where.members) - 1)
@@ -179,10 +182,10 @@ def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) 
     return replace(made, tps=best.tps, p95_ms=best.p95_ms, caveats=(*made.caveats, *caveats))
 
 
-def _print(outline: Outline, failures: Failures, years: int, rare_error: float) -> None:
+def _print(outline: Outline, failures: Failures, years: int) -> None:
     how = (
         f"{years:,} simulated years each; rates of {failures.name} with their ranges; intervals are 95 %; "
-        f"rare losses by importance sampling, standard error {100 * rare_error:.0f} %"
+        "own error: of the simulation, in minutes and in losses by structure"
     )
     notices = (Text(f"⚠ {notice}", "yellow") for notice in outline.notices)
     print_tables("\n".join(outline.sentences), tables(outline.sections), *notices, Text(how, "dim"))

@@ -43,18 +43,15 @@ class Changes:
     """How many an episode has."""
 
 
-def draw(
-    causes: Sequence[Cause], failures: Failures, years: float, seed: Sequence[int], factors: Floats | None = None
-) -> Faults:
+def draw(causes: Sequence[Cause], failures: Failures, years: float, seed: Sequence[int]) -> Faults:
     """Every failure of that many years: Poisson, each cause with random numbers of its own, so that another cause, or a
-    longer repair, changes nothing else. `factors`: of each kind's rate.
+    longer repair, changes nothing else.
     """
     span = years * YEAR_S
     at, until, which = [], [], []
     for number, cause in enumerate(causes):
         rng = np.random.default_rng([*seed, crc32(cause.name.encode())])
-        factor = 1.0 if factors is None else float(factors[cause.kind])
-        count = rng.poisson(cause.per_year * factor * years)
+        count = rng.poisson(cause.per_year * years)
         begin = rng.random(count) * span
         at.append(begin)
         until.append(begin + repairs(failures, cause.kind, rng.standard_normal(count)))

@@ -2,7 +2,9 @@
 
 The rules are those of docs/forecast.md; the tests state them again, for one state at a time (a Markov chain)."""
 
+import itertools
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from walproof.model.guarantee import Level, QuorumKind
 
 Bools = NDArray[np.bool_]
 NEVER = np.inf
+NOBODY = 99
+"""More members than there are: no number of them is sure to hold every commit."""
 COUNT = np.array([bin(mask).count("1") for mask in range(1 << 11)], dtype=np.int64)
 
 
@@ -31,19 +35,35 @@ class Rules:
     standby_unflushed: bool
     decide_s: float
     force_s: float
-    lowest_k: Ints
-    """lowest_k[k][mask]: the k first members of the mask."""
+    listed: Ints
+    """listed[k, mask]: the k members of the mask that are written first: FIRST k names them in that order."""
+    preferred: Ints
+    """preferred[order, mask]: the member of the mask that comes first in that order."""
+    orders: Ints
+    """The orders of preference that are possible: those in which a home of the leader comes first."""
+
+
+@cache
+def _preferred(members: int) -> Ints:
+    """Of every order of so many members and every mask of them: who comes first, 0 where the mask is empty."""
+    orders = np.array(list(itertools.permutations(range(members))), dtype=np.int64)
+    first = np.zeros((len(orders), 1 << members), dtype=np.int64)
+    for place in reversed(range(members)):
+        bit = 1 << orders[:, place, None]
+        first = np.where(np.arange(1 << members) & bit, bit, first)
+    return first
 
 
 def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: float) -> Rules:
     """The rules of one configuration."""
-    table = np.zeros((8, 128), dtype=np.int64)
-    for k in range(8):
-        for mask in range(128):
-            chosen = [bit for bit in range(7) if mask >> bit & 1][:k]
-            table[k, mask] = sum(1 << bit for bit in chosen)
+    members = len(where.members)
+    listed = np.zeros((members + 1, 1 << members), dtype=np.int64)
+    for k, mask in itertools.product(range(members + 1), range(1 << members)):
+        listed[k, mask] = sum([1 << bit for bit in range(members) if mask >> bit & 1][:k])
+    preferred = _preferred(members)
+    home = where.home or (1 << members) - 1
     return Rules(
-        members=len(where.members),
+        members=members,
         majority=where.majority,
         waits=what.waits,
         any_k=what.quorum_kind is QuorumKind.ANY,
@@ -53,7 +73,9 @@ def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: flo
         standby_unflushed=what.level is Level.REMOTE_WRITE,
         decide_s=decide_s,
         force_s=force_s,
-        lowest_k=table,
+        listed=listed,
+        preferred=preferred,
+        orders=np.flatnonzero(preferred[:, -1] & home),
     )
 
 
@@ -74,16 +96,20 @@ class Change:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Where many episodes stand. Masks of members: `full` have every acknowledged commit, `near` streamed until service
-    ended, `volatile` are full but lost what was not flushed. `leader` is a mask of one bit, or 0.
+    """Where many episodes stand. Masks of members: each of `full` has every acknowledged commit, one of any `need` of
+    the `pool`; `near` streamed until service ended, `volatile` lost what was not flushed. `leader`: one bit, or 0.
     """
 
     at: Floats
     up: Ints
     leader: Ints
     full: Ints
+    pool: Ints
+    need: Ints
     near: Ints
     volatile: Ints
+    order: Ints
+    """In which order of preference members lead."""
     on: Bools
     ready: Floats
     force_at: Floats
@@ -117,20 +143,24 @@ class State:
             getattr(self, name)[: len(other.at)] = getattr(other, name)
 
 
-def start(begins: Floats, rules: Rules) -> State:
-    """Every member is well, the first member leads."""
+def start(begins: Floats, order: Ints, rules: Rules) -> State:
+    """Every member is well; the first in each episode's order of preference leads."""
     n, every_member = len(begins), (1 << rules.members) - 1
 
-    def members(mask: int) -> Ints:
-        return np.full(n, mask, dtype=np.int64)
+    def same(number: int) -> Ints:
+        return np.full(n, number, dtype=np.int64)
 
+    leader = rules.preferred[order, every_member]
     return State(
         at=begins.copy(),
-        up=members(every_member),
-        leader=members(1),
-        full=members(every_member if rules.waits else 1),
-        near=members(every_member),
-        volatile=members(0),
+        up=same(every_member),
+        leader=leader,
+        full=same(every_member) if rules.waits else leader.copy(),
+        pool=same(0),
+        need=same(NOBODY),
+        near=same(every_member),
+        volatile=same(0),
+        order=order,
         on=np.ones(n, dtype=bool),
         ready=np.full(n, -NEVER),
         force_at=np.full(n, NEVER),
@@ -138,19 +168,37 @@ def start(begins: Floats, rules: Rules) -> State:
         alone_at=np.full(n, NEVER),
         stopped_at=begins.copy(),
         alone_s=np.zeros(n),
-        fell=members(0),
+        fell=same(0),
         taken_at=np.full(n, -NEVER),
         stalled=np.full(n, -NEVER),
-        awaited=members(0),
+        awaited=same(0),
     )
 
 
-def _lowest(mask: Ints) -> Ints:
-    return mask & -mask
+def _preferred_of(state: State, rules: Rules, *choices: Ints) -> Ints:
+    """The member that leads: the preferred one of the first choice that is not empty."""
+    mask = choices[-1]
+    for choice in reversed(choices[:-1]):
+        mask = np.where(choice != 0, choice, mask)
+    return np.asarray(rules.preferred[state.order, mask])
 
 
 def _enough(others: Ints, rules: Rules) -> Bools:
     return np.asarray(COUNT[others] >= rules.k) if rules.strict else np.ones(len(others), dtype=bool)
+
+
+def _held_together(state: State, rules: Rules) -> tuple[Ints, Ints]:
+    """While service is on: the standbys that commits wait for, and of how many of them one surely has every commit.
+
+    WAL arrives in order: who acknowledged the last commit has all before it. ANY k of n: of any n - k + 1 one did.
+    """
+    standbys = state.up & ~state.leader
+    if not rules.waits:
+        return np.zeros_like(standbys), np.full_like(standbys, NOBODY)
+    waited_for = np.minimum(rules.k, COUNT[standbys])
+    if rules.any_k:
+        return standbys, np.where(waited_for > 0, COUNT[standbys] - waited_for + 1, NOBODY)
+    return _first(standbys, rules), np.where(waited_for > 0, 1, NOBODY)
 
 
 def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, Bools]:
@@ -160,9 +208,9 @@ def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, 
     whole, near = due & (full_up != 0), due & (full_up == 0) & (near_up != 0)
     stale = due & ~whole & ~near
     state.alone_s = state.alone_s + np.where(stale, np.clip(state.stopped_at - state.alone_at, 0.0, None), 0.0)
-    forced = _lowest(np.where(full_up != 0, full_up, np.where(near_up != 0, near_up, state.up)))
+    forced = _preferred_of(state, rules, full_up, near_up, state.up)
     state.leader = np.where(due, forced, state.leader)
-    on = state.on | (due & _enough(state.up & ~state.leader, rules))
+    on = state.on | due
     from_then = np.where(due, state.force_at, state.at)
     served = np.clip(np.minimum(state.served_from, until) - from_then, 0.0, None)
     waited = np.where(due, state.force_at - state.at, 0.0)
@@ -185,19 +233,24 @@ def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
     serving = _while_serving(state, event, rules, gone, leader_hit)
     waiting = _while_waiting(state, event, rules, gone, leader_hit)
     on_before = state.on
-    pending = event.at < state.taken_at
+    pending = _pending(state, event)
     state.taken_at = np.where(leader_hit & ~pending, event.at + event.takeover_s, state.taken_at)
     state.fell = np.where(leader_hit & ~pending, state.leader, state.fell)
-    for name in ("leader", "full", "near", "on", "ready"):
+    for name in ("leader", "full", "pool", "need", "near", "on", "ready"):
         setattr(state, name, np.where(on_before, serving[name], waiting[name]))
     state.up = event.up
     state.stopped_at = np.where(on_before & ~state.on, event.at, state.stopped_at)
     alone = (event.up & ~state.leader) == 0
     since = np.where(alone, np.minimum(state.alone_at, event.at), NEVER)
     state.alone_at = np.where(state.on, since, state.alone_at)
-    state.volatile = np.where(state.on, 0, state.volatile & state.full)
+    state.volatile = np.where(state.on, 0, state.volatile & (state.full | state.pool))
     _plan_force(state, event.dcs, rules)
     return np.asarray(serving["takeover"] & on_before), np.asarray(waiting["unflushed"] & ~on_before)
+
+
+def _pending(state: State, event: Change) -> Bools:
+    """Whether a successor is still taking over: it has not led yet."""
+    return np.asarray((event.at < state.taken_at) & (state.leader != state.fell))
 
 
 def _unflushed(state: State, event: Change, rules: Rules) -> Ints:
@@ -211,41 +264,32 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
 
     One that is hit before it has taken over never led: another takes over when it would have.
     """
-    pending = event.at < state.taken_at
-    standbys = state.up & ~state.leader
-    fell = event.hit & standbys
-    waited_for = np.minimum(rules.k, COUNT[standbys])
-    first = _first(standbys, rules)
-    if not rules.waits:
-        covered = np.ones(len(fell), dtype=bool)
-    elif rules.any_k:
-        covered = COUNT[fell] < waited_for
-    else:
-        covered = (first & ~fell) != 0
-    replaced = leader_hit & covered & (event.up != 0) & event.dcs
-    listed = event.up if rules.any_k or not rules.waits else first & event.up
-    candidates = np.where(listed != 0, listed, event.up)
-    leader = np.where(leader_hit, np.where(replaced, _lowest(candidates), 0), state.leader)
+    pending = _pending(state, event)
+    pool, need = _held_together(state, rules)
+    pool, need = np.where(pending, state.pool, pool) & ~gone, np.where(pending, state.need, need)
+    held = event.up & pool if rules.waits else event.up
+    covered = COUNT[held] >= (need if rules.waits else 1)
+    replaced = leader_hit & covered & event.dcs
+    leader = np.where(leader_hit, np.where(replaced, _preferred_of(state, rules, held), 0), state.leader)
     on = np.where(leader_hit, replaced, event.dcs) & _enough(event.up & ~leader, rules)
-    # All of the standbys that commits waited for, and no other streamed: each has every commit.
-    each = np.where((waited_for > 0) & (waited_for >= COUNT[standbys]), fell, 0)
-    after_leader = state.leader | np.where(covered & rules.waits, event.up & standbys, each)
-    stopped = np.where(leader_hit & ~replaced, after_leader, state.leader | event.up | each)
-    stopped = np.where(leader_hit & pending, stopped | state.fell, stopped)
-    if not rules.waits:
+    if rules.waits:
+        stopped = state.leader | np.where(leader_hit, 0, event.up)
+        stopped = np.where(leader_hit & pending, stopped | state.fell, stopped)
+    else:
         stopped = np.where(replaced, leader, np.where(leader_hit & pending, state.fell, state.leader))
     served = event.up if rules.waits else leader
     full = np.where(on, served, np.where(replaced & rules.waits, event.up, stopped & ~gone))
     near = np.where(on | replaced, event.up, (state.up | event.up) & ~gone)
     return {
-        "leader": leader, "on": on, "full": full, "near": near, "takeover": replaced & ~pending,
+        "leader": leader, "on": on, "full": full, "pool": pool, "need": need, "near": near,
+        "takeover": replaced & ~pending,
         "ready": np.where(replaced & ~pending, np.maximum(state.ready, event.at + event.takeover_s), state.ready),
     }  # fmt: skip
 
 
 def _first(standbys: Ints, rules: Rules) -> Ints:
     """The first k of them, or all where there are fewer."""
-    return rules.lowest_k[np.minimum(rules.k, COUNT[standbys]), standbys]
+    return np.asarray(rules.listed[np.minimum(rules.k, COUNT[standbys]), standbys])
 
 
 def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None:
@@ -268,12 +312,11 @@ def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None
 def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:
     """Service was off: too few standbys, no majority of the DCS, or no member that is sure to have every commit."""
     leader = np.where(leader_hit, 0, state.leader)
-    full, near = state.full & ~gone, state.near & ~gone
-    able = full & event.up
-    clean = able & ~state.volatile
+    full, pool, near = state.full & ~gone, state.pool & ~gone, state.near & ~gone
+    able, clean = (_sure(full & mask, pool & mask, state.need) for mask in (event.up, event.up & ~state.volatile))
     elected = (leader == 0) & (able != 0) & event.dcs
     back = np.where(event.at < state.taken_at, clean & state.fell, 0)
-    leader = np.where(elected, _lowest(np.where(back != 0, back, np.where(clean != 0, clean, able))), leader)
+    leader = np.where(elected, _preferred_of(state, rules, back, clean, able), leader)
     another = elected & ((leader & state.fell) == 0)
     leads = (leader != 0) & event.dcs
     on = leads & _enough(event.up & ~leader, rules)
@@ -281,17 +324,28 @@ def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader
     full = np.where(on, streaming, np.where(leads & rules.waits, full | event.up, full))
     near = np.where(on, event.up, np.where(leads, near | event.up, near))
     ready = np.where(another, np.maximum(state.ready, state.taken_at), state.ready)
-    unflushed = elected & (clean == 0)
-    return {"leader": leader, "on": on, "full": full, "near": near, "unflushed": unflushed, "ready": ready}
+    return {
+        "leader": leader, "on": on, "full": full, "pool": pool, "need": state.need, "near": near,
+        "unflushed": elected & (clean == 0), "ready": ready,
+    }  # fmt: skip
+
+
+def _sure(full: Ints, pool: Ints, need: Ints) -> Ints:
+    """Those of these members among which one is sure to have every acknowledged commit; the furthest of them leads."""
+    return np.asarray(full | np.where(COUNT[pool] >= need, pool, 0))
 
 
 def _plan_force(state: State, dcs: Bools, rules: Rules) -> None:
-    """When people promote what there is: soon when nothing better can come back, at once without a quorum."""
-    possible = ~state.on & (state.leader == 0) & (state.up != 0)
-    delay = np.where(state.full == 0, rules.decide_s, rules.force_s)
+    """When people promote what there is, where that serves anybody: with a majority of the DCS and, in strict mode,
+    enough standbys. Soon when nothing better can come back, at once without a quorum.
+    """
+    serves = dcs & (state.up != 0) & (COUNT[state.up] > rules.k if rules.strict else True)
+    lacking = (state.full == 0) & (COUNT[state.pool] < state.need)
+    delay = np.where(lacking, rules.decide_s, rules.force_s)
     if not rules.waits:
-        delay = np.where(dcs & ((state.up & state.near) != 0), 0.0, delay)
+        delay = np.where((state.up & state.near) != 0, 0.0, delay)
     due = np.maximum(state.at + delay, state.taken_at)
+    possible = ~state.on & (state.leader == 0) & serves
     state.force_at = np.where(possible, np.minimum(state.force_at, due), NEVER)
 
 

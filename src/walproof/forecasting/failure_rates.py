@@ -5,18 +5,24 @@ Every key known, every rate finite, with its range and its source."""
 import math
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from scipy.special import ndtri
 
 from walproof.errors import UsageError
 from walproof.machine.untrusted import from_toml, printable
 
 YEAR_S = 365.25 * 86400.0
 MOST_PER_YEAR = 1e7
+NORMAL_95 = 1.96
+"""Both ends of a 95 % range are so many standard deviations away."""
+TIMES_LONGER = 2.0
+"""Repairs and people may take so many times as long as the file says, or as short: an assumption."""
 DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
 
 
@@ -71,10 +77,10 @@ class Failure(_Strict):
         """Whether it falls on no place, but on the leader, in an orderly way."""
         return self.place is Place.CLUSTER
 
-    @property
-    def rate_sigma(self) -> float:
-        """Standard deviation of the logarithm of the rate, from its 95 % range: both ends are 1.96 of it away."""
-        return math.log(self.high / self.low) / (2 * 1.96) if self.per_year > 0 and self.low > 0 else 0.0
+    def rate_at(self, normal: float) -> float:
+        """The rate that a standard normal number stands for: per_year is the median, low and high hold 95 %."""
+        end = self.low if normal < 0 else self.high
+        return self.per_year * (end / self.per_year) ** (abs(normal) / NORMAL_95) if self.per_year > 0 else 0.0
 
     @model_validator(mode="after")
     def _ordered(self) -> "Failure":
@@ -95,6 +101,26 @@ class Failures:
     decide_s: float = 1800.0
     force_s: float = 14400.0
     name: str = ""
+
+    def believed(self, number: int, of: int, seed: Sequence[int]) -> "Failures":
+        """One of so many draws of what is uncertain: rates from their ranges; every repair and people half to twice as
+        long (95 %). A Latin hypercube (McKay, Beckman, Conover 1979): together the draws fill each range evenly.
+        """
+        rng = np.random.default_rng(seed)
+        unknown = (2 * len(self.kinds) + 1, of)
+        share = (rng.permuted(np.tile(np.arange(of), (unknown[0], 1)), axis=1) + rng.random(unknown)) / of
+        *normal, people = (float(z) for z in ndtri(share[:, number]))
+        kinds = tuple(
+            kind.model_copy(update={"per_year": kind.rate_at(rate), "repair_s": kind.repair_s * _longer(repair)})
+            for kind, rate, repair in zip(self.kinds, normal[::2], normal[1::2], strict=True)
+        )
+        return replace(
+            self, kinds=kinds, decide_s=self.decide_s * _longer(people), force_s=self.force_s * _longer(people)
+        )
+
+
+def _longer(normal: float) -> float:
+    return float(TIMES_LONGER ** (normal / NORMAL_95))
 
 
 class _People(_Strict):

@@ -11,15 +11,26 @@ import numpy as np
 
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import YEAR_S, Failure
-from walproof.forecasting.importance_sampling import Sampled, sample
-from walproof.forecasting.outages_from_drills import Basis, Losses, Model, assumption
-from walproof.forecasting.simulate import Batch, Each, Risk, in_turn, periods, simulate
+from walproof.forecasting.importance_sampling import CYCLES, Sampled, sample
+from walproof.forecasting.loss_chances import (
+    Unexcluded,
+    chance_losses,
+    losses_a_year,
+    mean_chances,
+    promised,
+    told,
+    undrilled,
+    undrilled_chance,
+    unexcluded,
+)
+from walproof.forecasting.outages_from_drills import Basis, Model, assumption
+from walproof.forecasting.simulate import BATCHES, Batch, Each, Risk, in_turn, own_error, periods, simulate
 from walproof.forecasting.topology import Configuration, causes
 from walproof.model.estimate import Estimate
 from walproof.model.units import counted
 
-DRAWS = 40
-"""Draws of the unknown probabilities of a loss for each batch of exposures."""
+WIDE_STEP = 3.0
+"""Minutes of one percentile of the years beside the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,15 @@ class Part:
     drilled: str
 
 
+@dataclass(frozen=True, slots=True)
+class Years:
+    """So many years in 100 are below `below` minutes without writes; the middle one of the others has `others`."""
+
+    percent: int
+    below: float
+    others: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """The answers for one configuration. Losses: episodes a year that lose at least one acknowledged commit.
@@ -77,13 +97,16 @@ class Forecast:
     p999_minutes: Estimate
     structural: Estimate
     losses: Estimate
-    upper_bound: bool
-    """Whether a part of `losses` was never drilled, and counts as lost each time."""
+    never_drilled: tuple[str, ...]
+    """Failures whose part of `losses` was never drilled, and counts as lost each time; the greatest first."""
     commits: float
     """Expected acknowledged commits lost a year, at the drills' load; not a number where no drill lost any."""
     parts: tuple[Part, ...]
+    minutes_error: float
     rare_error: float
-    """Relative standard error of the rare risks."""
+    """Relative standard errors of the simulation's own: of the minutes, of the rare risks."""
+    split: Years
+    unexcluded: Unexcluded
     caveats: tuple[str, ...]
     guard: str = ""
     """With a guard: whether its takeovers were drilled or are assumed, "" without one."""
@@ -98,6 +121,11 @@ class Forecast:
         return self.what.text
 
     @property
+    def upper_bound(self) -> bool:
+        """Whether a part of `losses` counts as lost each time."""
+        return bool(self.never_drilled)
+
+    @property
     def availability(self) -> Estimate:
         """Share of the year with service."""
         year = YEAR_S / 60
@@ -106,15 +134,16 @@ class Forecast:
     @property
     def p_loss(self) -> Estimate:
         """Probability of at least one lost acknowledged commit in a year."""
-        return _chance(self.losses)
+        return chance(self.losses)
 
     @property
     def p_structural(self) -> Estimate:
         """The same by the structure alone."""
-        return _chance(self.structural)
+        return chance(self.structural)
 
 
-def _chance(rate: Estimate) -> Estimate:
+def chance(rate: Estimate) -> Estimate:
+    """P(at least one in a year) at that rate."""
     return Estimate(*(float(-np.expm1(-x)) for x in (rate.value, rate.low, rate.high)))
 
 
@@ -133,10 +162,10 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
     `each` works through the batches; the answer is the same however many processes share them.
     """
     batches = simulate(model, years, seed, vary=vary, each=each)
-    rare = sample(model, seed, vary=vary, each=each)
+    rare = sample(model, seed, cycles=max(CYCLES, years // BATCHES), vary=vary, each=each)
     rng = np.random.default_rng([seed, 11])
-    structural = _losses(model, rare, rng, structural=True)
-    losses = _losses(model, rare, rng, structural=False)
+    structural = losses_a_year(model, rare, rng, structural=True)
+    losses = losses_a_year(model, rare, rng, structural=False)
     pooled = np.concatenate([b.years_s for b in batches]) / 60
     return Forecast(
         what=model.what,
@@ -147,10 +176,13 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         p999_minutes=_over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
         structural=structural,
         losses=losses,
-        upper_bound=bool(undrilled(model, rare)),
+        never_drilled=undrilled(model, rare),
         commits=_commits(model, rare, batches),
         parts=_parts(model, batches, rare),
-        rare_error=rare.relative_error,
+        minutes_error=own_error(np.array([b.years_s.mean() for b in batches])),
+        rare_error=own_error(rare.risks[:, Risk.UNFLUSHED :].sum(axis=(1, 2))),
+        split=_split(pooled),
+        unexcluded=unexcluded(model, rare),
         caveats=_caveats(model, rare),
         guard=_guard(model) if model.what.guarded else "",
     )
@@ -162,64 +194,12 @@ def _over(batches: Sequence[Batch], pooled: Floats, statistic: Callable[[Floats]
     return Estimate(statistic(pooled), float(low), float(high))
 
 
-def chance_losses(model: Model, risk: Risk, failure: Failure) -> Losses:
-    """The drills that tell how probable a loss is for that risk after that failure."""
-    level, guarded = model.what.level, model.what.guarded
-    if risk is Risk.TAKEOVER:
-        return model.measured.loss(failure.name, level, guarded=guarded)
-    if risk is Risk.UNFLUSHED:
-        return model.measured.unflushed.get(level, Losses())
-    return model.measured.unseen(failure.name, guarded=guarded)
-
-
-def promised(model: Model, risk: Risk) -> bool:
-    """Whether the manual promises that nothing is lost there."""
-    return risk is Risk.TAKEOVER and model.what.waits
-
-
-def _told(model: Model) -> Iterator[tuple[Risk, int, Failure, Losses]]:
-    """Each risk of each kind (number, failure) that drills tell about, and those drills; STALE loses for sure."""
-    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
-        for number, failure in enumerate(model.failures.kinds):
-            yield risk, number, failure, chance_losses(model, risk, failure)
-
-
-def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, structural: bool) -> Floats:
-    """Draws of P(loss) by risk and kind: the posterior of the drills, 1 where nothing was drilled."""
-    chances = np.ones((draws, len(Risk), len(model.failures.kinds)))
-    for risk, number, _, seen in _told(model):
-        if structural and promised(model, risk) and not seen.losing:
-            chances[:, risk, number] = 0.0
-        elif seen.drills:
-            chances[:, risk, number] = rng.beta(*seen.posterior, draws)
-    return chances
-
-
-def _losses(model: Model, rare: Sampled, rng: np.random.Generator, *, structural: bool) -> Estimate:
-    rates = []
-    for batch in rare.risks:
-        chances = _probabilities(model, rng, DRAWS, structural=structural)
-        rates.append((chances * batch).sum(axis=(1, 2)))
-    every = np.concatenate(rates)
-    low, high = np.quantile(every, (0.025, 0.975))
-    return Estimate(float(every.mean()), float(low), float(high))
-
-
-def undrilled(model: Model, rare: Sampled) -> tuple[str, ...]:
-    """Failures that risk a loss here and were never drilled so that it would show, by the size of the risk."""
-    risks = {failure.name: 0.0 for failure in model.failures.kinds}
-    for risk, number, failure, seen in _told(model):
-        risks[failure.name] += 0.0 if seen.drills else rare.mean[risk, number]
-    return tuple(name for risk, name in sorted(((risk, name) for name, risk in risks.items()), reverse=True) if risk)
-
-
-def _mean_chances(model: Model) -> Floats:
-    chances = np.ones((len(Risk), len(model.failures.kinds)))
-    for risk, number, _, seen in _told(model):
-        if seen.drills:
-            losing, kept = seen.posterior
-            chances[risk, number] = losing / (losing + kept)
-    return chances
+def _split(minutes: Floats) -> Years:
+    """Where good years and bad ones part: the widest step between percentiles from the 50th on, or the 95th."""
+    of = np.quantile(minutes, np.arange(50, 101) / 100)
+    steps = of[1:-1] / np.maximum(of[:-2], 0.1)
+    percent = 50 + int(np.argmax(steps)) if steps.max() > WIDE_STEP else 95
+    return Years(percent, float(of[percent - 50]), float(np.quantile(minutes, (1 + percent / 100) / 2)))
 
 
 def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
@@ -229,9 +209,9 @@ def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
     if not any(losses.lost for losses in model.measured.losses.values()):
         return float("nan")
     years = sum(len(b.alone_s) for b in batches)
-    chances = _mean_chances(model)
+    chances = mean_chances(model)
     total = sum(float(b.alone_s.sum()) for b in batches) / years * model.measured.acknowledged_per_s
-    for risk, number, failure, seen in _told(model):
+    for risk, number, failure, seen in told(model):
         commits = np.mean(model.measured.sizes(failure.name, seen))
         total += float(rare.mean[risk, number] * chances[risk, number] * commits)
     return total
@@ -239,7 +219,7 @@ def _commits(model: Model, rare: Sampled, batches: Sequence[Batch]) -> float:
 
 def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part, ...]:
     minutes = np.mean([b.by_kind_s for b in batches], axis=0) / 60
-    losses = (rare.mean * _mean_chances(model)).sum(axis=0)
+    losses = (rare.mean * mean_chances(model)).sum(axis=0)
     concerned = {cause.kind for cause in causes(model.where, model.failures)}
     parts = []
     for number, failure in enumerate(model.failures.kinds):
@@ -301,6 +281,15 @@ def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
         for k in model.failures.kinds
         if model.basis(k) in (Basis.DRILLED, Basis.GUARDED) and len(model.takeover(k).outages_s) < 3
     ]
+    switched = [
+        k
+        for k in model.failures.kinds
+        if k.planned and k.per_year and not chance_losses(model, Risk.TAKEOVER, k).drills
+    ]
+    if switched:
+        caveats.append(
+            f"{switched[0].name}: never drilled at this level, taken to lose nothing (prove --fault switchover)"
+        )
     if few:
         caveats.append("outages of fewer than 3 drills, given a spread of 30 %: " + ", ".join(few))
     ttls = [ttl for takeover in model.measured.takeovers.values() for ttl in takeover.ttls_s]
@@ -351,10 +340,10 @@ def _lost(model: Model, batch: Batch, rng: np.random.Generator) -> Floats:
     where no drill lost any.
     """
     lost = batch.alone_s * model.measured.acknowledged_per_s
-    for risk, number, failure, seen in _told(model):
-        if not batch.risks[risk, number] or (promised(model, risk) and not seen.losing):
+    for risk, number, failure, seen in told(model):
+        if not batch.risks[risk, number] or (promised(model, risk, failure) and not seen.losing):
             continue
-        chance = rng.beta(*seen.posterior) if seen.drills else 1.0
+        chance = rng.beta(*seen.posterior) if seen.drills else undrilled_chance(failure)
         losing = rng.poisson(batch.risks[risk, number] * chance, len(lost))
         sizes = np.asarray(model.measured.sizes(failure.name, seen) or (1,), dtype=np.float64)
         lost += np.array([rng.choice(sizes, count).sum() for count in losing])

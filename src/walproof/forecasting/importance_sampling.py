@@ -13,13 +13,12 @@ import numpy as np
 from walproof.forecasting.episodes import Faults, Floats, Ints, repairs
 from walproof.forecasting.failure_rates import YEAR_S
 from walproof.forecasting.outages_from_drills import Model
-from walproof.forecasting.simulate import Each, Risk, factors, follow_drawn, in_turn, kinds_of
+from walproof.forecasting.simulate import BATCHES, Each, Risk, believed, bounded, follow_drawn, in_turn, kinds_of
 from walproof.forecasting.topology import Cause, causes
 
 EXPECTED = 1.0
 """How many further failures during the first repair are drawn on average, at least."""
-CYCLES = 6000
-BATCHES = 50
+CYCLES = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,6 @@ class Sampled:
     def mean(self) -> Floats:
         """By risk and kind."""
         return np.asarray(self.risks.mean(axis=0))
-
-    @property
-    def relative_error(self) -> float:
-        """Standard error of all risks that are no takeover, as a share of their mean; infinite where none was seen."""
-        rare = self.risks[:, Risk.UNFLUSHED :].sum(axis=(1, 2))
-        mean = rare.mean()
-        return float(rare.std(ddof=1) / np.sqrt(len(rare)) / mean) if mean > 0 and len(rare) > 1 else np.inf
 
 
 @dataclass(slots=True)
@@ -75,11 +67,11 @@ def sample(
 
 def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Floats:
     rng = np.random.default_rng([seed, 7, number])
-    kinds = len(model.failures.kinds)
-    by_rate = factors(model, rng) if vary else np.ones(kinds)
+    model = bounded(believed(model, number, seed) if vary else model)
     possible = causes(model.where, model.failures)
-    risks = np.zeros((len(Risk), kinds))
-    rates = np.array([c.per_year * by_rate[c.kind] for c in possible]) / YEAR_S
+    risks = np.zeros((len(Risk), len(model.failures.kinds)))
+    risks[Risk.TAKEOVER] = [failure.per_year if failure.planned else 0.0 for failure in model.failures.kinds]
+    rates = np.array([c.per_year for c in possible]) / YEAR_S
     if not len(possible) or rates.sum() <= 0:
         return risks
     grown = _grow(model, possible, rates, cycles, rng)

@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -50,6 +50,16 @@ class Takeover:
     ttls_s: tuple[float | None, ...] = ()
     """Patroni's ttl during each of those drills, where its record says it."""
     stalls_s: tuple[float, ...] = ()
+    levels: tuple[Level, ...] = ()
+    """The level of each of those drills."""
+
+    def at(self, level: Level) -> "Takeover":
+        """The drills at that level alone, where there are any: writers notice an outage later where commits wait."""
+        own = [i for i, of in enumerate(self.levels) if of is level]
+        if not own or len(own) == len(self.levels):
+            return self
+        outages_s, ttls_s = tuple(self.outages_s[i] for i in own), tuple(self.ttls_s[i] for i in own)
+        return replace(self, outages_s=outages_s, ttls_s=ttls_s, levels=(level,) * len(own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +165,11 @@ def _outage(drill: Drill) -> float | None:
 def _takeover(drills: Sequence[tuple[Drill, float | None]], kind: Failure) -> Takeover:
     stalls_s = _stalls(drills, kind)
     for fault in kind.drills:
-        of_leader = [(_outage(d), ttl) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
-        shown = [(outage, ttl) for outage, ttl in of_leader if outage is not None]
+        of_leader = [(_outage(d), ttl, d.level) for d, ttl in drills if d.fault == fault and d.victim.takes_the_leader]
+        shown = [(outage, ttl, level) for outage, ttl, level in of_leader if outage is not None]
         if shown:
-            return Takeover(tuple(s for s, _ in shown), fault, tuple(ttl for _, ttl in shown), stalls_s)
+            outages_s, ttls_s, levels = zip(*shown, strict=True)
+            return Takeover(outages_s, fault, ttls_s, stalls_s, levels)
     return Takeover(stalls_s=stalls_s)
 
 
@@ -256,9 +267,11 @@ class Model:
         return 10.0 if self.timeouts.loop_wait_s is None else self.timeouts.loop_wait_s
 
     def takeover(self, failure: Failure) -> Takeover:
-        """What was drilled of that failure; of drills with a guard where there is one and they show that failure."""
+        """What was drilled of that failure, at this level where it was; of drills with a guard where there is one and
+        they show that failure.
+        """
         seen = self._guarded(failure)
-        return seen if seen.outages_s else self.measured.takeovers.get(failure.name, Takeover())
+        return (seen if seen.outages_s else self.measured.takeovers.get(failure.name, Takeover())).at(self.what.level)
 
     def basis(self, failure: Failure) -> Basis:
         """What the outage after that failure of the leader rests on."""

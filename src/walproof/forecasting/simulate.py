@@ -3,7 +3,7 @@
 Batches of years are worked through one after another, or by several processes if a caller wants."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Protocol, TypeVar
@@ -43,8 +43,11 @@ def in_turn(work: Callable[[A], B], items: Iterable[A], /) -> Iterable[B]:
     return map(work, items)
 
 
-BATCHES = 50
+BATCHES, TOGETHER = 100, 20
+"""Batches of years, each under a draw of its own of what is uncertain; so many draws fill every range evenly."""
 MOST_FAULTS = 3e8
+MOST_LOAD = 6.0
+"""Failures at once, on average: members are all well for exp(-load) of the time, and an episode holds exp(load)."""
 
 
 class Risk(IntEnum):
@@ -84,10 +87,32 @@ class Batch:
     """Seconds of service, by year, whose every commit a stale member that was promoted lacks."""
 
 
-def factors(model: Model, rng: np.random.Generator) -> Floats:
-    """A factor of every kind's rate, mean 1, drawn from the range in which it is believed to lie."""
-    sigma = np.array([kind.rate_sigma for kind in model.failures.kinds])
-    return np.exp(sigma * rng.standard_normal(len(sigma)) - sigma**2 / 2)
+def believed(model: Model, number: int, seed: int) -> Model:
+    """The model of that batch: with its draw of rates and times."""
+    drawn = model.failures.believed(number % TOGETHER, TOGETHER, [seed, 13, number // TOGETHER])
+    return replace(model, failures=drawn)
+
+
+def own_error(values: Floats) -> float:
+    """Relative standard error of the mean of the batches' values; infinite where it is not known. Draws that belong
+    together fill their ranges evenly: their means are compared.
+    """
+    means = [part.mean() for part in np.array_split(values, max(1, len(values) // TOGETHER))]
+    mean = float(np.mean(values))
+    return float(np.std(means, ddof=1) / len(means) ** 0.5 / mean) if mean > 0 and len(means) > 1 else np.inf
+
+
+def bounded(model: Model) -> Model:
+    """The model; UsageError where repairs take so long beside the time between failures that episodes have no end."""
+    kinds = model.failures.kinds
+    load = sum(c.per_year * kinds[c.kind].repair_s for c in causes(model.where, model.failures)) / YEAR_S
+    if load > MOST_LOAD:
+        raise UsageError(
+            f"repairs take longer than the time between failures: {load:.3g} failures at once on average, "
+            "members are never all well",
+            "lower rates or shorter repairs in the file of --failures, narrower ranges or --exact-rates",
+        )
+    return model
 
 
 def kinds_of(causes: Sequence[Cause], cause: Ints) -> Ints:
@@ -110,14 +135,18 @@ def _per_fault(model: Model, kind: Ints, rng: np.random.Generator) -> PerFault:
     return PerFault(lost, unflushed, crash, takeover, stall)
 
 
-def follow(events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, weights: Floats | None = None) -> Outcome:
-    """Follow every episode from its first failure to its end. `kind`: of each fault; weights: of each episode."""
+def follow(
+    events: Changes, of_fault: PerFault, kind: Ints, rules: Rules, orders: Ints, weights: Floats | None = None
+) -> Outcome:
+    """Follow every episode from its first failure to its end. `kind`: of each fault; of each episode: in which order of
+    preference members lead, and its weight.
+    """
     kinds = int(kind.max(initial=0)) + 1
     order = np.argsort(-events.count, kind="stable")
     first, count = events.first[order], events.count[order]
     weight = np.ones(len(order)) if weights is None else weights[order]
     risks = np.zeros((len(Risk), kinds))
-    state = start(events.at[first] if len(first) else np.empty(0), rules)
+    state = start(events.at[first] if len(first) else np.empty(0), orders[order], rules)
     began = kind[events.fault[first]] if len(first) else np.empty(0, dtype=np.int64)
 
     def note(risk: Risk, which: Bools, of_kind: Ints) -> None:
@@ -155,19 +184,19 @@ def follow_drawn(
     kind = kinds_of(possible, faults.cause)
     events = changes(faults, possible, len(model.where.members), len(model.where.voters))
     rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
-    return follow(events, _per_fault(model, kind, rng), kind, rules, weights), events, kind
+    orders = rng.choice(rules.orders, len(events.first))
+    return follow(events, _per_fault(model, kind, rng), kind, rules, orders, weights), events, kind
 
 
-def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = True, year_s: float = YEAR_S) -> Batch:
-    """So many years under one draw of rates and one bootstrap of the drills; `vary` False: rates as they stand.
+def one_batch(model: Model, years: int, seed: Sequence[int], *, year_s: float = YEAR_S) -> Batch:
+    """So many years under one bootstrap of the drills.
 
     `year_s`: what is counted as one year; rates stay those of a calendar year.
     """
     rng = np.random.default_rng([*seed, 1])
     kinds = len(model.failures.kinds)
-    by_rate = factors(model, rng) if vary else np.ones(kinds)
-    possible = causes(model.where, model.failures)
-    faults = draw(possible, model.failures, years * year_s / YEAR_S, [*seed, 2], by_rate)
+    possible = causes(bounded(model).where, model.failures)
+    faults = draw(possible, model.failures, years * year_s / YEAR_S, [*seed, 2])
     years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
     if len(faults.at):
@@ -179,7 +208,8 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, vary: bool = Tru
         risks[:, : outcome.risks.shape[1]] += outcome.risks
     for number, failure in enumerate(model.failures.kinds):
         if failure.planned:
-            pauses = rng.poisson(failure.per_year * by_rate[number] * years * year_s / YEAR_S)
+            pauses = rng.poisson(failure.per_year * years * year_s / YEAR_S)
+            risks[Risk.TAKEOVER, number] += pauses
             paused_s = takeovers(model, failure, pauses, rng)
             years_s += np.bincount(rng.integers(years, size=pauses), weights=paused_s, minlength=years)
             by_kind[number] += paused_s.sum()
@@ -193,6 +223,7 @@ def simulate(
     expected = years * sum(c.per_year for c in causes(model.where, model.failures))
     if expected > MOST_FAULTS:
         raise UsageError(f"{years:,} years would hold {expected:.1g} failures", "fewer --years, or lower rates")
+    bounded(model)
     batches = max(1, min(batches, years))
     sizes = [years // batches + (number < years % batches) for number in range(batches)]
     return tuple(each(partial(_numbered, model, seed, vary), enumerate(sizes)))
@@ -200,7 +231,7 @@ def simulate(
 
 def _numbered(model: Model, seed: int, vary: bool, batch: tuple[int, int]) -> Batch:
     number, years = batch
-    return one_batch(model, years, [seed, number], vary=vary)
+    return one_batch(believed(model, number, seed) if vary else model, years, [seed, number])
 
 
 def periods(
@@ -208,5 +239,6 @@ def periods(
 ) -> tuple[Batch, ...]:
     """So many periods of that length, in batches of `together`; each batch draws what is uncertain anew."""
     return tuple(
-        one_batch(model, together, [seed, number], vary=vary, year_s=period_s) for number in range(count // together)
+        one_batch(believed(model, number, seed) if vary else model, together, [seed, number], year_s=period_s)
+        for number in range(count // together)
     )

@@ -59,10 +59,13 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Members in order of preference (the first leads when all are well) and voters of the DCS without a database."""
+    """Where members stand, and voters of the DCS without a database. `home`: the mask of members of which one
+    leads when all are well, each equally often; 0: any of them.
+    """
 
     members: tuple[Site, ...]
     witnesses: tuple[Site, ...] = ()
+    home: int = 0
 
     @property
     def voters(self) -> tuple[Site, ...]:
@@ -100,15 +103,20 @@ def site(text: str, number: int) -> Site:
     return Site(*("/".join(named[: depth + 1]) for depth in range(4)))
 
 
-def topology(layout: str, witnesses: str = "") -> Topology:
-    """The topology of comma-separated places; UsageError unless 2 to 7 members stand somewhere."""
+def topology(layout: str, witnesses: str = "", home: str = "") -> Topology:
+    """The topology of comma-separated places; UsageError unless 2 to 7 members stand somewhere, one of them at home."""
     members = tuple(site(text, i) for i, text in enumerate(layout.split(",")))
     if len(members) not in MEMBERS:
         raise UsageError(f"a forecast is made for 2 to 7 members, not {len(members)}", _HINT)
     further = [text for text in witnesses.split(",") if text.strip()]
     if len(further) > 4:
         raise UsageError(f"at most 4 witnesses, not {len(further)}", "give an odd number of voters in all")
-    return Topology(members, tuple(site(text, len(members) + i) for i, text in enumerate(further)))
+    homes = home and sum(1 << i for i, member in enumerate(members) if f"{member.server}/".startswith(f"{home}/"))
+    if home and not homes:
+        raise UsageError(
+            f"no member of {layout} stands at {home}", "name a place of the layout in full, for instance r1/z1"
+        )
+    return Topology(members, tuple(site(text, len(members) + i) for i, text in enumerate(further)), homes or 0)
 
 
 def layout_of(nodes: Iterable[str]) -> str:

@@ -6,9 +6,10 @@ from dataclasses import replace
 from operator import attrgetter
 
 from walproof.forecasting.failure_rates import Failures
-from walproof.forecasting.forecast import Forecast, nines
+from walproof.forecasting.forecast import Forecast, chance, nines
 from walproof.forecasting.sensitivity import Studied, front, loudest
 from walproof.model.estimate import Estimate
+from walproof.model.units import counted
 from walproof.reporting.outline import (
     Cell,
     Figure,
@@ -25,6 +26,7 @@ from walproof.reporting.wording import NOT_KNOWN, interval, number, seconds
 
 MOST_EFFECTS = 5
 MOST_SENTENCES = 3
+MOST_NAMED = 3
 
 
 def forecast_outline(made: Sequence[Studied], failures: Failures, records: Sequence[str], seed: int) -> Outline:
@@ -39,7 +41,7 @@ def forecast_outline(made: Sequence[Studied], failures: Failures, records: Seque
         Section("risk", "Risk against price", _intro(forecasts), (_table(forecasts), _figure(forecasts))),
         Section("parts", "What stops writes, what loses commits", "", parts),
         Section("sensitivity", "Which assumption matters most", _SENSITIVITY, (_effects(made),)),
-        Section("assumptions", "What is assumed", _ASSUMED, (_people(failures), _rates(failures))),
+        Section("assumptions", "What is assumed", _ASSUMED, (_people(failures), _rates(failures, first))),
     )
     facts = (
         ("layout", first.layout),
@@ -58,15 +60,48 @@ def forecast_outline(made: Sequence[Studied], failures: Failures, records: Seque
 
 
 def _conclusion(made: Forecast) -> str:
-    """The answer in one sentence."""
-    at_most = "at most " if made.upper_bound else ""
-    minutes = made.minutes
+    """The answer in words: the usual year, the bad ones and where they come from; and losses."""
+    minutes, split = made.minutes, made.split
     return (
         f"{made.text}, {made.layout}: {number(minutes.value)} minutes a year without writes "
-        f"({number(minutes.low)}–{number(minutes.high)}); "
-        f"a lost acknowledged commit in {at_most}{made.p_loss.value:.2g} of years "
-        f"({made.p_loss.low:.2g}–{made.p_loss.high:.2g}), {made.p_structural.value:.2g} by structure alone"
+        f"({number(minutes.low)}–{number(minutes.high)}): {split.percent} years in 100 at most {_length(split.below)}, "
+        f"the others {_length(split.others)} in the middle, {_mostly(made)}. {_lost(made)}"
     )
+
+
+def _mostly(made: Forecast) -> str:
+    """Which failures the minutes come from; every rate is an assumption of the file."""
+    first, *others = made.parts
+    share = first.minutes / max(made.minutes.value, 1e-9)
+    words = "nearly all from" if share > 0.8 else "most from" if share > 0.5 else "the largest part from"
+    also = f" and {others[0].name}" if share <= 0.5 and others else ""
+    return f"{words} {first.name}{also} (assumed rate)"
+
+
+def _lost(made: Forecast) -> str:
+    structural = f"A lost acknowledged commit {_one_in(made.p_structural)} by structure"
+    if made.upper_bound:
+        never = ", ".join(made.never_drilled[:MOST_NAMED]) + ("…" if len(made.never_drilled) > MOST_NAMED else "")
+        return f"{structural}; at most {_one_in(made.p_loss)}, because never drilled: {never}"
+    left = made.unexcluded
+    if not left.clean:
+        return f"{structural}, as drilled"
+    drills = ", ".join(f"{fault} × {count}" for fault, count in left.clean)
+    return (
+        f"{structural}; clean drills ({drills}) do not exclude {_one_in(chance(left.losses))}, "
+        f"{counted(left.more, 'drill')} more would halve that"
+    )
+
+
+def _one_in(p: Estimate) -> str:
+    """A probability a year as architects say it."""
+    if p.value >= 0.1:
+        return f"in {100 * p.value:.2g} % of years"
+    return f"in 1 year in {number(round(1 / p.value, 1 - len(str(int(1 / p.value)))))}" if p.value > 0 else "never"
+
+
+def _length(minutes: float) -> str:
+    return f"{number(minutes)} minutes" if minutes < 120 else f"{number(minutes / 60)} hours"
 
 
 _SENSITIVITY = "Each assumption is moved to the ends of its range alone; minutes a year without writes at either end."
@@ -160,7 +195,7 @@ def _chart(
 def _table(forecasts: Sequence[Forecast]) -> Table:
     heads = columns(
         "configuration", ">minutes a year (95 %)", ">p95", ">p99.9", ">availability", ">P(loss a year) (95 %)",
-        ">by structure", ">commits lost a year", ">transactions/s (95 %)", ">p95 ms",
+        ">by structure", ">own error", ">commits lost a year", ">transactions/s (95 %)", ">p95 ms",
     )  # fmt: skip
     rows = tuple(
         row(
@@ -171,6 +206,7 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
             f"{100 * one.availability.value:.5g} %, {nines(one.availability.value):.1f} nines",
             ("≤ " if one.upper_bound else "") + interval(one.p_loss),
             f"{one.p_structural.value:.2g} ({one.p_structural.low:.2g}–{one.p_structural.high:.2g})",
+            f"{_percent(one.minutes_error)}, {_percent(one.rare_error)}",
             NOT_KNOWN if math.isnan(one.commits) else ("≤ " if one.upper_bound else "") + number(one.commits),
             NOT_KNOWN if one.tps is None else interval(one.tps),
             NOT_KNOWN if one.p95_ms is None else interval(one.p95_ms),
@@ -178,6 +214,10 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
         for n, one in enumerate(forecasts, 1)
     )
     return Table("forecasts", "configurations", heads, rows)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if math.isfinite(share) else NOT_KNOWN
 
 
 def _parts(one: Forecast) -> Table:
@@ -210,13 +250,21 @@ def _people(failures: Failures) -> Prose:
     )
 
 
-def _rates(failures: Failures) -> Table:
+def _rates(failures: Failures, first: Forecast) -> Table:
+    """What weighs most comes first: minutes that episodes of it make."""
+    weight = {part.name: place for place, part in enumerate(first.parts)}
     heads = columns("failure", "of each", ">a year", ">from", ">to", ">repair", "data", "drills", "source")
     rows = tuple(
         row(
             k.name, str(k.place), f"{k.per_year:g}", f"{k.low:g}", f"{k.high:g}", seconds(k.repair_s), str(k.data),
             ", ".join(k.drills), " ".join(word for word in (k.source, k.address) if word),
         )
-        for k in failures.kinds
+        for k in sorted(failures.kinds, key=lambda kind: weight.get(kind.name, len(weight)))
     )  # fmt: skip
-    return Table("rates", "failure rates and their sources", heads, rows, page_only=True)
+    return Table(
+        "rates",
+        "failure rates and their sources, by their minutes in the first configuration",
+        heads,
+        rows,
+        page_only=True,
+    )

@@ -1,0 +1,115 @@
+"""How probable a loss is at each risk, from the drills: posteriors, what structure alone gives, what drills leave open.
+
+Pure; seeded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from walproof.forecasting.episodes import Floats
+from walproof.forecasting.failure_rates import Failure
+from walproof.forecasting.importance_sampling import Sampled
+from walproof.forecasting.outages_from_drills import Losses, Model
+from walproof.forecasting.simulate import Risk
+from walproof.model.estimate import Estimate
+
+DRAWS = 40
+"""Draws of the unknown probabilities of a loss for each batch of exposures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unexcluded:
+    """What clean drills do not exclude: losses a year by faults that never lost anything; how many drills there were of
+    each; how many more of all together would halve it.
+    """
+
+    losses: Estimate
+    clean: tuple[tuple[str, int], ...]
+
+    @property
+    def more(self) -> int:
+        """The mean of Jeffreys' posterior of n clean drills is 1 in 2 (n + 1): as many again and one more halve it."""
+        return sum(drills + 1 for _, drills in self.clean)
+
+
+def unexcluded(model: Model, rare: Sampled) -> Unexcluded:
+    """Of takeovers that are to lose nothing, and lost nothing when drilled."""
+    total, clean = 0.0, dict[str, int]()
+    for risk, number, failure, seen in told(model):
+        if promised(model, risk, failure) and seen.drills and not seen.losing:
+            losing, kept = seen.posterior
+            total += float(rare.mean[risk, number]) * losing / (losing + kept)
+            clean[seen.fault] = seen.drills
+    return Unexcluded(Estimate(total, total, total), tuple(clean.items()))
+
+
+def chance_losses(model: Model, risk: Risk, failure: Failure) -> Losses:
+    """The drills that tell how probable a loss is for that risk after that failure."""
+    level, guarded = model.what.level, model.what.guarded
+    if risk is Risk.TAKEOVER:
+        return model.measured.loss(failure.name, level, guarded=guarded)
+    if risk is Risk.UNFLUSHED:
+        return model.measured.unflushed.get(level, Losses())
+    return model.measured.unseen(failure.name, guarded=guarded)
+
+
+def promised(model: Model, risk: Risk, failure: Failure) -> bool:
+    """Whether nothing is to be lost there: the manual of standbys that were waited for, Patroni's of a switchover."""
+    return risk is Risk.TAKEOVER and (model.what.waits or failure.planned)
+
+
+def undrilled_chance(failure: Failure) -> float:
+    """P(loss) where no drill tells: certain, an upper bound; of an orderly switchover as it is promised."""
+    return 0.0 if failure.planned else 1.0
+
+
+def told(model: Model) -> Iterator[tuple[Risk, int, Failure, Losses]]:
+    """Each risk of each kind (number, failure) that drills tell about, and those drills; STALE loses for sure."""
+    for risk in (Risk.TAKEOVER, Risk.UNFLUSHED, Risk.NEAR):
+        for number, failure in enumerate(model.failures.kinds):
+            yield risk, number, failure, chance_losses(model, risk, failure)
+
+
+def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, structural: bool) -> Floats:
+    """Draws of P(loss) by risk and kind: the posterior of the drills, one for all failures that they inform."""
+    chances = np.ones((draws, len(Risk), len(model.failures.kinds)))
+    drawn: dict[tuple[Risk, Losses], Floats] = {}
+    for risk, number, failure, seen in told(model):
+        if structural and promised(model, risk, failure) and not seen.losing:
+            chances[:, risk, number] = 0.0
+        elif not seen.drills:
+            chances[:, risk, number] = undrilled_chance(failure)
+        else:
+            if (risk, seen) not in drawn:
+                drawn[risk, seen] = rng.beta(*seen.posterior, draws)
+            chances[:, risk, number] = drawn[risk, seen]
+    return chances
+
+
+def losses_a_year(model: Model, rare: Sampled, rng: np.random.Generator, *, structural: bool) -> Estimate:
+    """Losses a year: by structure alone, or with what the drills do not exclude; 95 % of the draws lie within."""
+    rates = []
+    for batch in rare.risks:
+        chances = _probabilities(model, rng, DRAWS, structural=structural)
+        rates.append((chances * batch).sum(axis=(1, 2)))
+    every = np.concatenate(rates)
+    low, high = np.quantile(every, (0.025, 0.975))
+    return Estimate(float(every.mean()), float(low), float(high))
+
+
+def undrilled(model: Model, rare: Sampled) -> tuple[str, ...]:
+    """Failures that risk a loss here and were never drilled so that it would show, by the size of the risk."""
+    risks = {failure.name: 0.0 for failure in model.failures.kinds}
+    for risk, number, failure, seen in told(model):
+        risks[failure.name] += 0.0 if seen.drills else rare.mean[risk, number] * undrilled_chance(failure)
+    return tuple(name for risk, name in sorted(((risk, name) for name, risk in risks.items()), reverse=True) if risk)
+
+
+def mean_chances(model: Model) -> Floats:
+    """P(loss) by risk and kind in the mean."""
+    chances = np.ones((len(Risk), len(model.failures.kinds)))
+    for risk, number, failure, seen in told(model):
+        losing, kept = seen.posterior
+        chances[risk, number] = losing / (losing + kept) if seen.drills else undrilled_chance(failure)
+    return chances
