@@ -92,6 +92,7 @@ TOLD: tuple[tuple[str, str, str, Says], ...] = (
     ("forecast", PROVED, "--loop-wait 30s", minutes),
     ("forecast", PROVED, "--exact-rates", minutes),
     ("forecast", PROVED, "--witness z4", minutes),
+    ("forecast", PROVED, "--leader r1/z1", minutes),
     ("forecast", PROVED, "--seed 5", lambda out: out["seed"]),
     ("forecast", PROVED, "--period 720h", lambda out: out["forecasts"][0]["period"]),
 )
