@@ -278,7 +278,9 @@ def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader
     else:
         stopped = np.where(replaced, leader, np.where(leader_hit & pending, state.fell, state.leader))
     served = event.up if rules.waits else leader
-    full = np.where(on, served, np.where(replaced & rules.waits, event.up, stopped & ~gone))
+    # A successor that may not serve yet acknowledges nothing: the leader that fell still has everything.
+    stopped = np.where(replaced & rules.waits, event.up | state.leader, stopped) & ~gone
+    full = np.where(on, served, stopped)
     near = np.where(on | replaced, event.up, (state.up | event.up) & ~gone)
     return {
         "leader": leader, "on": on, "full": full, "pool": pool, "need": need, "near": near,

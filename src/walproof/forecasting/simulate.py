@@ -131,7 +131,7 @@ def _per_fault(model: Model, kind: Ints, rng: np.random.Generator) -> PerFault:
     lost = np.array([k.data is Data.LOST for k in kinds])[kind]
     unflushed = np.array([k.data is Data.UNFLUSHED for k in kinds])[kind]
     # What ends PostgreSQL without an orderly stop: every failure of a member but one of the network or of an operator.
-    crash = np.array([k.data is Data.UNFLUSHED or "kill" in k.drills[:1] for k in kinds])[kind]
+    crash = np.array([not k.cut and (k.data is Data.UNFLUSHED or "kill" in k.drills[:1]) for k in kinds])[kind]
     return PerFault(lost, unflushed, crash, takeover, stall)
 
 
