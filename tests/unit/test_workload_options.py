@@ -174,6 +174,41 @@ def test_variables_that_pgbench_refuses_or_walproof_sets_or_no_script_reads_are_
     assert "geheim" not in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("UPDATE t SET a = a + :step;", 1),
+        ("SELECT 1;\n\nSELECT '12:30';", 3),
+        ("SELECT a[1:2]\n  FROM t;", 1),
+        ("\\set steps 1\nSELECT :step, :steps;", 2),
+        ("SELECT 1 -- :x\n  + :y;", 2),
+    ],
+)
+def test_a_variable_that_nothing_defines_is_refused_with_its_line(tmp_path: Path, script: str, line: int) -> None:
+    """pgbench would send NULL for it with prepared statements, and measure that."""
+    (tmp_path / "any.sql").write_text(script)
+    with pytest.raises(UsageError, match=rf"any.sql, line {line}: nothing defines :"):
+        parse_workload({"workload": str(tmp_path / "any.sql")})
+    assert parse_workload({"workload": str(tmp_path / "any.sql"), "protocol": "simple"})
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "SELECT 1::int, now()::timestamp;",
+        "SELECT 1; -- of :x\n/* :y */ SELECT 2;",
+        "\\set step random(1, 9)\nUPDATE t SET a = :step;",
+        "SELECT 7 AS step \\gset\nSELECT :step;",
+        "SELECT :scale, :client_id, :random_seed;",
+        "\\if :client_id > 1\n\\set step 2\n\\else\n\\set step 3\n\\endif\nSELECT :step;",
+        "SELECT a[1 : 2] FROM t;",
+    ],
+)
+def test_a_variable_that_something_defines_is_taken(tmp_path: Path, script: str) -> None:
+    (tmp_path / "any.sql").write_text(script)
+    assert parse_workload({"workload": str(tmp_path / "any.sql")})
+
+
 def test_a_variable_is_given_once_and_to_a_script_of_the_users(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="names batch twice"):
         defined(tmp_path, "batch=1", "batch=2")

@@ -14,6 +14,7 @@ from typing import Any
 from walproof.errors import MachineError, UsageError
 from walproof.load.driver import refuse_shared_sessions
 from walproof.load.pgbench import check_workload, scripts_of
+from walproof.load.pgbench_script import script_parts
 from walproof.machine.programs import install_command, lookup, this_family
 from walproof.machine.redaction import hidden_in, in_text
 from walproof.model.sample import PGBENCH, SYSBENCH, Protocol, Workload, WorkloadKind
@@ -28,6 +29,8 @@ _SKEWS = {"zipfian": (1.001, 1000.0), "gaussian": (2.0, 1000.0), "exponential": 
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x(memory|shared_buffers)")
 _VARIABLE = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w\x80-\U0010ffff]*", re.ASCII)
 """A variable's name (valid_variable_name in PostgreSQL's src/bin/pgbench/pgbench.c)."""
+_USED = re.compile(r"--[^\n]*|/\*.*?\*/|::+|:(?P<name>[\w\x80-\U0010ffff]+)", re.A | re.S)
+"""What pgbench takes for a variable in a statement, in a string too (parseQuery there); not in a comment, nor a cast."""
 _TAKEN = {"scale": "--scale", "rows": "--workload batch:N", "random_seed": "--seed"} | dict.fromkeys(
     ("client_id", "default_seed"), "pgbench itself"
 )
@@ -60,7 +63,7 @@ def parse_workload(raw: Mapping[str, Any]) -> Workload:
         variables=_variables(raw.get("define") or ()),
     )
     check_workload(made)
-    _check_used(made)
+    _check_variables(made)
     return made
 
 
@@ -257,12 +260,28 @@ def _variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(variables.items())
 
 
-def _check_used(workload: Workload) -> None:
-    """UsageError for a variable that none of the user's scripts reads."""
-    own = [text for name, text, _ in scripts_of(workload) if name in workload.files]
+def _check_variables(workload: Workload) -> None:
+    """UsageError for a variable that none of the user's scripts reads, and for one that nothing defines: pgbench sends
+    NULL for it, but with the simple protocol, where the server finds it.
+    """
+    scripts = scripts_of(workload)
+    own = [(name, text) for name, text, _ in scripts if name in workload.files]
     for name, _ in workload.variables:
-        if not any(re.search(rf"(?<!:):{name}(?![\w\x80-\U0010ffff])", text, re.ASCII) for text in own):
+        if not any(re.search(rf"(?<!:):{name}(?![\w\x80-\U0010ffff])", text, re.ASCII) for _, text in own):
             raise UsageError(f"-D {name} is used by no script of {workload.text}", f"write :{name} where it is wanted")
+    every = "\n".join(text for _, text, _ in scripts)
+    if workload.protocol is Protocol.SIMPLE or re.search(r"\\(gset|aset)\b", every):
+        return
+    known = {*_TAKEN, *dict(workload.variables), *re.findall(r"\\set(?:shell)?\s+(\S+)", every)}
+    for name, text in own:
+        for one in script_parts(text).statements:
+            for found in _USED.finditer(text, one.start, one.end):
+                if found["name"] and found["name"] not in known:
+                    raise UsageError(
+                        f"the script {name}, line {text.count(chr(10), 0, found.start()) + 1}: nothing defines "
+                        f":{found['name']}, and pgbench would send NULL",
+                        f"\\set {found['name']} …, or -D {found['name']}=VALUE",
+                    )
 
 
 def _init_file(path: object) -> str | None:
