@@ -30,7 +30,7 @@ _RELATIVE = re.compile(r"(\d+(?:\.\d+)?)x(memory|shared_buffers)")
 _VARIABLE = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w\x80-\U0010ffff]*", re.ASCII)
 """A variable's name (valid_variable_name in PostgreSQL's src/bin/pgbench/pgbench.c)."""
 _USED = re.compile(r"--[^\n]*|/\*.*?\*/|::+|:(?P<name>[\w\x80-\U0010ffff]+)", re.A | re.S)
-"""What pgbench takes for a variable in a statement, in a string too (parseQuery there); not in a comment, nor a cast."""
+"""What pgbench takes for a variable in a statement, in a string too (parseQuery there); no comment, no cast."""
 _TAKEN = {"scale": "--scale", "rows": "--workload batch:N", "random_seed": "--seed"} | dict.fromkeys(
     ("client_id", "default_seed"), "pgbench itself"
 )
