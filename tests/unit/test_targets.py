@@ -13,9 +13,11 @@ from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.event import Described
+from walproof.model.ports import Reverting
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, longest_s
 from walproof.pricing.estimates import mixed_versions
+from walproof.records.journal import Journal
 from walproof.targets.choose import choose
 from walproof.targets.external import consent, faults_by_command
 from walproof.targets.external.faults_by_command import UserCommands
@@ -142,6 +144,42 @@ def test_a_fault_is_undone_though_its_manager_no_longer_lists_the_member(tmp_pat
     assert thawed.read_text() == "h\n"
     with pytest.raises(TargetError, match="no member n2"):
         fault.inject("n2")
+
+
+@pytest.mark.parametrize(
+    ("fault", "undo"),
+    [("freeze", "thaw"), ("hang-manager", "resume"), ("power-cut", "recover"), ("isolate", "recover")],
+)
+def test_a_fault_of_a_run_that_was_killed_is_undone_by_its_command(tmp_path: Path, fault: str, undo: str) -> None:
+    """Its manager does not list the member any more; a command that fails leaves the fault in the journal."""
+
+    def gone(member: str) -> Endpoint:
+        raise TargetError(f"there is no member {member}", "patronictl list")
+
+    journal, undone, told = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone", []
+    given = {fault: "true", undo: f"echo {{host}}:{{port}} {{member}} > {undone}"}
+    killed = UserCommands(given, lambda member: Endpoint((("h", 7),)), journal=lambda: journal, target="t")
+    killed.inject(Capability(fault), "n1")
+    later = UserCommands({fault: "true", undo: "false"}, gone, target="t")
+    reverting = Reverting(lambda kind, name: told.append((kind, name)))
+    assert later.revert(journal, reverting)[0].startswith(f"{fault} of n1 is not undone: your command failed")
+    later.commands = given
+    assert later.revert(journal, reverting) == []
+    assert undone.read_text() == "h:7 n1\n"
+    assert told == [("fault", f"{fault} n1")]
+    assert journal.pending() == ()
+
+
+def test_a_fault_that_was_undone_leaves_nothing_in_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    given = {"freeze": "true", "thaw": "true", "kill": "true"}
+    commands = UserCommands(given, lambda member: Endpoint((("h", 7),)), journal=lambda: journal, target="t")
+    commands.inject(Capability.KILL, "n1")  # nothing undoes it but the cluster itself
+    assert journal.pending() == ()
+    commands.inject(Capability.FREEZE, "n1")
+    assert [change.name for change in journal.pending("t")] == ["freeze n1"]
+    commands.undo_all()
+    assert journal.pending() == ()
 
 
 def test_a_file_that_is_missing_or_not_toml_is_refused(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ class ExternalCluster(ABC):
         self.members = members
         self._parameters = parameters
         self._made = threading.Event()
-        self._commands = UserCommands(file.faults, self.admin, file.named_hosts)
+        self._commands = UserCommands(
+            file.faults, self.admin, file.named_hosts, lambda: self.journal, self.name, self.clock
+        )
 
     # observing
 
@@ -220,7 +222,7 @@ class ExternalCluster(ABC):
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
-        left = self.configuration.undo(journal, reverting)
+        left = [*self._commands.revert(journal, reverting), *self.configuration.undo(journal, reverting)]
         for change in noted(journal, self.name, "database"):
             leader = self.admin(self.leader())
             if own_database.remove_draft(leader, change.after):

@@ -12,14 +12,19 @@ from functools import partial
 from string import Formatter
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
-from walproof.model.ports import Clock, MemberFault
+from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.targets.configure import NoJournal, noted
 
 _LONGEST_S = 120
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
 """No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
+
+BY_COMMAND = "fault by command"
+"""What kind of change a journal calls it."""
 
 
 def filled(template: str, places: Mapping[str, str]) -> str:
@@ -106,6 +111,9 @@ class UserCommands:
     member_endpoint: Callable[[str], Endpoint]
     named: frozenset[str] | None = None
     """The only hosts that may be filled in as {host}; None: any."""
+    journal: Callable[[], Notebook] = NoJournal
+    target: str = ""
+    clock: Clock = field(default_factory=RealClock)
     injected: list[tuple[Capability, str]] = field(default_factory=list)
     _known: dict[str, Endpoint] = field(default_factory=dict)
 
@@ -154,24 +162,47 @@ class UserCommands:
         return self._known[member]
 
     def inject(self, fault: Capability, member: str) -> None:
-        """Run the fault's command; noted before, so that recovery undoes it even on an error."""
+        """Run the fault's command; noted before, so that recovery undoes it even on an error, `revert` after a kill."""
         for name in (UNDOES[fault], fault.value):
             if name in self.commands:
                 # Refused before anything is done: what could not be undone afterwards is not done either.
                 self.filled(name, member)
         self.injected.append((fault, member))
+        if UNDOES[fault] in self.commands:
+            host, port = self._endpoint(member).hosts[0]
+            note = partial(self.journal().note, self.clock.now(), self.target, BY_COMMAND, f"{fault} {member}")
+            note(before=f"{host}:{port}", after=None)
         self.run(fault.value, member)
 
     def undo(self, fault: Capability, member: str) -> None:
         """Run the command that undoes the fault, where there is one."""
         if UNDOES[fault] in self.commands:
             self.run(UNDOES[fault], member)
+            for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
+                self.journal().undone(change)
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
 
     def undo_all(self) -> None:
         """Undo every fault that was injected, the newest first."""
         for fault, member in reversed(list(self.injected)):
             self.undo(fault, member)
+
+    def revert(self, journal: Notebook, reverting: Reverting) -> list[str]:
+        """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""
+        left = []
+        for change in noted(journal, self.target, BY_COMMAND):
+            name, _, member = change.name.partition(" ")
+            fault, (host, _, port) = Capability(name), (change.before or "").rpartition(":")
+            # Where it was: its manager may no longer list it.
+            self._known.setdefault(member, Endpoint(((host, int(port)),)))
+            try:
+                self.run(UNDOES[fault], member)
+            except Error as no:
+                left.append(f"{name} of {member} is not undone: {no.message}")
+                continue
+            reverting.tell("fault", change.name)
+            journal.undone(change)
+        return left
 
     def faults(self) -> dict[Capability, MemberFault]:
         """Every fault that has its own command, and the one that undoes it where nothing else does."""
