@@ -194,7 +194,8 @@ _DUE: tuple[_Case, ...] = (
     },
     lambda _r, gone: {"faults": (gone, Fault("scheduled switchover", "n1", 0.5))},
     lambda _r, gone: {"faults": (gone, _then("elect", "/lease/timetolive asked", what=0.2, who="etcd"))},
-    lambda _r, _gone: {"odd": {f"version n{i}": "3.0.3" for i in range(1, 5)}},
+    # Before 4.0 Patroni has no quorum mode.
+    lambda _r, _gone: {"odd": {f"version n{i}": "3.0.3" for i in range(1, 5)}, "any_of": False},
     # What a guard knows for five seconds only.
     lambda _r, gone: {"policy": {"learns_s": None}, "faults": (replace(gone, at=7.0),)},
     lambda r, gone: {"policy": {"learns_s": None}, "faults": (replace(gone, at=r.choice((2.2, 4.9))),), "due": ()},
