@@ -60,12 +60,12 @@ def forecast_outline(made: Sequence[Studied], failures: Failures, records: Seque
 
 
 def _conclusion(made: Forecast) -> str:
-    """The answer in words: the usual year, the bad ones and where they come from; and losses."""
+    """The answer in words: the usual year, the bad one and where it comes from; losses, and what drills leave open."""
     minutes, split = made.minutes, made.split
     return (
-        f"{made.text}, {made.layout}: {number(minutes.value)} minutes a year without writes "
-        f"({number(minutes.low)}–{number(minutes.high)}): {split.percent} years in 100 at most {_length(split.below)}, "
-        f"the others {_length(split.others)} in the middle, {_mostly(made)}. {_lost(made)}"
+        f"{made.text}, {made.layout}: {split.percent} years in 100 with at most {_length(split.below)} without writes, "
+        f"the others with {_length(split.others)} (median), {_mostly(made)}; {number(minutes.value)} minutes a year in "
+        f"the mean ({number(minutes.low)}–{number(minutes.high)}). {_lost(made)}"
     )
 
 
@@ -86,10 +86,10 @@ def _lost(made: Forecast) -> str:
     left = made.unexcluded
     if not left.clean:
         return f"{structural}, as drilled"
-    drills = ", ".join(f"{fault} × {count}" for fault, count in left.clean)
+    done = sum(drills for _, drills in left.clean)
     return (
-        f"{structural}; clean drills ({drills}) do not exclude {_one_in(chance(left.losses))}, "
-        f"{counted(left.more, 'drill')} more would halve that"
+        f"{structural}; {counted(done, 'clean drill')} of {counted(len(left.clean), 'fault')} do not exclude one "
+        f"{_one_in(chance(left.losses))}, {left.more} more would halve that"
     )
 
 
