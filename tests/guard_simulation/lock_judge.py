@@ -39,11 +39,14 @@ def _of_keys(keys: dict[str, Kv], at: float) -> dict[str, Any]:
     """The fields of a LockState by what the simulated Patroni makes of the same keys."""
     cluster = cluster_of(keys)
     config, version = cluster.config, {k: keys[k].version if k in keys else 0 for k in _EVERY_KEY}
+    versions = [member["version"] for member in cluster.members.values() if member.get("version")]
+    # Before 4.0 quorum is no mode: there it is off.
+    known = config.get("synchronous_mode") != "quorum" or all(int(text.partition(".")[0]) >= 4 for text in versions)
     return {
         "holder": cluster.leader, "holder_version": version["leader"], "holder_lease": cluster.leader_lease,
         "sync_leader": cluster.sync_leader, "voters": cluster.voters, "quorum": cluster.quorum,
         "sync_version": version["sync"], "config_version": version["config"], "failover_version": version["failover"],
-        "synchronous": bool(config.get("synchronous_mode")), "paused": bool(config.get("pause")),
+        "synchronous": bool(config.get("synchronous_mode")) and known, "paused": bool(config.get("pause")),
         "standby_cluster": bool(config.get("standby_cluster")), "switchover": _due(cluster.failover, at),
         "ttl_s": max(20, config["ttl"]), "loop_wait_s": config["loop_wait"],
         "least_position": cluster.last_lsn - config.get("maximum_lag_on_failover", 1 << 20),

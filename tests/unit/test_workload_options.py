@@ -199,6 +199,7 @@ def test_a_variable_that_nothing_defines_is_refused_with_its_line(tmp_path: Path
         "SELECT 1; -- of :x\n/* :y */ SELECT 2;",
         "\\set step random(1, 9)\nUPDATE t SET a = :step;",
         "SELECT 7 AS step \\gset\nSELECT :step;",
+        "\\SET step 7\nSELECT :step;",
         "SELECT :scale, :client_id, :random_seed;",
         "\\if :client_id > 1\n\\set step 2\n\\else\n\\set step 3\n\\endif\nSELECT :step;",
         "SELECT a[1 : 2] FROM t;",

@@ -270,9 +270,9 @@ def _check_variables(workload: Workload) -> None:
         if not any(re.search(rf"(?<!:):{name}(?![\w\x80-\U0010ffff])", text, re.ASCII) for _, text in own):
             raise UsageError(f"-D {name} is used by no script of {workload.text}", f"write :{name} where it is wanted")
     every = "\n".join(text for _, text, _ in scripts)
-    if workload.protocol is Protocol.SIMPLE or re.search(r"\\(gset|aset)\b", every):
+    if workload.protocol is Protocol.SIMPLE or re.search(r"\\(gset|aset)\b", every, re.I):
         return
-    known = {*_TAKEN, *dict(workload.variables), *re.findall(r"\\set(?:shell)?\s+(\S+)", every)}
+    known = {*_TAKEN, *dict(workload.variables), *re.findall(r"\\set(?:shell)?\s+(\S+)", every, re.I)}
     for name, text in own:
         for one in script_parts(text).statements:
             for found in _USED.finditer(text, one.start, one.end):
