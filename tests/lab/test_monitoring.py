@@ -14,6 +14,7 @@ from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import crashes, disks
 from walproof.machine.clock import RealClock
+from walproof.model.guarantee import QuorumKind
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 from walproof.targets.lab.target import LabTarget, lab_guard
@@ -29,7 +30,7 @@ def blueprint() -> Iterator[Blueprint]:
     # An alert on what happened within a minute clears a minute later: here within ten seconds.
     quick = replace(shipped, rules=shipped.rules.replace("[1m]", "[10s]"))
     assert quick != shipped
-    with a_lab(quick, quorum=2) as raised:
+    with a_lab(quick, quorum=(QuorumKind.ANY, 2)) as raised:
         yield raised
 
 

@@ -38,7 +38,9 @@ KUBERNETES = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_S
 FAULTS = [name for name, fault in CATALOGUE.items() if not {step.operation for step in fault.steps} & KUBERNETES]
 
 
-@pytest.mark.parametrize("capability", sorted(set(Capability) - {Capability.INSPECT, Capability.TAKEOVER, *KUBERNETES}))
+@pytest.mark.parametrize(
+    "capability", sorted(set(Capability) - {Capability.INSPECT, Capability.TAKEOVER, Capability.WORKLOAD, *KUBERNETES})
+)
 def test_it_has_every_capability(capability: Capability) -> None:
     assert simulated("sim").capabilities().why_not(capability) is None
 
