@@ -83,7 +83,7 @@ def _run(*words: str) -> tuple[str, str, object]:
 def test_the_command_writes_a_page_and_still_prints(tmp_path: Path) -> None:
     out, err, wrong = _run("--html", str(tmp_path / "f.html"))
     assert wrong is None
-    assert "minutes a year without writes" in out
+    assert "minutes without writes" in " ".join(out.split())
     assert "f.html" in err
     assert (tmp_path / "f.html").read_text().startswith("<!doctype html>")
     out, _, _ = _run("--html", "-")

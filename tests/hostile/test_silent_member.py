@@ -16,7 +16,7 @@ from walproof.errors import TargetError
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres
-from walproof.targets.sql.connection import answering
+from walproof.targets.sql.connection import answering, asked
 from walproof.targets.sql.observe import rows_of
 
 SAYS = ("server_version", "17.0"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")
@@ -59,7 +59,7 @@ def member(lie: str) -> Iterator[Endpoint]:
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.timeout(60)
 def test_opening_it_ends_in_one_sentence(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_module, "answering", partial(answering, within_s=0.5))
+    monkeypatch.setattr(target_module, "asked", partial(asked, within_s=0.5))
     with member(lie) as endpoint, pytest.raises(TargetError, match="does not answer"):
         open_postgres(f"host=127.0.0.1 port={endpoint.hosts[0][1]} user=u sslmode=disable gssencmode=disable")
 

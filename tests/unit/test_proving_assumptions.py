@@ -87,7 +87,8 @@ def test_faults_that_a_healthy_cluster_survives_need_not_be_noticed() -> None:
         assert not happened(QUIET, False, fault=name), name
     assert {name for name in CATALOGUE if happened(fault=name)} == {
         "none", "slow-disk", "cpu-stress", "link-delay", "restart", "partition-one-way", "full-disk", "switchover",
-        "dcs-loss", "crash-restart", "partition-wal", "partition-acks", "pause-replay",
+        "dcs-loss", "crash-restart", "partition-wal", "partition-acks", "pause-replay", "hang-postmaster",
+        "hang-manager", "hang-rest",
     }  # fmt: skip
 
 
