@@ -19,7 +19,7 @@ from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, fenced_in, paused, pods_of, state_of
 from walproof.targets.configure import noted
-from walproof.targets.external.faults_by_command import FaultOfMember
+from walproof.targets.external.faults_by_command import FaultOfMember, undo_noted
 
 FAULT = "cnpg fault"
 """What the journal calls one that has to be undone; its name is FAULT MEMBER."""
@@ -224,16 +224,9 @@ class Instances:
 
     def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """Every fault that a killed run left in its journal; TargetError, after all others, for those that stay."""
-        able, stay = {str(fault): one for fault, one in self.faults().items()}, []
-        for change in noted(journal, self.target, FAULT):
-            fault, _, member = change.name.partition(" ")
-            try:
-                able[fault].undo(member)
-            except Error as wrong:
-                stay.append(f"{change.name} is not undone: {wrong.message}")
-                continue
-            journal.undone(change)
-            reverting.tell("fault", change.name)
+        able = {str(fault): one for fault, one in self.faults().items()}
+        left = undo_noted(journal, self.target, FAULT, lambda fault, member, _: able[fault].undo(member), reverting)
+        stay = [f"{fault} {member} is not undone: {why}" for fault, member, why in left]
         if stay:
             raise TargetError("; ".join(stay), "kubectl get pods -o wide; once it answers: walproof revert")
 

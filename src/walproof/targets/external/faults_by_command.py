@@ -103,6 +103,26 @@ class FaultOfMember:
     undo: Callable[[str], None] = _nothing_to_undo
 
 
+def undo_noted(
+    journal: Notebook, target: str, what: str, undo: Callable[[str, str, str], object], reverting: Reverting
+) -> list[tuple[str, str, str]]:
+    """Undo every fault that a killed run left in its journal, by its name, its member and what was noted of it before.
+
+    Gives those that stay: fault, member and why.
+    """
+    stay = []
+    for change in noted(journal, target, what):
+        fault, _, member = change.name.partition(" ")
+        try:
+            undo(fault, member, change.before or "")
+        except Error as wrong:
+            stay.append((fault, member, wrong.message))
+            continue
+        journal.undone(change)
+        reverting.tell("fault", change.name)
+    return stay
+
+
 @dataclass(slots=True)
 class UserCommands:
     """The commands of a target file, and the faults done so far that are not undone: (fault, member)."""
@@ -170,8 +190,8 @@ class UserCommands:
         self.injected.append((fault, member))
         if UNDOES[fault] in self.commands:
             host, port = self._endpoint(member).hosts[0]
-            note = partial(self.journal().note, self.clock.now(), self.target, BY_COMMAND, f"{fault} {member}")
-            note(before=f"{host}:{port}", after=None)
+            named = (self.target, BY_COMMAND, f"{fault} {member}")
+            self.journal().note(self.clock.now(), *named, before=f"{host}:{port}", after=None)
         self.run(fault.value, member)
 
     def undo(self, fault: Capability, member: str) -> None:
@@ -189,20 +209,15 @@ class UserCommands:
 
     def revert(self, journal: Notebook, reverting: Reverting) -> list[str]:
         """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""
-        left = []
-        for change in noted(journal, self.target, BY_COMMAND):
-            name, _, member = change.name.partition(" ")
-            fault, (host, _, port) = Capability(name), (change.before or "").rpartition(":")
+
+        def undo(fault: str, member: str, where: str) -> None:
+            host, _, port = where.rpartition(":")
             # Where it was: its manager may no longer list it.
             self._known.setdefault(member, Endpoint(((host, int(port)),)))
-            try:
-                self.run(UNDOES[fault], member)
-            except Error as no:
-                left.append(f"{name} of {member} is not undone: {no.message}")
-                continue
-            reverting.tell("fault", change.name)
-            journal.undone(change)
-        return left
+            self.run(UNDOES[Capability(fault)], member)
+
+        stay = undo_noted(journal, self.target, BY_COMMAND, undo, reverting)
+        return [f"{fault} of {member} is not undone: {why}" for fault, member, why in stay]
 
     def faults(self) -> dict[Capability, MemberFault]:
         """Every fault that has its own command, and the one that undoes it where nothing else does."""
