@@ -54,12 +54,18 @@ def _preferred(members: int) -> Ints:
     return first
 
 
-def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: float) -> Rules:
-    """The rules of one configuration."""
-    members = len(where.members)
+@cache
+def _listed(members: int) -> Ints:
+    """By k and mask of so many members: the k of the mask that are written first."""
     listed = np.zeros((members + 1, 1 << members), dtype=np.int64)
     for k, mask in itertools.product(range(members + 1), range(1 << members)):
         listed[k, mask] = sum([1 << bit for bit in range(members) if mask >> bit & 1][:k])
+    return listed
+
+
+def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: float) -> Rules:
+    """The rules of one configuration."""
+    members = len(where.members)
     preferred = _preferred(members)
     home = where.home or (1 << members) - 1
     return Rules(
@@ -73,7 +79,7 @@ def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: flo
         standby_unflushed=what.level is Level.REMOTE_WRITE,
         decide_s=decide_s,
         force_s=force_s,
-        listed=listed,
+        listed=_listed(members),
         preferred=preferred,
         orders=np.flatnonzero(preferred[:, -1] & home),
     )

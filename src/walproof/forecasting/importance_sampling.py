@@ -13,8 +13,8 @@ import numpy as np
 from walproof.forecasting.episodes import Faults, Floats, Ints, repairs
 from walproof.forecasting.failure_rates import YEAR_S
 from walproof.forecasting.outages_from_drills import Model
-from walproof.forecasting.simulate import BATCHES, Each, Risk, believed, bounded, follow_drawn, in_turn, kinds_of
-from walproof.forecasting.topology import Cause, causes
+from walproof.forecasting.simulate import BATCHES, Each, Risk, believed, bounded_causes, follow_drawn, in_turn, kinds_of
+from walproof.forecasting.topology import Cause
 
 EXPECTED = 1.0
 """How many further failures during the first repair are drawn on average, at least."""
@@ -67,8 +67,8 @@ def sample(
 
 def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Floats:
     rng = np.random.default_rng([seed, 7, number])
-    model = bounded(believed(model, number, seed) if vary else model)
-    possible = causes(model.where, model.failures)
+    model = believed(model, number, seed) if vary else model
+    possible = bounded_causes(model)
     risks = np.zeros((len(Risk), len(model.failures.kinds)))
     risks[Risk.TAKEOVER] = [failure.per_year if failure.planned else 0.0 for failure in model.failures.kinds]
     rates = np.array([c.per_year for c in possible]) / YEAR_S

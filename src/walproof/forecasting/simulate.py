@@ -102,17 +102,19 @@ def own_error(values: Floats) -> float:
     return float(np.std(means, ddof=1) / len(means) ** 0.5 / mean) if mean > 0 and len(means) > 1 else np.inf
 
 
-def bounded(model: Model) -> Model:
-    """The model; UsageError where repairs take so long beside the time between failures that episodes have no end."""
-    kinds = model.failures.kinds
-    load = sum(c.per_year * kinds[c.kind].repair_s for c in causes(model.where, model.failures)) / YEAR_S
+def bounded_causes(model: Model) -> tuple[Cause, ...]:
+    """Everything that may fail; UsageError where repairs take so long beside the time between failures that episodes
+    have no end.
+    """
+    possible, kinds = causes(model.where, model.failures), model.failures.kinds
+    load = sum(c.per_year * kinds[c.kind].repair_s for c in possible) / YEAR_S
     if load > MOST_LOAD:
         raise UsageError(
             f"repairs take longer than the time between failures: {load:.3g} failures at once on average, "
             "members are never all well",
             "lower rates or shorter repairs in the file of --failures, narrower ranges or --exact-rates",
         )
-    return model
+    return possible
 
 
 def kinds_of(causes: Sequence[Cause], cause: Ints) -> Ints:
@@ -195,7 +197,7 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, year_s: float = 
     """
     rng = np.random.default_rng([*seed, 1])
     kinds = len(model.failures.kinds)
-    possible = causes(bounded(model).where, model.failures)
+    possible = bounded_causes(model)
     faults = draw(possible, model.failures, years * year_s / YEAR_S, [*seed, 2])
     years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
@@ -223,7 +225,7 @@ def simulate(
     expected = years * sum(c.per_year for c in causes(model.where, model.failures))
     if expected > MOST_FAULTS:
         raise UsageError(f"{years:,} years would hold {expected:.1g} failures", "fewer --years, or lower rates")
-    bounded(model)
+    bounded_causes(model)
     batches = max(1, min(batches, years))
     sizes = [years // batches + (number < years % batches) for number in range(batches)]
     return tuple(each(partial(_numbered, model, seed, vary), enumerate(sizes)))

@@ -22,7 +22,7 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.wording import NOT_KNOWN, interval, number, seconds
+from walproof.reporting.wording import NOT_KNOWN, interval, number, percent, seconds
 
 MOST_EFFECTS = 5
 MOST_SENTENCES = 3
@@ -206,7 +206,7 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
             f"{100 * one.availability.value:.5g} %, {nines(one.availability.value):.1f} nines",
             ("≤ " if one.upper_bound else "") + interval(one.p_loss),
             f"{one.p_structural.value:.2g} ({one.p_structural.low:.2g}–{one.p_structural.high:.2g})",
-            f"{_percent(one.minutes_error)}, {_percent(one.rare_error)}",
+            f"{percent(one.minutes_error)}, {percent(one.rare_error)}",
             NOT_KNOWN if math.isnan(one.commits) else ("≤ " if one.upper_bound else "") + number(one.commits),
             NOT_KNOWN if one.tps is None else interval(one.tps),
             NOT_KNOWN if one.p95_ms is None else interval(one.p95_ms),
@@ -214,10 +214,6 @@ def _table(forecasts: Sequence[Forecast]) -> Table:
         for n, one in enumerate(forecasts, 1)
     )
     return Table("forecasts", "configurations", heads, rows)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if math.isfinite(share) else NOT_KNOWN
 
 
 def _parts(one: Forecast) -> Table:
