@@ -273,15 +273,15 @@ def _check_variables(workload: Workload) -> None:
     if workload.protocol is Protocol.SIMPLE or re.search(r"\\(gset|aset)\b", every, re.I):
         return
     known = {*_TAKEN, *dict(workload.variables), *re.findall(r"\\set(?:shell)?\s+(\S+)", every, re.I)}
-    for name, text in own:
-        for one in script_parts(text).statements:
-            for found in _USED.finditer(text, one.start, one.end):
-                if found["name"] and found["name"] not in known:
-                    raise UsageError(
-                        f"the script {name}, line {text.count(chr(10), 0, found.start()) + 1}: nothing defines "
-                        f":{found['name']}, and pgbench would send NULL",
-                        f"\\set {found['name']} …, or -D {found['name']}=VALUE",
-                    )
+    sent = ((name, text, one) for name, text in own for one in script_parts(text).statements)
+    used = ((name, text, found) for name, text, one in sent for found in _USED.finditer(text, one.start, one.end))
+    for name, text, found in used:
+        if found["name"] and found["name"] not in known:
+            line = text.count("\n", 0, found.start()) + 1
+            raise UsageError(
+                f"the script {name}, line {line}: nothing defines :{found['name']}, and pgbench would send NULL",
+                f"\\set {found['name']} …, or -D {found['name']}=VALUE",
+            )
 
 
 def _init_file(path: object) -> str | None:
