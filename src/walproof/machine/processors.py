@@ -1,10 +1,13 @@
 """Processors of this machine: limited for others by control groups (v1 or v2), and all of them used by one `map`."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from walproof.machine.clock import RealClock
 PARENT = "walproof"
 """Our own group, which holds one for each member with a limit."""
 _PERIOD_US = 100_000
+_PR_SET_PDEATHSIG = 1
 _TRIES = 100
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 
@@ -142,10 +146,29 @@ def several_processes() -> Iterator[Shared]:
     """One process a processor, ended with the block. Function, items and results are pickled.
 
     They are forked, while no thread runs: a new interpreter imports numpy longer than most forecasts take.
+    Raises: MachineError where one was killed, for instance because memory ran out.
     """
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("fork")) as pool:
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, _end_with, (os.getpid(),)) as pool:
 
         def shared(work: Callable[[A], B], items: Iterable[A], /) -> Iterable[B]:
             return pool.map(work, items)
 
-        yield shared
+        try:
+            yield shared
+        except BrokenProcessPool:
+            raise MachineError("a process of the simulation was killed", "look for memory that ran out") from None
+        except BaseException:
+            # What is interrupted waits for the items in work, not for all that were handed out.
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _end_with(parent: int) -> None:
+    """Be killed with the parent, and leave signals to it: each end of a pool's pipes is held by every process of it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
