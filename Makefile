@@ -21,7 +21,7 @@ demo: install ## a real cluster, its prices, three drills, a report
 
 test: .venv/.done ## every test, real cluster included
 	@tools/install-programs test
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 --durations-min 10
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 --durations 15 --durations-min 10
 
 test-versions: .venv/.done ## the contract on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
 	@tools/postgres-versions $(VERSIONS) >/dev/null

@@ -33,6 +33,12 @@ def pytest_runtest_setup() -> None:
     os.umask(UMASK)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Else the next broken pipe ends this worker, whichever test has it."""
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "the test left SIGPIPE as it set it"
+
+
 SHARE_A_LAB = tuple(
     f"/test_{name}.py"
     for name in ("external_patroni", "lab_superuser", "links_of_lab", "load", "price", "stream_faults", "watch")

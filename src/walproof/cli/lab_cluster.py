@@ -210,9 +210,12 @@ def psql(arguments: tuple[str, ...], member: str | None, lab: str | None) -> Non
     where = {"PGHOST": host, "PGPORT": str(port), "PGDATABASE": endpoint.database, "PGUSER": endpoint.user}
     sys.stdout.flush()
     # Python ignores it, and a program started in its place would, too.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # In place of this process: Ctrl-C belongs to psql.
-    os.execve(program, [str(program), *arguments], {**os.environ, **where, "PGPASSFILE": str(blueprint.passfile)})
+    ignored = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        # In place of this process: Ctrl-C belongs to psql.
+        os.execve(program, [str(program), *arguments], {**os.environ, **where, "PGPASSFILE": str(blueprint.passfile)})
+    finally:
+        signal.signal(signal.SIGPIPE, ignored)
 
 
 @cloup.command(cls=Command)
