@@ -33,17 +33,19 @@ def _kept_and_lost(kept: float, lost: float) -> Failures:
 
 @pytest.mark.parametrize("what", [ANY_1, ANY_2, FIRST_1, DEGRADING], ids=lambda what: what.text)
 def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None:
+    """But for FIRST 1 in half a percent of takeovers: which of two that have everything leads is drawn, in the chain it
+    is the one that is written first.
+    """
     kept, lost = 40.0, 20.0
     truth = exact(Chain(3, kept, lost, 20_000.0, most=4), what)
     batches = simulate(model(what, _kept_and_lost(kept, lost)), 8_000, 3, vary=False)
     shares = np.array([b.years_s.mean() / YEAR_S for b in batches])
     error = shares.std(ddof=1) / len(shares) ** 0.5
     assert abs(shares.mean() - truth.unavailable) < 4 * error
-    for found, exactly in (
-        ([b.risks[Risk.TAKEOVER].sum() for b in batches], truth.takeovers),
-        ([_lacking(b.risks) for b in batches], truth.lacking),
-    ):
-        assert abs(np.mean(found) - exactly) < 4 * np.std(found, ddof=1) / len(found) ** 0.5
+    takeovers, lacking = [b.risks[Risk.TAKEOVER].sum() for b in batches], [_lacking(b.risks) for b in batches]
+    tie = 0.005 * truth.takeovers * (what is FIRST_1)
+    for found, exactly, tolerance in ((takeovers, truth.takeovers, tie), (lacking, truth.lacking, 0.0)):
+        assert abs(np.mean(found) - exactly) < 4 * np.std(found, ddof=1) / len(found) ** 0.5 + tolerance
 
 
 @pytest.mark.parametrize("what", [ANY_1, ANY_2, DEGRADING], ids=lambda what: what.text)

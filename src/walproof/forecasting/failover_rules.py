@@ -5,7 +5,6 @@ The rules are those of docs/forecast.md; the tests state them again, for one sta
 import itertools
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +132,9 @@ class State:
     """Until when commits wait for standbys that are not yet known to be gone."""
     awaited: Ints
     """Those standbys: once back, or once others are enough, no commit waits any more."""
+    dcs: Bools
+    counted: Bools
+    """Whether the takeover from the leader that was lost last has been counted."""
 
     @property
     def served_from(self) -> Floats:
@@ -178,6 +180,8 @@ def start(begins: Floats, order: Ints, rules: Rules) -> State:
         taken_at=np.full(n, -NEVER),
         stalled=np.full(n, -NEVER),
         awaited=same(0),
+        dcs=np.ones(n, dtype=bool),
+        counted=np.zeros(n, dtype=bool),
     )
 
 
@@ -194,105 +198,109 @@ def _enough(others: Ints, rules: Rules) -> Bools:
 
 
 def _held_together(state: State, rules: Rules) -> tuple[Ints, Ints]:
-    """While service is on: the standbys that commits wait for, and of how many of them one surely has every commit.
+    """While service is on: the standbys that may take over, and of how many of them one surely has what it takes.
 
     WAL arrives in order: who acknowledged the last commit has all before it. ANY k of n: of any n - k + 1 one did.
+    Where no commit waits for standbys, any one that streams takes over.
     """
     standbys = state.up & ~state.leader
     if not rules.waits:
-        return np.zeros_like(standbys), np.full_like(standbys, NOBODY)
+        return standbys, np.ones_like(standbys)
     waited_for = np.minimum(rules.k, COUNT[standbys])
     if rules.any_k:
         return standbys, np.where(waited_for > 0, COUNT[standbys] - waited_for + 1, NOBODY)
     return _first(standbys, rules), np.where(waited_for > 0, 1, NOBODY)
 
 
-def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools, Bools]:
-    """Count what is not served until then; people promote a standby where that is due: which had all, near, stale."""
+def pass_time(state: State, until: Floats, rules: Rules) -> tuple[Bools, Bools]:
+    """Count what is not served until then; a standby that may lack commits is promoted where that is due: one that
+    streamed until the end, or one that did not.
+    """
+    leads = ~state.on & (state.leader != 0) & state.dcs & ~_taking_over(state, until)
+    state.full, state.near = (np.where(leads, mask | state.up, mask) for mask in (state.full, state.near))
     due = ~state.on & (state.force_at <= until)
-    full_up, near_up = state.up & state.full, state.up & state.near
-    whole, near = due & (full_up != 0), due & (full_up == 0) & (near_up != 0)
-    stale = due & ~whole & ~near
+    near_up = state.up & state.near
+    near, stale = due & (near_up != 0), due & (near_up == 0)
     state.alone_s = state.alone_s + np.where(stale, np.clip(state.stopped_at - state.alone_at, 0.0, None), 0.0)
-    forced = _preferred_of(state, rules, full_up, near_up, state.up)
-    state.leader = np.where(due, forced, state.leader)
+    state.leader = np.where(due, _preferred_of(state, rules, near_up, state.up), state.leader)
     on = state.on | due
     from_then = np.where(due, state.force_at, state.at)
     served = np.clip(np.minimum(state.served_from, until) - from_then, 0.0, None)
     waited = np.where(due, state.force_at - state.at, 0.0)
     state.out_s = state.out_s + waited + np.where(on, served, until - from_then)
-    holders = state.up if rules.waits else state.leader
-    state.full = np.where(due, holders, state.full)
-    state.near = np.where(due, state.up, state.near)
     state.volatile = np.where(due, 0, state.volatile)
     state.force_at = np.where(due, NEVER, state.force_at)
     state.on, state.at = on, until.copy()
-    return whole, near, stale
+    return near, stale
 
 
 def step(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
     """What a change brings; which episodes had a takeover, which elected one that lost what was not flushed."""
-    gone = np.where(event.lost, event.hit, 0)
-    state.volatile = state.volatile | _unflushed(state, event, rules)
     leader_hit = (event.hit & state.leader) != 0
     _stall(state, event, rules, leader_hit)
-    serving = _while_serving(state, event, rules, gone, leader_hit)
-    waiting = _while_waiting(state, event, rules, gone, leader_hit)
-    on_before = state.on
-    pending = _pending(state, event)
-    state.taken_at = np.where(leader_hit & ~pending, event.at + event.takeover_s, state.taken_at)
-    state.fell = np.where(leader_hit & ~pending, state.leader, state.fell)
-    for name in ("leader", "full", "pool", "need", "near", "on", "ready"):
-        setattr(state, name, np.where(on_before, serving[name], waiting[name]))
-    state.up = event.up
-    state.stopped_at = np.where(on_before & ~state.on, event.at, state.stopped_at)
-    alone = (event.up & ~state.leader) == 0
-    since = np.where(alone, np.minimum(state.alone_at, event.at), NEVER)
-    state.alone_at = np.where(state.on, since, state.alone_at)
-    state.volatile = np.where(state.on, 0, state.volatile & (state.full | state.pool))
+    pending = _taking_over(state, event.at)
+    falls = leader_hit & ~pending  # a successor that has not led yet begins no second takeover
+    state.taken_at = np.where(falls, event.at + event.takeover_s, state.taken_at)
+    state.fell = np.where(falls, state.leader, state.fell)
+    state.counted = state.counted & ~falls
+    state.volatile = state.volatile | _unflushed(state, event, rules, np.where(pending, 0, state.leader))
+    _hold(state, event, rules, leader_hit, state.on & ~pending)
+    state.leader = np.where(leader_hit, 0, state.leader)
+    state.up, state.dcs = event.up, event.dcs
+    takeover, unflushed = _elect(state, event, rules)
+    on = (state.leader != 0) & event.dcs & _enough(event.up & ~state.leader, rules)
+    state.stopped_at = np.where(state.on & ~on, event.at, state.stopped_at)
+    state.on = on
+    since = np.where((event.up & ~state.leader) == 0, np.minimum(state.alone_at, event.at), NEVER)
+    state.alone_at = np.where(on, since, state.alone_at)
+    state.volatile = np.where(on & ~_taking_over(state, event.at), 0, state.volatile & (state.full | state.pool))
     _plan_force(state, event.dcs, rules)
-    return np.asarray(serving["takeover"] & on_before), np.asarray(waiting["unflushed"] & ~on_before)
+    return takeover, unflushed
 
 
-def _pending(state: State, event: Change) -> Bools:
-    """Whether a successor is still taking over: it has not led yet."""
-    return np.asarray((event.at < state.taken_at) & (state.leader != state.fell))
+def _taking_over(state: State, at: Floats) -> Bools:
+    """Whether a successor is still taking over then: it has not led yet, and sent nothing."""
+    return np.asarray((at < state.taken_at) & (state.leader != state.fell))
 
 
-def _unflushed(state: State, event: Change, rules: Rules) -> Ints:
-    of_leader = np.where(event.crash & rules.leader_unflushed, event.hit & state.leader, 0)
-    of_standbys = np.where(event.unflushed & rules.standby_unflushed, event.hit & ~state.leader, 0)
+def _unflushed(state: State, event: Change, rules: Rules, leads: Ints) -> Ints:
+    """Who lost what it had not flushed: at off the leader had not before it acknowledged, at remote_write a standby."""
+    of_leader = np.where(event.crash & rules.leader_unflushed, event.hit & leads, 0)
+    has_led = np.where(leads != 0, leads, state.fell)
+    of_standbys = np.where(event.unflushed & rules.standby_unflushed, event.hit & ~has_led, 0)
     return np.asarray(of_leader | of_standbys, dtype=np.int64)
 
 
-def _while_serving(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:
-    """Service was on: a leader that is hit is replaced where a survivor is sure to have every acknowledged commit.
-
-    One that is hit before it has taken over never led: another takes over when it would have.
+def _hold(state: State, event: Change, rules: Rules, leader_hit: Bools, led: Bools) -> None:
+    """Who has every acknowledged commit after it: where one led until then the leader, and the standbys that it still
+    reaches; what was so before a takeover stays so until its end.
     """
-    pending = _pending(state, event)
     pool, need = _held_together(state, rules)
-    pool, need = np.where(pending, state.pool, pool) & ~gone, np.where(pending, state.need, need)
-    held = event.up & pool if rules.waits else event.up
-    covered = COUNT[held] >= (need if rules.waits else 1)
-    replaced = leader_hit & covered & event.dcs
-    leader = np.where(leader_hit, np.where(replaced, _preferred_of(state, rules, held), 0), state.leader)
-    on = np.where(leader_hit, replaced, event.dcs) & _enough(event.up & ~leader, rules)
-    if rules.waits:
-        stopped = state.leader | np.where(leader_hit, 0, event.up)
-        stopped = np.where(leader_hit & pending, stopped | state.fell, stopped)
-    else:
-        stopped = np.where(replaced, leader, np.where(leader_hit & pending, state.fell, state.leader))
-    served = event.up if rules.waits else leader
-    # A successor that may not serve yet acknowledges nothing: the leader that fell still has everything.
-    stopped = np.where(replaced & rules.waits, event.up | state.leader, stopped) & ~gone
-    full = np.where(on, served, stopped)
-    near = np.where(on | replaced, event.up, (state.up | event.up) & ~gone)
-    return {
-        "leader": leader, "on": on, "full": full, "pool": pool, "need": need, "near": near,
-        "takeover": replaced & ~pending,
-        "ready": np.where(replaced & ~pending, np.maximum(state.ready, event.at + event.takeover_s), state.ready),
-    }  # fmt: skip
+    reached: Ints = state.leader | np.where(leader_hit, 0, event.up)
+    kept: Ints = ~np.where(event.lost, event.hit, 0)
+    standing: Ints = kept if rules.waits else ~event.hit
+    state.full = kept & np.where(led, reached, state.full)
+    state.pool = standing & np.where(led, pool, state.pool)
+    state.need = np.where(led, need, state.need)
+    state.near = kept & np.where(led, state.up, state.near)
+
+
+def _elect(state: State, event: Change, rules: Rules) -> tuple[Bools, Bools]:
+    """Where nobody leads, one that is sure to have every commit does: rather the old leader where it is back before
+    another may lead, rather one that has flushed what it has. Where no commit waited, rather the old leader than any
+    that streamed from it. Which is a takeover; which lost what was not flushed.
+    """
+    able, clean = (
+        _sure(state.full & mask, state.pool & mask, state.need) for mask in (event.up, event.up & ~state.volatile)
+    )
+    elected = (state.leader == 0) & (able != 0) & event.dcs
+    back = np.where(event.at < state.taken_at, clean & state.fell, 0) if rules.waits else event.up & state.full
+    state.leader = np.where(elected, _preferred_of(state, rules, back, clean, able), state.leader)
+    another = elected & ((state.leader & state.fell) == 0)
+    state.ready = np.where(another, np.maximum(state.ready, state.taken_at), state.ready)
+    takeover = another & ~state.counted
+    state.counted = state.counted | another
+    return takeover, elected & ((clean == 0) | ((state.leader & state.volatile) != 0))
 
 
 def _first(standbys: Ints, rules: Rules) -> Ints:
@@ -315,27 +323,6 @@ def _stall(state: State, event: Change, rules: Rules, leader_hit: Bools) -> None
     ends = leader_hit | (over & ~begins)
     state.stalled = np.where(ends, -NEVER, state.stalled)
     state.awaited = np.where(ends, 0, state.awaited)
-
-
-def _while_waiting(state: State, event: Change, rules: Rules, gone: Ints, leader_hit: Bools) -> dict[str, NDArray[Any]]:
-    """Service was off: too few standbys, no majority of the DCS, or no member that is sure to have every commit."""
-    leader = np.where(leader_hit, 0, state.leader)
-    full, pool, near = state.full & ~gone, state.pool & ~gone, state.near & ~gone
-    able, clean = (_sure(full & mask, pool & mask, state.need) for mask in (event.up, event.up & ~state.volatile))
-    elected = (leader == 0) & (able != 0) & event.dcs
-    back = np.where(event.at < state.taken_at, clean & state.fell, 0)
-    leader = np.where(elected, _preferred_of(state, rules, back, clean, able), leader)
-    another = elected & ((leader & state.fell) == 0)
-    leads = (leader != 0) & event.dcs
-    on = leads & _enough(event.up & ~leader, rules)
-    streaming = event.up if rules.waits else leader
-    full = np.where(on, streaming, np.where(leads & rules.waits, full | event.up, full))
-    near = np.where(on, event.up, np.where(leads, near | event.up, near))
-    ready = np.where(another, np.maximum(state.ready, state.taken_at), state.ready)
-    return {
-        "leader": leader, "on": on, "full": full, "pool": pool, "need": state.need, "near": near,
-        "unflushed": elected & (clean == 0), "ready": ready,
-    }  # fmt: skip
 
 
 def _sure(full: Ints, pool: Ints, need: Ints) -> Ints:

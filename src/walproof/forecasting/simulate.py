@@ -156,24 +156,23 @@ def follow(
         if len(chosen):
             risks[risk] += np.bincount(of_kind[chosen], weights=weight[: len(which)][chosen], minlength=kinds)
 
-    def note_forced(whole: Bools, near: Bools, stale: Bools) -> None:
-        for risk, which in ((Risk.TAKEOVER, whole), (Risk.NEAR, near), (Risk.STALE, stale)):
-            note(risk, which, began)
+    def note_promoted(near: Bools, stale: Bools) -> None:
+        note(Risk.NEAR, near, began)
+        note(Risk.STALE, stale, began)
 
     for number in range(int(count.max(initial=0))):
         still = int(np.searchsorted(-count, -number, side="left"))
         rows = state.rows(still)
         event = changes_at(events, first[:still] + number, of_fault, rules.majority)
-        whole, near, stale = pass_time(rows, event.at, rules)
+        note_promoted(*pass_time(rows, event.at, rules))
         takeover, unflushed = step(rows, event, rules)
         of_event = kind[events.fault[first[:still] + number]]
-        note_forced(whole, near, stale)
-        note(Risk.TAKEOVER, takeover, of_event)
+        note(Risk.TAKEOVER, takeover, np.where(event.hit != 0, of_event, began[:still]))
         note(Risk.UNFLUSHED, unflushed, began[:still])
         state.store(rows)
     waits_until = np.where(state.force_at < NEVER, state.force_at, state.at)
     until = np.where(state.on, np.maximum(state.at, state.served_from), waits_until)
-    note_forced(*pass_time(state, until, rules))
+    note_promoted(*pass_time(state, until, rules))
     out_s, alone_s = np.empty(len(order)), np.empty(len(order))
     out_s[order], alone_s[order] = state.out_s, state.alone_s
     return Outcome(out_s, risks, alone_s)
