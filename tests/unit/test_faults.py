@@ -155,7 +155,14 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert all(fault.happens and fault.cleared_by and fault.command.startswith("lab ") for fault in FAULTS)
     needed = {fault.capability for fault in FAULTS}
-    never_faults = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
+    never_faults = {
+        Capability.PRICE,
+        Capability.LEDGER,
+        Capability.CONFIGURE,
+        Capability.INSPECT,
+        Capability.OBSERVE,
+        Capability.TAKEOVER,
+    }
     never_faults |= {Capability.RETURN_ORDER, Capability.WORKLOAD}
     kubernetes = {
         Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_STRESS, Capability.LIMIT_MEMORY

@@ -162,7 +162,14 @@ def test_a_plan_names_the_consents_it_needs_load_and_each_fault() -> None:
 
 
 def test_a_fault_of_one_operation_bears_the_name_of_its_capability() -> None:
-    none = {Capability.PRICE, Capability.LEDGER, Capability.CONFIGURE, Capability.INSPECT, Capability.TAKEOVER}
+    none = {
+        Capability.PRICE,
+        Capability.LEDGER,
+        Capability.CONFIGURE,
+        Capability.INSPECT,
+        Capability.OBSERVE,
+        Capability.TAKEOVER,
+    }
     none |= {Capability.RETURN_ORDER, Capability.WORKLOAD}
     factors = {Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY}
     for capability in set(Capability) - none - factors:

@@ -30,6 +30,7 @@ SECTIONS = (
         "walproof.cli.{}",
         price="What each commit level costs.",
         prove="What each commit level survives.",
+        observe="What commits wait for, without a load; read-only.",
         study="Published studies, reproduced side by side.",
     ),
     section(

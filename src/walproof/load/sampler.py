@@ -36,6 +36,11 @@ class StatsConnection:
         """The server's major version."""
         return self._connection.info.server_version // 10000
 
+    @property
+    def process(self) -> int:
+        """The process that the other end said it is: the server's own, unless a pooler is in front."""
+        return self._connection.info.backend_pid
+
     def close(self) -> None:
         """Close it; safe to call twice."""
         self._connection.close()
@@ -285,11 +290,19 @@ class Sampler:
         connection = self._connected(member)
         if connection is None:
             return None
-        version = next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))
-        for lsn, flushes, flush_ms, checkpoints, names, streaming, *more in self._query(member, _COUNTERS[version]):
-            first = (_int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "")
-            return Counters(*first, _int(streaming) or 0, *map(_int, more))
-        return None
+        return next(map(counters_of, self._query(member, counters_statement(connection))), None)
+
+
+def counters_statement(connection: StatsConnection) -> bytes:
+    """What reads the counters of a server of that version."""
+    return _COUNTERS[next((version for version in _COUNTERS if connection.version >= version), min(_COUNTERS))]
+
+
+def counters_of(row: Row) -> Counters:
+    """The row of that statement."""
+    lsn, flushes, flush_ms, checkpoints, names, streaming, *more = row
+    first = (_int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "")
+    return Counters(*first, _int(streaming) or 0, *map(_int, more))
 
 
 def _int(text: str | None) -> int | None:

@@ -41,6 +41,7 @@ class Capability(StrEnum):
     LIMIT_MEMORY = "limit-memory"
     CONFIGURE = "configure"
     INSPECT = "inspect"
+    OBSERVE = "observe"
     TAKEOVER = "takeover"
     RETURN_ORDER = "return-order"
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
 from walproof.model.load import LoadFigures
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description
 from walproof.model.units import counted
@@ -17,7 +18,7 @@ from walproof.model.units import counted
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The first event of a record: which verb (price, prove, study, watch), what was asked, how to repeat."""
+    """The first event of a record: which verb (price, prove, study, watch, observe), what was asked, how to repeat."""
 
     at: float
     verb: str
@@ -229,6 +230,7 @@ Event = (
     | LoadSeen
     | ClaimJudged
     | FigureCompared
+    | WaitsSeen
     | Note
     | Ended
 )

@@ -3,7 +3,7 @@
 Capabilities are objects (`Target.capabilities`): what a target cannot do is absent there, with the reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from walproof.model.drill import Capability, Finding, Mark
 from walproof.model.facts import Facts
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRun, Rows
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import GuardSwitch, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
@@ -251,6 +252,14 @@ class Inspection(Protocol):
         """One snapshot; TargetError when no member answers."""
 
 
+class CommitWaits(Protocol):
+    """Watches what sessions of the leader wait for. Reads statistics views alone, and slowly enough to cost nothing."""
+
+    def watch(self, every_s: float, ended: Callable[[], bool]) -> Iterator[WaitsSeen]:
+        """One after each `every_s` until `ended`, following the leader. TargetError: rights are missing, a pooler is in
+        front, no leader answers, or the server is in distress, where watching stops."""
+
+
 class Poller(Protocol):
     """A connection to every member, for moments that one observation would miss."""
 
@@ -297,6 +306,7 @@ class Capabilities:
     traces: Traces | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None
+    commit_waits: CommitWaits | None = None
     takeover: Takeover | None = None
     guard: GuardSwitch | None = None
     links: Links | None = None
@@ -327,6 +337,7 @@ class Capabilities:
             Capability.SWITCHOVER: self.switchover,
             Capability.CONFIGURE: self.configuration,
             Capability.INSPECT: self.inspection,
+            Capability.OBSERVE: self.commit_waits,
             Capability.TAKEOVER: self.takeover,
         }
         there = capability in self.faults or capability in self.scenario_factors or single.get(capability) is not None

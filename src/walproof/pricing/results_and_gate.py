@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from walproof.errors import ExitCode, UsageError
 from walproof.model.estimate import Caveat, Estimate
@@ -249,7 +249,15 @@ def _judged(one: Requirement, price: ArmPrice, table: PriceTable) -> Required:
     )
 
 
-def exit_code(judged: Sequence[Required]) -> ExitCode:
+class Answered(Protocol):
+    """A requirement with its answer."""
+
+    @property
+    def answer(self) -> Answer:
+        """What the interval says of it."""
+
+
+def exit_code(judged: Sequence[Answered]) -> ExitCode:
     """HELD when every requirement is met, BROKEN when one is not, else UNDECIDED."""
     answers = {one.answer for one in judged}
     if Answer.NOT_MET in answers:

@@ -11,6 +11,7 @@ from walproof.pricing.estimates import PriceTable, price_table
 from walproof.pricing.results_and_gate import conclusion as price_sentence
 from walproof.proving.campaign_results import back_after
 from walproof.proving.loss_bounds import kind_of, worst_bounds
+from walproof.reporting.observe_section import observe_sentences, seen_of
 from walproof.reporting.wording import fault_name, percent
 
 
@@ -26,6 +27,8 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
         summary.append(loss_sentence(drills))
         if took := back_after(drills):
             summary.append(f"Writes were back after {took}.")
+    if seen := seen_of(events):
+        summary += observe_sentences(seen)
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     if claims:
         summary = [claims_sentence(claims), *summary[:2]]

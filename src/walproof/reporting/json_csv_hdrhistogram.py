@@ -23,6 +23,7 @@ from walproof.pricing.soak import soak_as_json, stretches
 from walproof.proving.campaign_results import drills_as_json
 from walproof.proving.loss_bounds import bounds
 from walproof.reporting.conclusion import conclusion
+from walproof.reporting.observe_section import observe_json, seen_of
 from walproof.reporting.outline import Outline, Table
 from walproof.reporting.wording import arm_name, finding_counts, outage_seconds, utc_time, workload_name
 
@@ -52,6 +53,7 @@ def record_json(events: Sequence[Event], record: str, notices: Sequence[str]) ->
         content |= price_json(events, record)
     if any(isinstance(e, DrillDone) for e in events):
         content |= prove_json(events, record)
+    content |= {"observed": observe_json(seen)} if (seen := seen_of(events)) else {}
     steps = [e for e in events if isinstance(e, SearchStep)]
     claims = [e for e in events if isinstance(e, ClaimJudged)]
     figures = [e for e in events if isinstance(e, FigureCompared)]

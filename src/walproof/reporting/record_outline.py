@@ -23,6 +23,7 @@ from walproof.proving.loss_bounds import worst_bounds
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
 from walproof.reporting.drill_section import drill_sections
+from walproof.reporting.observe_section import observe_sections
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
 from walproof.reporting.price_section import price_sections
 from walproof.reporting.wording import (
@@ -57,6 +58,7 @@ def composed(record: Record) -> Outline:
         *_summary(table, drills),
         *price_sections(events, table),
         *drill_sections(drills),
+        *observe_sections(events),
         *_notes(events),
         *_environment(record),
     )
@@ -70,11 +72,17 @@ def results(events: Sequence[Event], table: PriceTable | None = None) -> tuple[S
     `table`: the price table of these events where it is computed already, which takes long.
     """
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
-    return (*claim_sections(events), *price_sections(events, table or price_table(events)), *drill_sections(drills))
+    priced = price_sections(events, table or price_table(events))
+    return (*claim_sections(events), *priced, *drill_sections(drills), *observe_sections(events))
 
 
 def _title(record: Record) -> str:
-    titles = {"price": "What a commit costs", "prove": "What a commit survives", "study": "A published study, repeated"}
+    titles = {
+        "price": "What a commit costs",
+        "prove": "What a commit survives",
+        "study": "A published study, repeated",
+        "observe": "What commits wait for",
+    }
     return titles.get(record.started.verb if record.started else "", "What a commit costs, and what it survives")
 
 

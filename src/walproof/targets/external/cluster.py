@@ -40,6 +40,7 @@ from walproof.targets.external.faults_by_command import (
 )
 from walproof.targets.external.pricing import ExternalPricing, Sizes
 from walproof.targets.external.target_file import WRITES, TargetFile
+from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
@@ -327,6 +328,7 @@ class ExternalCluster(ABC):
             member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
             inspection=self._inspection(),
+            commit_waits=SqlCommitWaits(self),
             takeover=self._takeover(),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons={**commands.reasons(), **refused},

@@ -33,6 +33,7 @@ from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import DRILLED, GuardProcess
 from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
+from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.doctor_facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
@@ -193,6 +194,7 @@ class LabTarget:
             traces=LabTraces(b),
             configuration=self.configuration,
             inspection=self._inspector(),
+            commit_waits=SqlCommitWaits(self),
             takeover=LabTakeover(b, self.clock),
             guard=lab_guard(b, self.clock),
             links=operations,

@@ -282,6 +282,7 @@ class Simulated:
             configuration=self._configuration,
             scenario_factors=frozenset({Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS}),
             reasons={
+                Capability.OBSERVE: "a simulated cluster has no sessions that wait",
                 Capability.INSPECT: "a simulated cluster has no settings to inspect",
                 Capability.WORKLOAD: "a simulated cluster has no server that could run it",
             },

@@ -1,0 +1,84 @@
+"""What sessions of a leader waited for, as polled over a second or so: plain sums, from which everything is derived."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSums:
+    """Sessions of one database, role, application and statement (its query_id, "" unknown), added up over polls.
+
+    standby: in wait for a standby; flush: for the local flush of WAL; lock: for a heavyweight lock. writing: those
+    with a transaction id whose transaction was younger than a second, writing_s: the sum of these ages in seconds.
+    """
+
+    database: str
+    role: str
+    application: str
+    statement: str
+    sessions: int
+    busy: int
+    writing: int
+    writing_s: float
+    standby: int
+    flush: int
+    lock: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandbySeen:
+    """A standby as the leader saw it: mean lags in ms over polls, None where none was reported; bytes behind at last.
+
+    behind: bytes that the leader has flushed and the standby has not yet (written, flushed, replayed).
+    """
+
+    name: str
+    state: str
+    sync_state: str
+    write_ms: float | None = None
+    flush_ms: float | None = None
+    replay_ms: float | None = None
+    behind: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def lags(self) -> tuple[float, float, float] | None:
+        """Milliseconds until written, flushed and replayed; None where the standby reported none of them."""
+        if self.write_ms is None and self.flush_ms is None and self.replay_ms is None:
+            return None
+        write = self.write_ms if self.write_ms is not None else self.flush_ms or self.replay_ms or 0.0
+        flush = max(write, self.flush_ms if self.flush_ms is not None else write)
+        return write, flush, max(flush, self.replay_ms if self.replay_ms is not None else flush)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitsSeen:
+    """What `polls` polls within `seconds` before `at` saw, and what the leader's counters rose by meanwhile.
+
+    level: synchronous_commit of the observing session's own defaults; overrides: of roles and databases, as
+    (role, database, level), "" for every one. blocked: lock waiters whose blockers were asked for; of these
+    blocked_by_standby and blocked_by_flush were behind a session that itself waited for its commit; blockers: how
+    many were behind a session of that application in wait for a standby. longest_ms: age of the oldest statement
+    seen waiting for a standby. query_ms: the least time that a poll took.
+    """
+
+    at: float
+    seconds: float
+    polls: int
+    leader: str
+    level: str
+    standby_names: str
+    groups: tuple[SessionSums, ...]
+    standbys: tuple[StandbySeen, ...]
+    transaction_ids: int
+    commits: int
+    rollbacks: int
+    wal_bytes: int
+    blocked: int = 0
+    blocked_by_standby: int = 0
+    blocked_by_flush: int = 0
+    blockers: dict[str, int] = field(default_factory=dict)
+    longest_ms: float = 0.0
+    checkpoint: bool = False
+    query_ms: float = 0.0
+    overrides: tuple[tuple[str, str, str], ...] = field(default=())
+    kind: Literal["waits-seen"] = "waits-seen"

@@ -1,0 +1,245 @@
+"""What `walproof observe` saw, as sentences, tables, a picture and JSON. The numbers are estimating's."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from walproof.estimating.observed_prices import Payer, Predicted, payers, predictions
+from walproof.estimating.observed_waits import (
+    OWN,
+    Cause,
+    Observation,
+    held_up_by,
+    observation,
+    waited,
+    writing_commits,
+)
+from walproof.model.event import Event
+from walproof.model.observed_waits import WaitsSeen
+from walproof.pricing.results_and_gate import interval as interval_json
+from walproof.reporting.outline import (
+    Cell,
+    Figure,
+    Prose,
+    Section,
+    SeriesChart,
+    SeriesLine,
+    SeriesPanel,
+    SeriesSlot,
+    Table,
+    columns,
+    row,
+)
+from walproof.reporting.soak_section import in_bytes
+from walproof.reporting.wording import NOT_KNOWN, count, interval, number, percent
+
+TONES = {
+    Cause.FLUSH: "local",
+    Cause.NETWORK: "remote_write",
+    Cause.STANDBY_FLUSH: "on",
+    Cause.REPLAY: "remote_apply",
+    Cause.LOCKS: "other",
+}
+_POINTS = 600
+_UNSEEN = 0.005
+"""Milliseconds below which a part of a commit is not named in the conclusion."""
+
+
+def seen_of(events: Sequence[Event]) -> list[WaitsSeen]:
+    """What was observed; [] in a record of another verb."""
+    return [e for e in events if isinstance(e, WaitsSeen)]
+
+
+def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
+    """What a commit waits for, what others wait behind it, and what it hangs on where none ends."""
+    made = observation(seen)
+    if not math.isfinite(made.total.value):
+        return (_hanging(seen),)
+    if made.commits_per_s.value == 0:
+        return (f"No commit that wrote ended on {made.leader} in {made.seconds:.0f} s, and no session waited for one.",)
+    parts = [f"{made.causes[c].value:.2f} ms for {c}" for c in OWN if made.causes[c].value >= _UNSEEN]
+    parts.sort(key=lambda part: -float(part.split(" ")[0]))
+    first = f"A commit on {made.leader} waits {interval(made.total)} ms"
+    sentences = [f"{first}: {', '.join(parts)}." if parts else f"{first}."]
+    if (locks := made.causes[Cause.LOCKS]).value >= _UNSEEN:
+        sentences.append(f"Sessions wait {interval(locks)} ms more per commit for row locks of sessions that commit.")
+    return tuple(sentences)
+
+
+def _hanging(seen: Sequence[WaitsSeen]) -> str:
+    waiting = fmean(sum(g.standby + g.flush for g in s.groups) / s.polls for s in seen)
+    first = f"No commit that wrote ended in {sum(s.seconds for s in seen):.0f} s, and {waiting:.1f} sessions wait"
+    held = held_up_by(seen)
+    if held is None:
+        return f"{first}: no standby of the quorum ({seen[-1].standby_names or 'none named'}) streams."
+    standby, cause = held
+    stage = (Cause.NETWORK, Cause.STANDBY_FLUSH, Cause.REPLAY).index(cause)
+    return f"{first}: {standby.name}, nearest to confirming, is {in_bytes(standby.behind[stage])} behind ({cause})."
+
+
+def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
+    """The sections of an observation; () without one."""
+    seen = seen_of(events)
+    if not seen:
+        return ()
+    made = observation(seen)
+    legend = tuple((str(cause), tone) for cause, tone in TONES.items())
+    figure = Figure(
+        "observed-series",
+        "Over time",
+        "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
+        "Shaded: a checkpoint ended. Red: fewer standbys stream than before.",
+        (_chart(seen),),
+        legend,
+        _causes_table(made),
+        made.caveats,
+    )
+    sections = [Section("observed", "What commits wait for", _intro(made), (figure, _caveats(made)))]
+    if paying := payers(seen):
+        texts = tuple(f"{p.text}." for p in paying[:1] if len(paying) > 1 and p.commits < 0.995)
+        blocks = (_payers_table(paying), *((Prose(texts),) if texts else ()))
+        sections.append(Section("payers", "Who pays", "", blocks))
+    if predicted := predictions(seen):
+        sections.append(Section("other-levels", "What else would cost", "", (_predictions_table(predicted),)))
+    return tuple(sections)
+
+
+def _intro(made: Observation) -> str:
+    rate = interval(made.commits_per_s)
+    return (
+        f"{count(made.polls)} polls in {made.seconds:.0f} s; {rate} commits a second that wrote. "
+        "Sessions waiting on average ÷ commits a second = seconds waited per commit."
+    )
+
+
+def _caveats(made: Observation) -> Prose:
+    return Prose(made.caveats or ("No caveat.",))
+
+
+def _causes_table(made: Observation) -> Table:
+    whole = sum(made.causes[c].value for c in OWN)
+    rows = [
+        row(
+            Cell(str(cause), TONES[cause]),
+            interval(made.causes[cause]),
+            percent(made.causes[cause].value / whole) if cause in OWN and 0 < whole < math.inf else "",
+        )
+        for cause in sorted(OWN, key=lambda c: -made.causes[c].value)
+    ]
+    rows.append(row("a commit itself, in all", interval(made.total), ""))
+    rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes[Cause.LOCKS]), ""))
+    rows.append(row("slowest wait seen, at least", number(made.longest_ms), ""))
+    heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
+    return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
+
+
+def _payers_table(paying: Sequence[Payer]) -> Table:
+    rows = tuple(
+        row(
+            p.dimension,
+            p.name or "(none)",
+            percent(p.commits),
+            percent(p.waiting),
+            number(p.standby_ms),
+            number(p.flush_ms),
+            NOT_KNOWN if p.behind_ms is None else number(p.behind_ms),
+            p.level,
+        )
+        for p in paying
+    )
+    heads = columns(
+        "by", "name", ">commits, about", ">waiting", ">standby ms", ">flush ms", ">others behind it, ms", "own level",
+        fold=["name"], drop=["own level"],
+    )  # fmt: skip
+    return Table("payers", "who pays: shares, and ms per commit of its own", heads, rows)
+
+
+def _predictions_table(predicted: Sequence[Predicted]) -> Table:
+    rows = tuple(
+        row(p.what, *((interval(p.wait_ms), interval(p.throughput)) if not p.unknown else (NOT_KNOWN,) * 2), p.unknown)
+        for p in predicted
+    )
+    heads = columns(
+        "this load at", ">commit waits, ms", ">throughput, closed loop, ratio to now", "why not", line=["why not"]
+    )
+    return Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows)
+
+
+def _chart(seen: Sequence[WaitsSeen]) -> SeriesChart:
+    start = seen[0].at - seen[0].seconds
+    width = math.ceil(len(seen) / _POINTS)
+    steps = [seen[i : i + width] for i in range(0, len(seen), width)]
+    spans = [(s[0].at - s[0].seconds - start, s[-1].at - start) for s in steps]
+    middles = [(a + b) / 2 for a, b in spans]
+    every = [waited(step) for step in steps]
+    stacked = np.zeros(len(steps))
+    lines = []
+    for cause, tone in TONES.items():
+        stacked = stacked + np.array([w.causes[cause].sum() / w.seconds.sum() for w in every])
+        lines.append(_line(tone, middles, stacked.tolist()))
+    rates = [sum(map(writing_commits, step)) / sum(s.seconds for s in step) for step in steps]
+    longest = [max(s.longest_ms for s in step) for step in steps]
+    panels = (
+        SeriesPanel("sessions waiting", tuple(reversed(lines))),
+        SeriesPanel("commits per second", (_line("local", middles, rates),)),
+        SeriesPanel("oldest wait, ms", (_line("on", middles, longest),)),
+    )
+    slots = tuple(
+        SeriesSlot(
+            *span, f"{span[0]:.0f}–{span[1]:.0f} s: {number(rate)} commits/s, {number(waiting)} sessions waiting"
+        )
+        for span, rate, waiting in zip(spans, rates, stacked.tolist(), strict=True)
+    )
+    shaded = tuple(span for span, step in zip(spans, steps, strict=True) if any(s.checkpoint for s in step))
+    streaming = [min(sum(b.state == "streaming" for b in s.standbys) for s in step) for step in steps]
+    fewer = tuple(spans[i] for i in range(1, len(steps)) if streaming[i] < streaming[i - 1])
+    return SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
+
+
+def _line(tone: str, xs: Sequence[float], ys: Sequence[float]) -> SeriesLine:
+    return SeriesLine(tone, "thick", (tuple(zip(xs, ys, strict=True)),))
+
+
+def observe_json(seen: Sequence[WaitsSeen]) -> dict[str, Any]:
+    """The object of `observe --json`, and part of `report --json`."""
+    made = observation(seen)
+    return {
+        "conclusion": " ".join(observe_sentences(seen)),
+        "leader": made.leader,
+        "level": str(made.level),
+        "seconds": round(made.seconds, 3),
+        "polls": made.polls,
+        "commits_per_s": interval_json(made.commits_per_s),
+        "commit_wait_ms": interval_json(made.total),
+        "causes_ms": {str(cause): interval_json(of) for cause, of in made.causes.items()},
+        "longest_ms": made.longest_ms,
+        "caveats": list(made.caveats),
+        "payers": [_payer_json(p) for p in payers(seen)],
+        "predictions": [
+            {
+                "what": p.what,
+                "commit_wait_ms": interval_json(p.wait_ms),
+                "throughput": interval_json(p.throughput),
+                "unknown": p.unknown or None,
+            }
+            for p in predictions(seen)
+        ],
+    }
+
+
+def _payer_json(p: Payer) -> dict[str, Any]:
+    rounded = partial(round, ndigits=4)
+    return {
+        "by": p.dimension,
+        "name": p.name,
+        "commits_share": rounded(p.commits),
+        "waiting_share": rounded(p.waiting),
+        "standby_ms": rounded(p.standby_ms),
+        "flush_ms": rounded(p.flush_ms),
+        "others_behind_ms": None if p.behind_ms is None else rounded(p.behind_ms),
+        "own_level": p.level or None,
+    }

@@ -1,0 +1,272 @@
+"""Polls what a leader's sessions wait for: one read-only connection, one query in flight, under 1 % of a processor.
+
+Stops when the server is in distress, and says so. Writes nothing, not even a temporary table."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+import psycopg
+
+from walproof.errors import TargetError
+from walproof.load import sampler
+from walproof.load.sampler import Row, StatsConnection, counters_of, counters_statement
+from walproof.machine.sql_file import statements
+from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
+from walproof.model.ports import Target
+from walproof.targets.sql.connection import connection_error
+
+SHARE = 0.01
+"""Of one processor, that polls may take."""
+FASTEST_S, SLOWEST_S = 0.05, 30.0
+"""Between two polls."""
+_REMEMBERED = 100
+"""Polls of which the fastest says what one costs: the others waited for a processor meanwhile."""
+_FIRST_POLLS = 5
+_SLOW_S, _SLOW_POLLS = 0.5, 5
+"""The server is in distress when so many polls in a row took as long."""
+_NEW_LEADER_S = 15.0
+_ENDS_S = 0.2
+"""How soon it notices that it shall end."""
+_EVERY = {"standbys": 2, "blockers": 4}
+"""Polls from one look at the standbys' lags, and at what blocks lock waiters, to the next."""
+_MOST_GROUPS = 200
+"""Groups of sessions told apart in one event; the rest are summed up."""
+_CONNECTING = {
+    "application_name": "walproof observe",
+    "connect_timeout": "5",
+    "gssencmode": "disable",
+    "options": "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off",
+}
+_SQL = {name: text.encode() for name, text in statements("walproof.targets.sql", "commit_waits.sql").items()}
+
+
+def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
+    """Seconds between polls so that they take at most SHARE of a processor, by what the queries of each kind took.
+
+    >>> pace_s({}), pace_s({"waits": [0.0002]}), pace_s({"waits": [0.004, 0.002], "standbys": [0.004]})
+    (0.05, 0.05, 0.4)
+    """
+    cost = sum(min(took) / _EVERY.get(name, 1) for name, took in costs_s.items())
+    return min(SLOWEST_S, max(FASTEST_S, round(cost / SHARE, 6)))
+
+
+@dataclass(slots=True)
+class _Polls:
+    """Added up since the last event; names in `groups` as its key."""
+
+    count: int = 0
+    groups: dict[tuple[str, str, str, str], list[float]] = field(default_factory=dict)
+    standbys: dict[str, list[Row]] = field(default_factory=dict)
+    blocked: Counter[str] = field(default_factory=Counter)
+    blockers: Counter[str] = field(default_factory=Counter)
+    longest_ms: float = 0.0
+
+    def add_waits(self, rows: list[Row]) -> None:
+        """One poll of sessions."""
+        self.count += 1
+        for database, role, application, statement, *sums_of_poll, longest in rows:
+            key, numbers = _names(database, role, application, statement), [float(n or 0) for n in sums_of_poll]
+            if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
+                key = ("others", "others", "others", "")
+            sums = self.groups.setdefault(key, [0.0] * len(numbers))
+            self.groups[key] = [a + b for a, b in zip(sums, numbers, strict=True)]
+            self.longest_ms = max(self.longest_ms, float(longest or 0))
+
+    def add_blockers(self, rows: list[Row]) -> None:
+        """One look at what blocks lock waiters."""
+        for _, standby, flush, application in rows:
+            self.blocked += Counter({"all": 1, "standby": int(standby == "t"), "flush": int(flush == "t")})
+            if standby == "t":
+                self.blockers[str(application or "")] += 1
+
+    def session_sums(self) -> tuple[SessionSums, ...]:
+        """The groups; idle sessions are known by their number alone."""
+        return tuple(
+            SessionSums(*key, int(n[0]), int(n[1]), int(n[2]), round(n[3], 4), int(n[4]), int(n[5]), int(n[6]))
+            for key, n in self.groups.items()
+        )
+
+    def standbys_seen(self) -> tuple[StandbySeen, ...]:
+        """The standbys that were there, lags as means over looks."""
+        return tuple(_standby(name, rows) for name, rows in self.standbys.items())
+
+
+def _names(*names: str | None) -> tuple[str, str, str, str]:
+    database, role, application, statement = (name or "" for name in names)
+    return database, role, application, statement
+
+
+def _standby(name: str, rows: list[Row]) -> StandbySeen:
+    lags = [[float(v) for row in rows if (v := row[i]) is not None] for i in (3, 4, 5)]
+    write, flush, replay = (round(fmean(values), 4) if values else None for values in lags)
+    behind = (int(rows[-1][6] or 0), int(rows[-1][7] or 0), int(rows[-1][8] or 0))
+    return StandbySeen(name, str(rows[-1][1]), str(rows[-1][2]), write, flush, replay, behind)
+
+
+class SqlCommitWaits:
+    """CommitWaits of any target that speaks SQL."""
+
+    def __init__(self, target: Target) -> None:
+        self._target, self._clock = target, target.clock
+        self._random = random.Random(1)
+        self._costs: dict[str, deque[float]] = {}
+        self._slow, self._due, self._polls = 0, 0.0, 0
+        self._standbys: tuple[StandbySeen, ...] = ()
+        """As last looked at: where polls are rare, not every event has a look of its own."""
+
+    def watch(self, every_s: float, ended: Callable[[], bool]) -> Iterator[WaitsSeen]:
+        """What was polled in each `every_s`; see model.ports."""
+        leader, connection = self._open()
+        try:
+            overrides: tuple[tuple[str, str, str], ...] | None = None
+            while not ended():
+                try:
+                    if overrides is None:
+                        overrides = _overrides(connection)
+                        for _ in range(_FIRST_POLLS):
+                            self._timed(connection, "waits")
+                    seen = self._seen(leader, connection, every_s, ended)
+                except psycopg.Error as wrong:
+                    connection.close()
+                    leader, connection = self._reopen(leader, wrong)
+                    continue
+                if seen is not None:
+                    yield replace(seen, overrides=overrides)
+                    overrides = ()
+        finally:
+            connection.close()
+
+    def _open(self) -> tuple[str, StatsConnection]:
+        leader = self._target.observe().leader
+        if leader is None:
+            raise TargetError(f"{self._target.name} has no leader that answers just now", "walproof doctor")
+        try:
+            connection = StatsConnection(self._target.member_endpoint(leader).conninfo(**_CONNECTING), self._clock)
+        except psycopg.Error as wrong:
+            if "startup parameter" in str(wrong):
+                raise _behind_pooler(leader) from None
+            raise connection_error(wrong) from None
+        try:
+            ((sees, process, standby, role),) = connection.query(_SQL["rights"])
+        except psycopg.Error as wrong:
+            connection.close()
+            raise connection_error(wrong) from None
+        wrong_here = (
+            _behind_pooler(leader)
+            if process != str(connection.process)
+            else TargetError(
+                f"{role} may not see what other sessions wait for on {leader}", f'GRANT pg_monitor TO "{role}"'
+            )
+            if sees != "t"
+            else TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
+            if standby == "t"
+            else None
+        )
+        if wrong_here is not None:
+            connection.close()
+            raise wrong_here
+        return leader, connection
+
+    def _reopen(self, leader: str, wrong: psycopg.Error) -> tuple[str, StatsConnection]:
+        """The leader there is now; TargetError where none answers in time."""
+        if "statement timeout" in str(wrong) or "no answer" in str(wrong):
+            raise _distress(leader, 2.0)
+        until = self._clock.now() + _NEW_LEADER_S * self._clock.patience
+        while True:
+            try:
+                return self._open()
+            except TargetError as error:
+                if self._clock.now() > until:
+                    raise TargetError(
+                        f"{leader} stopped answering, and no leader was found: {error.message}", "walproof doctor"
+                    ) from None
+                self._clock.pause(0.5)
+
+    def _seen(
+        self, leader: str, connection: StatsConnection, every_s: float, ended: Callable[[], bool]
+    ) -> WaitsSeen | None:
+        """What is polled within `every_s`, with what the counters rose by; None where it ended before a poll."""
+        level = str(connection.query(_SQL["level"])[0][0])
+        before, began = self._counters(connection), self._clock.now()
+        polls = _Polls()
+        while not ended() and (not polls.count or self._clock.now() < began + every_s):
+            if self._clock.now() >= self._due:
+                self._poll(leader, connection, polls)
+                # Polls at equal distances could keep step with the load.
+                self._due = self._clock.now() + pace_s(self._costs) * self._random.uniform(0.5, 1.5)
+            until = self._due if not polls.count else min(self._due, began + every_s)
+            self._clock.pause(min(_ENDS_S, max(0.0, until - self._clock.now())))
+        if not polls.count:
+            return None
+        self._standbys = polls.standbys_seen() or self._standbys
+        at, after = self._clock.now(), self._counters(connection)
+        rose = {name: _rise(before, after, name) for name in ("next_id", "committed", "rolled_back", "lsn")}
+        return WaitsSeen(
+            at=at,
+            seconds=at - began,
+            polls=polls.count,
+            leader=leader,
+            level=level,
+            standby_names=after.names,
+            groups=polls.session_sums(),
+            standbys=self._standbys,
+            transaction_ids=rose["next_id"],
+            commits=rose["committed"],
+            rollbacks=rose["rolled_back"],
+            wal_bytes=rose["lsn"],
+            blocked=polls.blocked["all"],
+            blocked_by_standby=polls.blocked["standby"],
+            blocked_by_flush=polls.blocked["flush"],
+            blockers=dict(polls.blockers),
+            longest_ms=round(polls.longest_ms, 3),
+            checkpoint=after.checkpoints > before.checkpoints,
+            query_ms=round(1000 * min(self._costs["waits"]), 3),
+        )
+
+    def _poll(self, leader: str, connection: StatsConnection, polls: _Polls) -> None:
+        """One poll of sessions; now and then of standbys and blockers too. TargetError in distress."""
+        self._polls += 1
+        polls.add_waits(self._timed(connection, "waits"))
+        took = self._costs["waits"][-1]
+        self._slow = self._slow + 1 if took > _SLOW_S else 0
+        if self._slow >= _SLOW_POLLS:
+            raise _distress(leader, took)
+        if self._polls % _EVERY["standbys"] == 1:
+            for row in self._timed(connection, "standbys"):
+                polls.standbys.setdefault(str(row[0]), []).append(row)
+        if self._polls % _EVERY["blockers"] == 1 and any(n[6] for n in polls.groups.values()):
+            polls.add_blockers(self._timed(connection, "blockers"))
+
+    def _timed(self, connection: StatsConnection, name: str) -> list[Row]:
+        began = self._clock.now()
+        rows = connection.query(_SQL[name])
+        self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(self._clock.now() - began)
+        return rows
+
+    @staticmethod
+    def _counters(connection: StatsConnection) -> sampler.Counters:
+        return counters_of(connection.query(counters_statement(connection))[0])
+
+
+def _rise(before: sampler.Counters, after: sampler.Counters, name: str) -> int:
+    return max(0, (getattr(after, name) or 0) - (getattr(before, name) or 0))
+
+
+def _overrides(connection: StatsConnection) -> tuple[tuple[str, str, str], ...]:
+    return tuple((str(r), str(d), str(level)) for r, d, level in connection.query(_SQL["overrides"]))
+
+
+def _behind_pooler(leader: str) -> TargetError:
+    return TargetError(
+        f"a connection pooler answers in place of {leader}, which shows one server as several", "name the server itself"
+    )
+
+
+def _distress(leader: str, took_s: float) -> TargetError:
+    return TargetError(
+        f"{leader} is in distress: looks at its statistics took {took_s:.1f} s, and observing has stopped",
+        "what was seen so far is kept; look at its processors and disks first",
+    )

@@ -1,0 +1,73 @@
+-- What `walproof observe` reads on a leader: statistics views alone, with the rights of pg_monitor. Paste any of them.
+
+-- name: rights
+-- Whether this role sees what others wait for, this server's own process, and whether it is a standby.
+SELECT pg_has_role('pg_read_all_stats', 'USAGE'), pg_backend_pid(), pg_is_in_recovery(), current_user
+
+-- name: overrides
+-- Levels that roles and databases have of their own.
+SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''), split_part(setting, '=', 2)
+  FROM pg_db_role_setting s
+  LEFT JOIN pg_roles r ON r.oid = s.setrole
+  LEFT JOIN pg_database d ON d.oid = s.setdatabase,
+       unnest(s.setconfig) AS setting
+ WHERE setting LIKE 'synchronous\_commit=%'
+
+-- name: waits
+-- Sessions by database, role, application and statement: all, busy, with a transaction id (their number and the sum of
+-- their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush of WAL, for a
+-- lock; age in ms of the oldest statement that waits for a standby. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync.
+SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms
+  FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
+               count(*) AS sessions,
+               count(*) FILTER (WHERE state <> 'idle') AS busy,
+               count(*) FILTER (WHERE backend_xid IS NOT NULL AND xact_start > clock_timestamp() - interval '1 s') AS writing,
+               coalesce(sum(extract(epoch FROM clock_timestamp() - xact_start))
+                 FILTER (WHERE backend_xid IS NOT NULL AND xact_start > clock_timestamp() - interval '1 s'), 0)::float8 AS writing_s,
+               count(*) FILTER (WHERE wait_event = 'SyncRep') AS standby,
+               count(*) FILTER (WHERE lower(wait_event) IN ('walsync', 'walwrite')) AS flush,
+               count(*) FILTER (WHERE wait_event_type = 'Lock') AS lock,
+               coalesce(max(extract(epoch FROM clock_timestamp() - greatest(query_start, state_change)) * 1000)
+                 FILTER (WHERE wait_event = 'SyncRep'), 0)::float8 AS longest_ms
+          FROM pg_stat_activity
+         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+         GROUP BY 1, 2, 3, 4) AS g
+  LEFT JOIN pg_database d ON d.oid = g.datid
+  LEFT JOIN pg_roles r ON r.oid = g.usesysid
+
+-- name: blockers
+-- Up to eight sessions that wait for a lock, and what those wait for that block them: directly, or through the first in
+-- a row's queue, who holds the tuple lock and waits for the transaction itself. pg_blocking_pids takes the lock
+-- manager's locks for a moment, so it is asked for few and seldom.
+WITH session AS MATERIALIZED (
+         SELECT pid, wait_event_type AS type, lower(wait_event) AS event, left(application_name, 64) AS application
+           FROM pg_stat_activity
+          WHERE backend_type = 'client backend'),
+     waiter AS MATERIALIZED (SELECT pid FROM session WHERE type = 'Lock' ORDER BY random() LIMIT 8),
+     direct AS MATERIALIZED (SELECT w.pid AS waiter, b.pid AS pid, s.type, s.event, s.application
+                               FROM waiter w, unnest(pg_blocking_pids(w.pid)) AS b(pid) JOIN session s ON s.pid = b.pid),
+     first AS MATERIALIZED (SELECT DISTINCT pid FROM direct WHERE type = 'Lock' AND event = 'transactionid' LIMIT 8),
+     second AS MATERIALIZED (SELECT f.pid AS waiter, s.type, s.event, s.application
+                               FROM first f, unnest(pg_blocking_pids(f.pid)) AS b(pid) JOIN session s ON s.pid = b.pid),
+     root AS (SELECT waiter, event, application FROM direct WHERE type IS DISTINCT FROM 'Lock'
+               UNION ALL
+              SELECT d.waiter, s.event, s.application FROM direct d JOIN second s ON s.waiter = d.pid
+               WHERE s.type IS DISTINCT FROM 'Lock')
+SELECT waiter, coalesce(bool_or(event = 'syncrep'), false), coalesce(bool_or(event IN ('walsync', 'walwrite')), false),
+       min(application) FILTER (WHERE event = 'syncrep')
+  FROM root GROUP BY waiter
+
+-- name: standbys
+-- Standbys: the last lags that they reported, in ms, and bytes behind the leader's flush.
+SELECT application_name, state, sync_state,
+       (extract(epoch FROM write_lag) * 1000)::float8,
+       (extract(epoch FROM flush_lag) * 1000)::float8,
+       (extract(epoch FROM replay_lag) * 1000)::float8,
+       coalesce(pg_current_wal_flush_lsn() - write_lsn, 0)::bigint,
+       coalesce(pg_current_wal_flush_lsn() - flush_lsn, 0)::bigint,
+       coalesce(pg_current_wal_flush_lsn() - replay_lsn, 0)::bigint
+  FROM pg_stat_replication
+
+-- name: level
+-- The level in effect for sessions without one of their own.
+SELECT current_setting('synchronous_commit')

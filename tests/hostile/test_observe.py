@@ -1,0 +1,164 @@
+"""The reader of commit waits before servers that refuse, lie, hang or die, with names and numbers of every size."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from walproof.errors import TargetError
+from walproof.model.topology import ClusterView, Endpoint
+from walproof.targets.sql import commit_waits
+from walproof.targets.sql.commit_waits import SqlCommitWaits
+
+RIGHTS = ("t", "7", "f", "monitor")
+COUNTERS = ("1000", "1", "0", "0", "ANY 1 (n2)", "1", "0", "0", "{}", "{}", "0")
+
+
+class Clock:
+    patience = 0.01
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def pause(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Server:
+    """Answers each statement by its name; a query takes `took_s`."""
+
+    process, version, dies = 7, 18, False
+
+    def __init__(self, clock: Clock, answers: dict[str, Any], took_s: float = 0.001) -> None:
+        self.clock, self.answers, self.took_s, self.statements, self.ids = clock, answers, took_s, list[str](), 0
+
+    def query(self, statement: bytes) -> list[Any]:
+        self.clock.time += self.took_s
+        if self.dies:
+            self.dies = False
+            raise psycopg.OperationalError("terminating connection due to administrator command")
+        name = next((n for n, text in commit_waits._SQL.items() if text == statement), "counters")
+        self.statements.append(name)
+        if name == "counters":
+            self.ids += 100
+            return [tuple(str(self.ids) if v == "{}" else v for v in COUNTERS)]
+        found: Any = self.answers.get(name, {"rights": [RIGHTS], "level": [("on",)]}.get(name, []))
+        if isinstance(found, Exception):
+            raise found
+        rows: list[Any] = found
+        return rows
+
+    def close(self) -> None: ...
+
+
+def watching(
+    monkeypatch: pytest.MonkeyPatch, *, took_s: float = 0.001, leader: str | None = "n1", **answers: Any
+) -> tuple[SqlCommitWaits, Server]:
+    clock = Clock()
+    server = Server(clock, answers, took_s)
+
+    def connect(conninfo: str, _clock: object) -> Server:
+        if isinstance(answers.get("connect"), Exception):
+            raise answers["connect"]
+        assert "default_transaction_read_only=on" in conninfo
+        assert "statement_timeout" in conninfo
+        return server
+
+    monkeypatch.setattr(commit_waits, "StatsConnection", connect)
+    target: Any = SimpleNamespace(
+        name="there",
+        clock=clock,
+        observe=lambda: ClusterView(0.0, (), leader),
+        member_endpoint=lambda name: Endpoint((("h", 1),)),
+    )
+    return SqlCommitWaits(target), server
+
+
+def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
+    stream = waits.watch(1.0, lambda: False)
+    return [next(stream) for _ in range(number)]
+
+
+def session(name: str = "app", **more: str) -> tuple[str, ...]:
+    sums = {"sessions": "1", "busy": "1", "writing": "0", "writing_s": "0", "standby": "1", "flush": "0", "lock": "0"}
+    return ("db", "role", name, "", *{**sums, **more}.values(), "1.5")
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({"rights": [("f", "7", "f", 'o"dd')]}, "may not see what other sessions wait for"),
+        ({"rights": [("t", "8", "f", "me")]}, "a connection pooler answers in place of n1"),
+        ({"rights": [("t", "7", "t", "me")]}, "n1 is a standby"),
+        (
+            {"connect": psycopg.OperationalError("FATAL: unsupported startup parameter: options")},
+            "a connection pooler answers in place of n1",
+        ),
+        ({"connect": psycopg.OperationalError("password authentication failed")}, "password is refused"),
+        ({"rights": psycopg.OperationalError("server closed the connection")}, "does not answer"),
+        ({"leader": None}, "has no leader"),
+        ({"waits": psycopg.OperationalError("canceling statement due to statement timeout")}, "in distress"),
+        ({"took_s": 0.6}, "in distress"),
+    ],
+)
+def test_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], says: str) -> None:
+    waits, _ = watching(monkeypatch, **answers)
+    with pytest.raises(TargetError, match=says) as wrong:
+        some(waits, 10)
+    assert wrong.value.hint
+
+
+def test_a_leader_that_dies_is_looked_for_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, server = watching(monkeypatch)
+    stream = waits.watch(1.0, lambda: False)
+    next(stream)
+    server.answers = {"waits": psycopg.OperationalError("gone"), "rights": psycopg.OperationalError("gone")}
+    with pytest.raises(TargetError, match="n1 stopped answering, and no leader was found"):
+        next(stream)
+
+
+def test_a_new_leader_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, server = watching(monkeypatch)
+    stream: Iterator[Any] = waits.watch(1.0, lambda: False)
+    next(stream)
+    server.dies = True
+    assert next(stream).leader == "n1"
+
+
+@pytest.mark.parametrize("name", ['"; DROP TABLE x; --', "a'b", "\u202egnp", "x" * 64, ""])
+def test_names_are_only_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    waits, _ = watching(monkeypatch, waits=[session(name)])
+    (first, *_) = some(waits)
+    assert {g.application for g in first.groups} == {name}
+
+
+@pytest.mark.parametrize("sessions", [1000, 20_000])
+def test_many_sessions_stay_few_groups_and_no_wait_is_lost(monkeypatch: pytest.MonkeyPatch, sessions: int) -> None:
+    waits, _ = watching(monkeypatch, waits=[session(f"app {i}") for i in range(sessions)])
+    (first,) = some(waits, 1)
+    assert len(first.groups) <= commit_waits._MOST_GROUPS + 1
+    assert sum(g.standby for g in first.groups) == sessions * first.polls
+
+
+@pytest.mark.parametrize("took_s", [0.0002, 0.002, 0.02, 0.1])
+def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.MonkeyPatch, took_s: float) -> None:
+    waits, server = watching(monkeypatch, took_s=took_s, waits=[session(lock="3")], blockers=[("1", "t", "f", "app")])
+    polls = sum(one.polls for one in some(waits, 60))
+    asked = sum(server.statements.count(name) for name in ("waits", "standbys", "blockers"))
+    assert polls <= 20 * server.clock.time * 1.1
+    # Once it knows what each query costs; what is read once a second besides comes on top.
+    assert asked * took_s <= 0.013 * server.clock.time + 20 * took_s
+
+
+def test_nothing_is_written_and_only_known_statements_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, server = watching(monkeypatch)
+    some(waits)
+    assert set(server.statements) <= {"rights", "overrides", "level", "waits", "standbys", "blockers", "counters"}
+    for text in commit_waits._SQL.values():
+        code = "\n".join(line for line in text.decode().splitlines() if not line.startswith("--"))
+        assert code.lstrip().startswith(("SELECT", "WITH"))

@@ -1,0 +1,293 @@
+"""`walproof observe`: Little's law on waits that are known, who pays, what else would cost; the verb and its files."""
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.fixtures.command_line import Run, one_sentence, walproof
+from walproof.cli import observe as observe_verb
+from walproof.errors import TargetError
+from walproof.estimating.observed_prices import payers, predictions
+from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
+from walproof.model.guarantee import Level
+from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
+from walproof.model.ports import Capabilities
+from walproof.model.topology import ClusterView, Description
+from walproof.records.codec import decode, encode
+from walproof.records.reader import read
+
+__all__ = ["walproof"]
+
+
+def group(application: str = "app", **sums: Any) -> SessionSums:
+    zero = dict.fromkeys(("sessions", "busy", "writing", "standby", "flush", "lock"), 0)
+    return SessionSums("db", "role", application, "", **{**zero, "writing_s": 0.0, **sums})
+
+
+N2 = StandbySeen("n2", "streaming", "quorum", 0.5, 1.5, 2.0)
+N3 = StandbySeen("n3", "streaming", "quorum", 2.0, 2.5, 9.0)
+
+
+def seen(*groups: SessionSums, **more: Any) -> WaitsSeen:
+    given: dict[str, Any] = {
+        "at": 1.0,
+        "seconds": 1.0,
+        "polls": 20,
+        "leader": "n1",
+        "level": "on",
+        "standby_names": "ANY 1 (n2, n3)",
+        "groups": groups,
+        "standbys": (N2, N3),
+        "transaction_ids": 400,
+        "commits": 400,
+        "rollbacks": 0,
+        "wal_bytes": 0,
+    }
+    return WaitsSeen(**{**given, **more})
+
+
+def polled(seconds: int, sessions: int, work_ms: float, flush_ms: float, standby_ms: float) -> list[WaitsSeen]:
+    """Sessions that work, flush and wait in turn, each time exponential, as 20 polls a second would see them."""
+    rng = random.Random(7)
+    turns: list[list[tuple[float, str]]] = []
+    ends: list[float] = []
+    for _ in range(sessions):
+        now, own = 0.0, []
+        while now < seconds:
+            for what, ms in (("work", work_ms), ("flush", flush_ms), ("standby", standby_ms)):
+                now += rng.expovariate(1000 / ms)
+                own.append((now, what))
+            ends.append(now)
+        turns.append(own)
+    every = []
+    for second in range(seconds):
+        sums = dict.fromkeys(("work", "flush", "standby"), 0)
+        for poll in range(20):
+            at = second + (poll + rng.random()) / 20
+            for own in turns:
+                sums[next(what for end, what in own if end > at)] += 1
+        ended = sum(second <= end < second + 1 for end in ends)
+        one = group(sessions=20 * sessions, busy=20 * sessions, flush=sums["flush"], standby=sums["standby"])
+        every.append(seen(one, transaction_ids=ended, commits=ended))
+    return every
+
+
+@pytest.mark.parametrize(
+    ("sessions", "flush_ms", "standby_ms"), [(1, 4.0, 3.0), (8, 4.0, 3.0), (8, 1.0, 10.0), (16, 5.0, 0.5)]
+)
+def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flush_ms: float, standby_ms: float) -> None:
+    made = observation(polled(40, sessions, 2.0, flush_ms, standby_ms))
+    standby = made.standby
+    assert made.causes[Cause.FLUSH].value == pytest.approx(flush_ms, rel=0.25)
+    assert made.total.low <= flush_ms + standby_ms <= made.total.high
+    assert standby.low <= standby_ms <= standby.high
+    # n2 completes: of its 1.5 ms until flushed 0.5 are until written.
+    assert made.causes[Cause.NETWORK].value == pytest.approx(standby.value / 3)
+
+
+@pytest.mark.parametrize(
+    ("level", "names", "k", "expected"),
+    [
+        (Level.ON, "ANY 1 (n2, n3)", None, (0.5, 1.5, 2.0)),
+        (Level.ON, "ANY 2 (n2, n3)", None, (2.0, 2.5, 9.0)),
+        (Level.ON, "ANY 1 (n2, n3)", 2, (2.0, 2.5, 9.0)),
+        (Level.ON, "FIRST 1 (n3, n2)", None, (2.0, 2.5, 9.0)),
+        (Level.REMOTE_WRITE, 'ANY 1 ("N3")', None, (2.0, 2.5, 9.0)),
+        (Level.ON, "ANY 3 (n2, n3, n4)", None, None),
+        (Level.ON, "", None, (0.5, 1.5, 2.0)),
+    ],
+)
+def test_the_wait_ends_with_the_standby_that_completes_the_quorum(
+    level: Level, names: str, k: int | None, expected: object
+) -> None:
+    assert completing(seen(standby_names=names), level, k) == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "first"),
+    [("remote_write", Cause.NETWORK), ("on", Cause.STANDBY_FLUSH), ("remote_apply", Cause.STANDBY_FLUSH)],
+)
+def test_the_level_says_how_far_a_commit_waits(level: str, first: Cause) -> None:
+    made = observation([seen(group(standby=40), level=level)] * 10)
+    assert made.first is first
+    assert (made.causes[Cause.REPLAY].value > 0) is (level == "remote_apply")
+
+
+def test_locks_behind_commits_count_by_the_share_of_their_blockers() -> None:
+    one = seen(group(standby=20, lock=80), blocked=10, blocked_by_standby=6, blocked_by_flush=1)
+    assert observation([one] * 10).causes[Cause.LOCKS].value == pytest.approx(1000 * 4 * 0.7 / 400)
+
+
+@pytest.mark.parametrize(
+    ("ids", "commits", "rollbacks", "says"),
+    [
+        (0, 0, 0, "no commit that wrote"),
+        (1000, 400, 0, "subtransactions"),
+        (400, 300, 100, "25% of transactions rolled back"),
+    ],
+)
+def test_what_commits_are_counted_by_is_said(ids: int, commits: int, rollbacks: int, says: str) -> None:
+    one = seen(group(standby=20), transaction_ids=ids, commits=commits, rollbacks=rollbacks)
+    assert any(says in caveat for caveat in observation([one] * 10).caveats)
+
+
+def test_commits_that_hang_name_the_standby_and_the_stage() -> None:
+    paused = (replace(N2, behind=(0, 0, 5000)), replace(N3, behind=(0, 0, 90000)))
+    one = seen(group(standby=60), transaction_ids=0, commits=0, level="remote_apply", standbys=paused)
+    made = observation([one] * 10)
+    assert math.isinf(made.total.value)
+    held = held_up_by([one])
+    assert held is not None
+    assert (held[0].name, held[1]) == ("n2", Cause.REPLAY)
+
+
+def test_who_pays_by_shares_of_commits_and_of_waiting() -> None:
+    audit = group("audit", writing=60, writing_s=0.3, standby=30, flush=10)
+    rest = group('o"dd', writing=40, writing_s=0.2, standby=5, flush=5, lock=20)
+    one = seen(audit, rest, blocked=4, blocked_by_standby=3, blockers={"audit": 3})
+    first, second = (p for p in payers([one] * 10) if p.dimension == "application")
+    assert (first.name, second.name) == ("audit", 'o"dd')
+    assert first.commits == pytest.approx(0.6)
+    assert first.waiting == pytest.approx(0.8)
+    assert first.standby_ms == pytest.approx(1000 * 1.5 / 240)
+    assert first.behind_ms == pytest.approx(1000 * 1.0 * 0.75 / 400)
+    assert "at `local` it would wait 6.25 ms less per commit" in first.text
+
+
+def test_other_levels_quorums_and_round_trips() -> None:
+    one = seen(group(sessions=160, busy=160, standby=24, flush=40))
+    found = {p.what: p for p in predictions([one] * 12)}
+    assert found["on"].wait_ms.value == pytest.approx(8.0)
+    assert found["local"].wait_ms.value == pytest.approx(5.0)
+    assert found["remote_write"].wait_ms.value == pytest.approx(5.0 + 3.0 * 0.5 / 1.5)
+    assert found["remote_apply"].wait_ms.value == pytest.approx(5.0 + 3.0 * 2.0 / 1.5)
+    assert found["ANY 2 at on"].wait_ms.value == pytest.approx(5.0 + 3.0 * 2.5 / 1.5)
+    assert found["round trip 10 ms longer"].wait_ms.value == pytest.approx(18.0)
+    assert found["round trip 10 ms longer"].throughput.value == pytest.approx(20 / 30)
+    assert found["local"].throughput.low > 1.0
+
+
+@pytest.mark.parametrize("standbys", [(), (replace(N2, write_ms=None, flush_ms=None, replay_ms=None),)])
+def test_what_no_standby_reported_is_not_predicted(standbys: tuple[StandbySeen, ...]) -> None:
+    found = {p.what: p for p in predictions([seen(group(standby=24), standbys=standbys)] * 12)}
+    assert found["remote_apply"].unknown
+    assert not found["local"].unknown
+
+
+def test_what_was_seen_comes_back_from_a_record() -> None:
+    one = seen(group('a "b"\u00e9', standby=1), blockers={"x": 1}, overrides=(("audit", "", "local"),))
+    assert decode(encode(one)) == (one, "")
+
+
+class Waits:
+    """Stands for a cluster's commit waits."""
+
+    def __init__(self, every: list[WaitsSeen], wrong: TargetError | None = None) -> None:
+        self.every, self.wrong, self.asked = every, wrong, 0.0
+
+    def watch(self, every_s: float, ended: object) -> Iterator[WaitsSeen]:
+        self.asked = every_s
+        yield from self.every
+        if self.wrong:
+            raise self.wrong
+
+
+def of(monkeypatch: pytest.MonkeyPatch, waits: Waits | None) -> None:
+    chosen = SimpleNamespace(
+        name="there",
+        clock=SimpleNamespace(now=lambda: 1.0),
+        capabilities=lambda: Capabilities(commit_waits=waits),
+        describe=lambda: Description("there", ("n1",)),
+        observe=lambda: ClusterView(1.0, (), "n1"),
+    )
+    monkeypatch.setattr(observe_verb, "choose", lambda where: chosen)
+
+
+GOOD = [seen(group(standby=24, flush=40))] * 12
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ("commit-wait<=9ms", 0),
+        ("commit-wait<=7ms", 1),
+        ("standby-wait<=3.5ms,flush-wait<=6ms", 0),
+        ("lock-wait<=1ms,flush-wait<=1ms", 1),
+    ],
+)
+def test_what_is_required_decides_the_exit_code(
+    walproof: Run, monkeypatch: pytest.MonkeyPatch, asked: str, code: int
+) -> None:
+    """observe --require, --json."""
+    of(monkeypatch, Waits(GOOD))
+    got, out, err = walproof("observe", "--require", asked, "--json")
+    assert got == code, err
+    tree = json.loads(out)
+    assert len(tree["requirements"]) == asked.count(",") + 1
+    assert tree["commit_wait_ms"]["value"] == pytest.approx(8.0)
+
+
+def test_few_stretches_leave_it_undecided(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """observe --duration, --every: too short for an interval."""
+    waits = Waits(GOOD[:3])
+    of(monkeypatch, waits)
+    code, out, _ = walproof("observe", "--require", "commit-wait<=9ms", "--duration", "10ms", "--every", "2s")
+    assert (code, waits.asked) == (4, 2.0)
+    assert "undecided: commit-wait<=9ms" in out
+
+
+def test_the_record_is_reported_like_every_other(
+    walproof: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """observe --record, --html; report of it as tables and JSON."""
+    of(monkeypatch, Waits(GOOD))
+    code, out, err = walproof("observe", "--record", "there", "--html", "page.html")
+    assert code == 0, err
+    assert "A commit on n1 waits 8.00" in out
+    assert "What commits wait for" in Path("page.html").read_text()
+    assert len(read(Path("there")).events) == 16
+    assert "A commit on n1 waits 8.00" in walproof("report", "there")[1]
+    assert json.loads(walproof("report", "there", "--json")[1])["observed"]["leader"] == "n1"
+
+
+@pytest.mark.parametrize("kept", [0, 12])
+def test_distress_keeps_what_was_seen_and_is_no_answer(
+    walproof: Run, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    of(monkeypatch, Waits(GOOD[:kept], TargetError("n1 is in distress", "look")))
+    code, out, err = walproof("observe", "--require", "commit-wait<=9ms")
+    assert code == (4 if kept else 3)
+    assert "n1 is in distress" in err
+    assert ("A commit on n1" in out) is (kept > 0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [
+        (("--require", "on>=0.9"), "is not a requirement of a wait"),
+        (("--require", "commit-wait<=5"), "met"),
+        (("--duration", "0"), "--duration must be greater than 0"),
+        (("--every", "1ms"), "--every 0.001 s is not valid"),
+        (("--html", "-", "--json"), "only one thing"),
+    ],
+)
+def test_what_cannot_be_asked(
+    walproof: Run, monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...], says: str
+) -> None:
+    of(monkeypatch, Waits(GOOD))
+    done = walproof("observe", *typed)
+    if done[0] == 0:
+        assert says in done[1]
+    else:
+        one_sentence(done, says)
+
+
+def test_a_simulated_cluster_has_nothing_to_observe(walproof: Run) -> None:
+    one_sentence(walproof("observe", "--target", "sim"), "a simulated cluster has no sessions that wait")
