@@ -35,7 +35,7 @@ from walproof.reporting.outline import (
     row,
 )
 from walproof.reporting.soak_section import in_bytes
-from walproof.reporting.wording import NOT_KNOWN, count, interval, number, percent
+from walproof.reporting.wording import NOT_KNOWN, count, interval, number, percent, utc_time
 
 TONES = {
     Cause.FLUSH: "local",
@@ -95,10 +95,10 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
         "Shaded: a checkpoint ended. Red: fewer standbys stream than before.",
         (_chart(seen),),
         legend,
-        _causes_table(made),
+        _times_table(seen),
         made.caveats,
     )
-    sections = [Section("observed", "What commits wait for", _intro(made), (figure, _caveats(made)))]
+    sections = [Section("observed", "What commits wait for", _intro(made), (_causes_table(made), figure))]
     if paying := payers(seen):
         texts = tuple(f"{p.text}." for p in paying[:1] if len(paying) > 1 and p.commits < 0.995)
         blocks = (_payers_table(paying), *((Prose(texts),) if texts else ()))
@@ -116,10 +116,6 @@ def _intro(made: Observation) -> str:
     )
 
 
-def _caveats(made: Observation) -> Prose:
-    return Prose(made.caveats or ("No caveat.",))
-
-
 def _causes_table(made: Observation) -> Table:
     whole = sum(made.causes[c].value for c in OWN)
     rows = [
@@ -135,6 +131,24 @@ def _causes_table(made: Observation) -> Table:
     rows.append(row("slowest wait seen, at least", number(made.longest_ms), ""))
     heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
+
+
+def _times_table(seen: Sequence[WaitsSeen]) -> Table:
+    """The picture's numbers."""
+    steps = _steps(seen)
+    rows = []
+    for step in steps:
+        columns_of, seconds = waited(step), sum(s.seconds for s in step)
+        waits = (number(float(columns_of.causes[cause].sum()) / seconds) for cause in TONES)
+        rate, longest = number(sum(map(writing_commits, step)) / seconds), number(max(s.longest_ms for s in step))
+        rows.append(row(utc_time(step[0].at), *waits, rate, longest))
+    heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest wait, ms")
+    return Table("observed-series", "sessions waiting on average, by cause", heads, tuple(rows), page_only=True)
+
+
+def _steps(seen: Sequence[WaitsSeen]) -> list[Sequence[WaitsSeen]]:
+    width = math.ceil(len(seen) / _POINTS)
+    return [seen[i : i + width] for i in range(0, len(seen), width)]
 
 
 def _payers_table(paying: Sequence[Payer]) -> Table:
@@ -171,8 +185,7 @@ def _predictions_table(predicted: Sequence[Predicted]) -> Table:
 
 def _chart(seen: Sequence[WaitsSeen]) -> SeriesChart:
     start = seen[0].at - seen[0].seconds
-    width = math.ceil(len(seen) / _POINTS)
-    steps = [seen[i : i + width] for i in range(0, len(seen), width)]
+    steps = _steps(seen)
     spans = [(s[0].at - s[0].seconds - start, s[-1].at - start) for s in steps]
     middles = [(a + b) / 2 for a, b in spans]
     every = [waited(step) for step in steps]

@@ -12,7 +12,8 @@ import psycopg
 
 from walproof.errors import TargetError
 from walproof.load import sampler
-from walproof.load.sampler import Row, StatsConnection, counters_of, counters_statement
+from walproof.load.sampler import counters_of, counters_statement
+from walproof.load.statistics_connection import Row, StatsConnection
 from walproof.machine.sql_file import statements
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Target
