@@ -160,11 +160,13 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
     assert "-f" in argv
 
 
-def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cores", "limit"), [(0.5, "5000 10000"), (2.0, "20000 10000"), (0.05, "1000 20000")])
+def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path, cores: float, limit: str) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
     where = processors.Hierarchy(tmp_path, 2)
-    processors.create_group(where, processors.group_folder(where, "250-n1"), 0.5)
-    assert (tmp_path / "walproof" / "250-n1" / "cpu.max").read_text() == "50000 100000"
+    processors.create_group(where, processors.group_folder(where, "250-n1"), cores)
+    assert (tmp_path / "walproof" / "250-n1" / "cpu.max").read_text() == limit
+    assert processors.cores(where, processors.group_folder(where, "250-n1")) == cores
     assert (tmp_path / "walproof" / "cgroup.subtree_control").read_text() == "+cpu"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
 

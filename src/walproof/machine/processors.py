@@ -18,7 +18,8 @@ from walproof.machine.clock import RealClock
 
 PARENT = "walproof"
 """Our own group, which holds one for each member with a limit."""
-_PERIOD_US = 100_000
+_PERIOD_US, _LEAST_QUOTA_US = 10_000, 1_000
+"""The kernel's own period, 100 ms, stops a busy member for tens of ms at a time; it refuses quotas below 1 ms."""
 _PR_SET_PDEATHSIG = 1
 _TRIES = 100
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
@@ -62,7 +63,8 @@ def group(name: str) -> Path | None:
 
 def create_group(where: Hierarchy, group: Path, cores: float) -> None:
     """Create the group with that limit, or change the limit of the one that is there; MachineError when refused."""
-    quota = int(cores * _PERIOD_US)
+    period = max(_PERIOD_US, round(_LEAST_QUOTA_US / cores))
+    quota = round(cores * period)
     try:
         if where.version == 2:
             for above in (where.root, group.parent):
@@ -70,11 +72,11 @@ def create_group(where: Hierarchy, group: Path, cores: float) -> None:
                 if "cpu" not in _read(above / "cgroup.subtree_control").split():
                     _write(above / "cgroup.subtree_control", "+cpu")
             group.mkdir(exist_ok=True)
-            _write(group / "cpu.max", f"{quota} {_PERIOD_US}")
+            _write(group / "cpu.max", f"{quota} {period}")
         else:
             group.parent.mkdir(exist_ok=True)
             group.mkdir(exist_ok=True)
-            _write(group / "cpu.cfs_period_us", str(_PERIOD_US))
+            _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(quota))
     except OSError as wrong:
         delete_group(group)
