@@ -8,8 +8,9 @@ import pytest
 from tests.fixtures.doctor_page import BEGIN, END, PAGE, catalogue_table
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
-from walproof.advising.doctor.catalogue import CATALOGUE, as_json, as_junit, as_sarif, diagnosed, failing
-from walproof.advising.doctor.finding import Check, Severity
+from walproof.advising.doctor.catalogue import CATALOGUE, as_json, diagnosed, failing
+from walproof.advising.doctor.finding import Check, Examination, Severity
+from walproof.advising.doctor.outputs import as_junit, as_sarif
 
 
 @pytest.mark.parametrize("managed", [True, False])
@@ -89,12 +90,13 @@ def test_json_sarif_and_junit_say_the_same() -> None:
     (finding,) = tree["findings"]
     assert (finding["id"], finding["evidence"], finding["member"]) == ("fsync-off", "fsync = off", "n2")
     assert finding["where"] == "configuration file"
-    run = as_sarif(facts, diagnosed(facts), "1")["runs"][0]
+    examined = [Examination(facts.target, diagnosed(facts))]
+    run = as_sarif(examined, "1")["runs"][0]
     rules, (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert len(rules) == len(CATALOGUE)
     assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "fsync-off"
     assert result["level"] == "error"
-    root = ElementTree.fromstring(as_junit(facts, diagnosed(facts)).split("\n", 1)[1])
+    root = ElementTree.fromstring(as_junit(examined).split("\n", 1)[1])
     assert len(root.findall(".//testcase")) == len(CATALOGUE)
     assert [c.get("name") for c in root.findall(".//testcase[failure]")] == ["fsync-off"]
 

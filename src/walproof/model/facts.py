@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from walproof.model.access_path import AccessPath
 from walproof.model.cnpg_facts import CnpgFacts
 from walproof.model.patroni_values import (
     is_on,
@@ -251,6 +252,7 @@ class Facts:
     took_s: float = 0.0
     unseen_databases: tuple[str, ...] = ()
     cnpg: CnpgFacts | None = None
+    access: AccessPath = field(default_factory=AccessPath)
 
     @property
     def managed(self) -> bool:

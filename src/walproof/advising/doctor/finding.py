@@ -4,12 +4,13 @@ import json
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from importlib import resources
 from typing import Any, TypeVar
 
 from walproof.model.cnpg_facts import CnpgFacts
+from walproof.model.declared import Place
 from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, SettingFact
 
 P = TypeVar("P")
@@ -49,6 +50,12 @@ class Check:
     source: str
     seed: str
     find: Rule
+    files: str = "settings"
+    """What files must hold for it to run on them: parts of Declared; or "live: " and what they never tell."""
+    shown: str = ""
+    """The pitfalls that show what it is about, and after a semicolon a drill's options."""
+    keys: str = ""
+    """Keys that a finding in files points to, where its evidence names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,19 @@ class Finding:
     could_cost: str
     fix: str
     source: str
+    place: Place | None = None
+    """Where a file has it; None of a live cluster."""
+    accepted: str = ""
+    """Why it is accepted and until when; "" where it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What was found in one cluster, and which checks did not run (by id, with the reason); none of a live one's."""
+
+    target: str
+    findings: tuple[Finding, ...]
+    not_checked: Mapping[str, str] = field(default_factory=dict)
 
 
 _ORDER = list(Severity)
@@ -74,8 +94,9 @@ def checks_of(group: str, rules: Mapping[str, Rule]) -> tuple[Check, ...]:
     texts = tomllib.loads((resources.files(__package__) / f"checks_{group}.toml").read_text("utf-8"))
     if texts.keys() != rules.keys():
         raise KeyError(f"checks_{group}: only text or only rule of {sorted(texts.keys() ^ rules.keys())}")
+    part = {"patroni": "patroni", "cnpg": "cnpg"}.get(group, "settings")
     return tuple(
-        Check(id=name, find=rule, **{**texts[name], "severity": Severity(texts[name]["severity"])})
+        Check(id=name, find=rule, **{"files": part, **texts[name], "severity": Severity(texts[name]["severity"])})
         for name, rule in rules.items()
     )
 
@@ -85,31 +106,41 @@ def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
 
     Where a manager writes the configuration, what members have in common is one finding with one fix, of all of them.
     """
-    findings = [
-        Finding(
-            id=check.id,
-            severity=hit.severity or check.severity,
-            title=check.title,
-            member=hit.member,
-            evidence=hit.evidence,
-            where=hit.where,
-            could_cost=check.could_cost,
-            fix=hit.fix,
-            source=check.source,
-        )
+    return worst_first(
+        finding_of(check, hit)
         for check in checks
-        for hit in (_in_common(check.find(facts)) if facts.managed else check.find(facts))
-    ]
+        for hit in (in_common(check.find(facts)) if facts.managed else check.find(facts))
+    )
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By severity, then by id and member."""
     return tuple(sorted(findings, key=lambda f: (_ORDER.index(f.severity), f.id, f.member)))
 
 
-def _in_common(hits: Iterable[Hit]) -> Iterator[Hit]:
+def finding_of(check: Check, hit: Hit, place: Place | None = None) -> Finding:
+    """The check's texts and what was seen."""
+    return Finding(
+        id=check.id,
+        severity=hit.severity or check.severity,
+        title=check.title,
+        member=hit.member,
+        evidence=hit.evidence,
+        where=hit.where,
+        could_cost=check.could_cost,
+        fix=hit.fix,
+        source=check.source,
+        place=place,
+    )
+
+
+def in_common(hits: Iterable[Hit]) -> Iterator[Hit]:
     """Those that differ in their member alone as one, whose member is all of theirs: "pg-1, pg-2"."""
     members: dict[Hit, list[str]] = {}
     for hit in hits:
         members.setdefault(replace(hit, member=""), []).append(hit.member)
     for hit, names in members.items():
-        yield replace(hit, member=", ".join(names))
+        yield replace(hit, member=", ".join(filter(None, dict.fromkeys(names))))
 
 
 def given(part: Callable[[Facts], P | None]) -> Callable[[Callable[[Facts, P], Iterator[Hit]]], Rule]:

@@ -1,0 +1,66 @@
+"""What lies between clients and the leader: proxies and pools, as their configuration says it. Values."""
+
+from dataclasses import dataclass, field
+
+LEADER_PATHS = ("/", "/primary", "/master", "/leader", "/read-write", "/standby-leader", "/standby_leader")
+"""Patroni's REST answers 200 there on the leader alone (patroni/api.py, do_GET)."""
+STANDBY_PATHS = (
+    "/replica", "/read-only", "/sync", "/synchronous", "/async", "/asynchronous", "/quorum",
+    "/read-only-sync", "/read-only-synchronous", "/read-only-quorum",
+)  # fmt: skip
+"""There on standbys, or on every member that serves reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """One HAProxy backend or listen section that leads to PostgreSQL; times in s, None where nothing sets them."""
+
+    name: str
+    servers: tuple[str, ...]
+    asks: str = ""
+    """The path of its HTTP check without a query, or the kind of another check; "" where it checks the port alone."""
+    unchecked: tuple[str, ...] = ()
+    """Servers without `check`: taken to be up for ever."""
+    lingering: tuple[str, ...] = ()
+    """Servers without on-marked-down shutdown-sessions."""
+    interval_s: float = 2.0
+    fall: int = 3
+    timeout_server_s: float | None = None
+
+    @property
+    def asks_role(self) -> bool:
+        """Whether a member that is healthy and no leader fails the check; a script may ask anything."""
+        return self.asks in (*LEADER_PATHS, *STANDBY_PATHS, "script")
+
+    @property
+    def for_reads(self) -> bool:
+        """Whether it leads to standbys, by its check or else by its name."""
+        words = ("replica", "standby", "read", "slave", "secondary", "_ro", "-ro")
+        return self.asks in STANDBY_PATHS or (not self.asks_role and any(word in self.name.lower() for word in words))
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One PgBouncer: its settings as written, and each database's host ("" for a socket); or a Pooler."""
+
+    name: str
+    hosts: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    instances: int | None = None
+    """None where it is no Pooler."""
+    paused: bool = False
+
+    def seconds(self, name: str) -> float | None:
+        """A setting in seconds; None where it is not set, or is no number."""
+        try:
+            return float(self.settings[name])
+        except (KeyError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPath:
+    """All of a cluster's proxies and pools."""
+
+    proxies: tuple[Proxy, ...] = ()
+    pools: tuple[Pool, ...] = ()

@@ -1,0 +1,67 @@
+"""What files declare of a cluster: the doctor's facts, where each value is written, and what no file says. Values."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from walproof.model.facts import Facts
+
+_KEY = re.compile(r"[A-Za-z_-][A-Za-z0-9_.-]*[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value is written: a file as it was named, and its line and column from 1."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    @property
+    def text(self) -> str:
+        """As compilers write it."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class Places:
+    """Places by key: by its whole path or any end of it, the first one written; a member's own before the cluster's."""
+
+    def __init__(self) -> None:
+        self._by_end: dict[tuple[str, str], Place] = {}
+
+    def add(self, path: tuple[str, ...], place: Place, member: str = "", *, over: bool = False) -> None:
+        """Remember it for every end of the path; `over`: in the place of what is known."""
+        for start in range(len(path)):
+            key = (member, ".".join(path[start:]))
+            if over or key not in self._by_end:
+                self._by_end[key] = place
+
+    def merge(self, others: "Places") -> None:
+        """Take over what is not known here."""
+        self._by_end = others._by_end | self._by_end
+
+    def of(self, texts: Iterable[str], members: Iterable[str] = ()) -> Place | None:
+        """The place of the first key that one of the texts names, the earlier texts first.
+
+        >>> places = Places(); places.add(("bootstrap", "dcs", "ttl"), Place("p.yml", 4, 5))
+        >>> places.of(["the ttl = 20 s"])
+        Place(file='p.yml', line=4, column=5)
+        """
+        owners = [*members, ""]
+        for text in texts:
+            for word in _KEY.findall(text):
+                for owner in owners:
+                    if (place := self._by_end.get((owner, word))) is not None:
+                        return place
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One cluster as files declare it. absent: what no file says, by the part of the facts, each with the reason."""
+
+    facts: Facts
+    start: Place
+    """Where a finding points to whose key is not written: the beginning of what declares the cluster."""
+    places: Places = field(default_factory=Places)
+    absent: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Configuration files as the doctor's facts: Patroni, operators, PostgreSQL, HAProxy, PgBouncer. Reads only."""
