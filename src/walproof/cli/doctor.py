@@ -24,9 +24,7 @@ from walproof.model.facts import Facts
 from walproof.model.units import counted
 from walproof.records.layout import version
 from walproof.reporting.console_output import console, print_json, print_result, write_file
-from walproof.targets.choose import choose
-from walproof.targets.files.clusters import declared_by
-from walproof.targets.files.sources import gathered
+from walproof.targets.choose import choose, declared_in
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _WRITABLE = "name a writable file"
@@ -100,8 +98,7 @@ def _of_target(target: str | None) -> _Result:
 
 
 def _of_files(files: tuple[str, ...]) -> _Result:
-    sources = gathered(files)
-    declared, skipped = declared_by(sources)
+    declared, skipped = declared_in(files)
     if not declared and skipped:
         name, why = next(iter(skipped.items()))
         raise UsageError(f"{name}: {why}", "docs/doctor.md says which files are read, and how")

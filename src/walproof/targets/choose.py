@@ -1,9 +1,12 @@
 """Which target a `--target` means. A target is one folder with a `TYPE`, and one line in TARGETS."""
 
+from collections.abc import Iterable
+
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.advice import ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER
+from walproof.model.declared import Declared
 from walproof.model.guarantee import ConfigChange, Setting
 from walproof.model.ports import Target
 from walproof.model.standby_names import is_host_and_port
@@ -32,6 +35,14 @@ def choose(address: str | None) -> Target:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)
         raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
     raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
+
+
+def declared_in(files: Iterable[str]) -> tuple[list[Declared], dict[str, str]]:
+    """Every cluster that these files, folders, globs or - declare; the files that could not be read, each with why."""
+    from walproof.targets.files.clusters import declared_by
+    from walproof.targets.files.sources import gathered
+
+    return declared_by(gathered(files))
 
 
 def settings_for(change: ConfigChange, cluster: ClusterProfile) -> tuple[Setting, ...]:
