@@ -5,6 +5,7 @@ import html.parser
 import io
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
@@ -190,6 +191,29 @@ def test_a_loss_without_a_guarantee_is_an_expected_loss(full: Record) -> None:
     text = page(composed(full))
     assert text.count("✘ expected loss") == len(expected)
     assert "expected loss" in markdown(composed(full))
+
+
+FEW = price_events(SETTINGS[:1], (1, 16), 3)
+"""So few transactions that 99.9th percentiles have no upper end."""
+
+
+def test_intervals_have_both_ends_or_are_at_least_their_lower_one(tmp_path: Path, full: Record) -> None:
+    few = recorded(tmp_path / "few", FEW)
+    for record in (few, full):
+        for shown in (page(composed(record)), markdown(composed(record))):
+            assert not re.search(r"\d ± \d|∞", shown)
+    assert "≥ " in markdown(composed(few)) and "≥ " in page(composed(few))
+    arms = json_csv_hdrhistogram.price_json(few.events, None)["arms"]
+    endless = [a["latency_interval_ms"]["p999"] for a in arms if a["latency_interval_ms"]["p999"]["high"] == math.inf]
+    assert endless and all(one["low"] > 0 for one in endless)
+
+
+def test_a_part_that_is_not_resolved_is_said_to_be_at_most_its_upper_end(tmp_path: Path) -> None:
+    few = recorded(tmp_path / "few", FEW)
+    shown = markdown(composed(few))
+    (one, *_) = re.findall(r"not distinguishable from 0 \(at most ([\d.]+) ms\)", shown)
+    parts = [p for a in json_csv_hdrhistogram.price_json(few.events, None)["breakdown"] for p in a["parts_ms"].values()]
+    assert any(p["low"] < 0 < p["high"] and f"{p['high']:.3g}" == f"{float(one):.3g}" for p in parts)
 
 
 @pytest.mark.parametrize("events", [(), price_events()[:2], price_events()[:4], prove_events(1)], ids=range(4))

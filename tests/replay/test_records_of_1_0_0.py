@@ -1,7 +1,8 @@
 """Records of 1.0.0 open for ever: one of each verb, of a real lab but for the matrix, each with the answer of its day.
 
-An answer may say more later. What it says today keeps its name and its value, but for one sentence of three
-conclusions: it gave a single median over levels, faults and drills without an outage.
+An answer may say more later. What it says today keeps its name and its value, but for what was wrong: medians over
+levels, faults and drills without an outage, or without the number of drills; a quantile's interval that began below a
+lower quantile's; a round trip of which the last of several measurements was taken.
 """
 
 import csv

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -121,6 +122,31 @@ def test_what_lies_beyond_every_transaction_seen_is_not_bounded() -> None:
     (p999,) = quantile_intervals([bucketed(np.random.default_rng(n).gamma(4, 1, 100)) for n in range(5)], (0.999,))
     assert math.isinf(p999.high)
     assert math.isfinite(p999.low)
+
+
+def _blocks(blocks: int, transactions: int, slow: float, seed: int) -> list[dict[int, int]]:
+    rng = np.random.default_rng(seed)
+    return [bucketed(rng.gamma(4, slow if n == 0 else 1.0, transactions)) for n in range(blocks)]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "transactions", "slow"), [(2, 100, 1.0), (5, 60, 1.0), (9, 500, 6.0), (12, 4000, 3.0), (3, 20, 1.5)]
+)
+def test_the_interval_of_a_higher_quantile_begins_no_lower_and_ends_no_sooner(
+    blocks: int, transactions: int, slow: float
+) -> None:
+    for seed in range(40):
+        found = quantile_intervals(_blocks(blocks, transactions, slow, seed), (0.5, 0.95, 0.99, 0.999))
+        for lower, higher in pairwise(one for one in found if one.known):
+            assert lower.low <= higher.low
+            assert lower.high <= higher.high
+        assert all(one.low <= one.value <= one.high for one in found if one.known)
+
+
+def test_a_quantile_that_is_not_bounded_above_is_at_least_what_the_one_below_it_is() -> None:
+    p99, p999 = quantile_intervals(_blocks(4, 300, 1.0, 3), (0.99, 0.999))
+    assert math.isinf(p999.high)
+    assert p999.low >= p99.low > 0
 
 
 def test_blocks_that_are_alike_leave_what_chance_leaves() -> None:

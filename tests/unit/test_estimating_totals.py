@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.known_prices import KINDS, ON, ratio_coverage, trimmed_ratio
+from tests.fixtures.stalled_prices import cases, coverage
 from walproof.estimating.intervals import Numbers
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.guarantee import Level
@@ -80,3 +81,20 @@ def test_runs_stopped_early_cover_the_ratio_of_totals(kind: str) -> None:
 
 def test_the_trimmed_ratio_does_not_cover_what_stalls_cost() -> None:
     assert ratio_coverage(KINDS["10 % of `on` at half speed"], trimmed_ratio, 60, 0.06)[0] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("case", "seconds", "least", "most"),
+    [
+        ("0 %", 9, 0.9, 1.0),
+        ("5 %", 60, 0.9, 1.0),
+        ("5 %, 1 s each", 180, 0.9, 1.0),
+        ("lasting, both", 27, 0.9, 1.0),
+        ("5 %, 1 s each", 9, 0.5, 0.8),
+        ("lasting, one", 180, 0.65, 0.9),
+    ],
+)
+def test_what_a_run_of_that_length_covers_and_what_it_does_not(
+    case: str, seconds: float, least: float, most: float
+) -> None:
+    assert least <= coverage(cases(0.03)[case], seconds, 100) <= most

@@ -82,8 +82,10 @@ def test_the_comparison_is_of_the_same_fault_at_the_same_level() -> None:
     (found,) = compare_guard(drills)
     assert (found.with_guard.rto_s.value, found.with_guard.worst_s) == (2.5, 3.0)
     assert (found.without.rto_s.value, found.without.drills) == (22.0, 2)
+    assert (found.with_guard.undecided, found.without.undecided) == (1, 0)
     assert sentence([found]) == (
-        "With a guard commits came back after 2.5 s (worst 3.0 s) instead of 22.0 s; lost: nothing acknowledged."
+        "With a guard commits came back after 2.5 s (2 drills, worst 3.0 s) instead of 22.0 s (2 drills); "
+        "lost: nothing acknowledged."
     )
     assert conclusion(drills).startswith("With a guard")
 

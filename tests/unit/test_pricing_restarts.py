@@ -28,7 +28,7 @@ class Restarting(FakePriced):
     restarted_s: float = 60.0
     refused: list[Scenario] = field(default_factory=list)
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
         if scenario.cores == 64:
             self.refused.append(scenario)
             raise NotObtained("no node takes pg-3: Insufficient cpu")

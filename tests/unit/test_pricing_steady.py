@@ -110,6 +110,17 @@ def test_background_work_and_standbys_that_lag_are_caveats(window: Window, cavea
     assert caveats_of(results, np.array([])) == (caveat,)
 
 
+@pytest.mark.parametrize(
+    ("clients", "said"), [((4,), False), ((1, 4), True), ((2, 8, 32), True)], ids=["one", "two", "three"]
+)
+def test_the_headline_says_at_what_level_each_of_its_comparisons_holds(clients: tuple[int, ...], said: bool) -> None:
+    arms = tuple(Arm(level, n) for level in (Level.LOCAL, Level.ON) for n in clients)
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=60))
+    sentence = conclusion(price_table(events))
+    assert sentence.endswith("), each of the two comparisons at 95 %.") is said
+    assert sentence.count("95 % CI") == min(2, len(clients))
+
+
 def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
     arms = tuple(Arm(level, clients) for level in (Level.LOCAL, Level.ON) for clients in (1, 4, 64))
     events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=120))
@@ -123,13 +134,41 @@ def test_the_headline_has_the_fewest_and_the_most_clients() -> None:
 def test_a_step_cheaper_than_its_round_trip_is_shown_as_it_is() -> None:
     arms = tuple(Arm(level, 1) for level in (Level.LOCAL, Level.ON))
     events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=10.0),), arms, budget_s=30))
-    entered = [replace(e, measured={"n1-n2": 50.0}) if isinstance(e, ScenarioEntered) else e for e in events]
+    once = {"n1-n2": 50.0}
+    entered = [replace(e, measured=once, round_trips_ms={}) if isinstance(e, ScenarioEntered) else e for e in events]
     (found,) = breakdowns(entered)
     parts = {part.name: part.ms for part in found.parts}
     assert parts["network"].value == 50.0
     assert not parts["network"].known
     assert parts["remote write + remote flush"].high < -30
     assert found.sum_ms == pytest.approx(found.measured.value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("entries", "low", "high"),
+    [
+        ([[1.0]], math.nan, math.nan),
+        ([[1.0] * 5], math.nan, math.nan),
+        ([[0.9, 0.9, 1.0, 1.0, 1.0, 1.1, 1.1, 1.3]], 0.9, 1.3),
+        ([[0.9, 1.0, 1.0], [0.8, 1.0, 1.2]], 0.8, 1.2),
+    ],
+    ids=["once", "five times", "eight times", "in two rounds"],
+)
+def test_the_network_has_the_error_of_the_round_trips_it_was_measured_by(
+    entries: list[list[float]], low: float, high: float
+) -> None:
+    arms = tuple(Arm(level, 1) for level in (Level.LOCAL, Level.ON))
+    events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=1.0),), arms, budget_s=30))
+    (first,) = [e for e in events if isinstance(e, ScenarioEntered)]
+    entered = [replace(first, measured={"n1-n2": 1.0}, round_trips_ms={"n1-n2": tuple(trips)}) for trips in entries]
+    (found,) = breakdowns([*entered, *(e for e in events if e is not first)])
+    network, rest = found.parts[1].ms, found.parts[2].ms
+    assert (network.value, network.low, network.high) == pytest.approx((1.0, low, high), nan_ok=True)
+    (alone,) = breakdowns(
+        [replace(first, measured={"n1-n2": 1.0}, round_trips_ms={}), *(e for e in events if e is not first)]
+    )
+    assert rest.high - rest.low >= alone.parts[2].ms.high - alone.parts[2].ms.low
+    assert (rest.high - rest.low > alone.parts[2].ms.high - alone.parts[2].ms.low) == network.known
 
 
 def test_the_round_trip_is_that_of_the_standby_that_completes_the_quorum() -> None:
@@ -162,7 +201,7 @@ def test_stalls_and_wal_are_in_the_table_and_the_trimmed_ratio_next_to_it() -> N
     found = {column.name: cell.text for column, cell in zip(stalls.columns, stalls.rows[1], strict=True)}
     assert found["stalled"] == "0.5 of 20 s"
     assert (found["WAL"], found["full pages"]) == ("412 B", "0.040")
-    assert found["ratio without stalls"].startswith("0.80 ")
+    assert found["ratio without stalls"].startswith("0.80")
     assert price_table(events).arms[1].ratio.value == pytest.approx(0.78)
     assert float(found["longest ms"]) > 50
 

@@ -143,9 +143,13 @@ def test_until_bound_asks_for_what_the_fault_takes_from_its_victim() -> None:
 
 def test_a_weaker_level_that_lost_is_the_positive_control() -> None:
     strong = controls([drill(Level.OFF, LOSS), drill(Level.ON)])
-    assert "off lost 10" in strong[KILL_ON]
+    assert "off lost 10 in 1 of 1 drill" in strong[KILL_ON]
     nearest = controls([drill(Level.OFF, LOSS), drill(Level.LOCAL, LOSS), drill(Level.ON)])
     assert nearest[KILL_ON].startswith("local lost 10")
+    thrice = controls([drill(Level.OFF, LOSS), drill(Level.OFF, LOSS), drill(Level.OFF), drill(Level.ON)])
+    assert thrice[KILL_ON].startswith("off lost 20 in 2 of 3 drills")
+    other = replace(drill(Level.OFF, LOSS), fault="freeze")
+    assert controls([other, drill(Level.OFF, LOSS), drill(Level.ON)])[KILL_ON].startswith("off lost 10 in 1 of 1 drill")
     weak = controls([drill(Level.OFF), drill(Level.ON)])
     assert weak[KILL_ON] == ""
     assert controls([drill(Level.OFF, LOSS), drill(Level.ON), drill(Level.ON, LOSS)]) == {}
@@ -163,7 +167,7 @@ def test_the_conclusion_names_victims_and_shows_undecided_drills_with_every_resu
     text = conclusion([drill(), standby, undecided])
     assert "of any standby" in text
     assert "the any" not in text
-    assert "commits came back after 3.0 s (kill), 3.0 s (kill of any standby); weak" in text
+    assert "commits came back after 3.0 s (kill, 1 drill), 3.0 s (kill of any standby, 1 drill); weak" in text
     lost = conclusion([drill(findings=LOSS), undecided])
     assert "on lost 10 acknowledged commits, 1 undecided" in lost
 
@@ -175,15 +179,22 @@ def test_a_median_is_of_one_level_and_one_kind_of_recovery() -> None:
     def lasting(one: Drill, *times: float | None) -> list[Drill]:
         return [replace(one, rto_s=s) for s in times]
 
-    assert back_after(lasting(there, 4.0)) == "4.0 s"
-    assert back_after(lasting(there, 4.0, 6.0, 9.0, None)) == "6.0 s (median), 9.0 s at worst"
+    assert back_after(lasting(there, 4.0)) == "4.0 s (1 drill)"
+    assert back_after(lasting(there, 4.0, 6.0, 9.0, None)) == "6.0 s (median of 3 drills), 9.0 s at worst"
     assert back_after([*lasting(there, 4.0, 6.0), *lasting(back, 1.0)]) == (
-        "1.0 s (restart in place), 5.0 s (takeover, median), 6.0 s at worst"
+        "1.0 s (restart in place, 1 drill), 5.0 s (takeover, median of 2 drills), 6.0 s at worst"
     )
     off = replace(there, level=Level.OFF)
-    assert back_after([*lasting(there, 4.0), *lasting(off, 2.0, 0.3)]) == "2.0 s (off), 4.0 s (on)"
+    assert back_after([*lasting(there, 4.0), *lasting(off, 2.0, 0.3)]) == "2.0 s (off, 1 drill), 4.0 s (on, 1 drill)"
     many = [one for level in Level for one in lasting(replace(there, level=level), float(level.strength), 8.0)]
-    assert back_after(many) == "4.5 to 8.0 s (medians by fault, level and kind of recovery), 8.0 s at worst"
+    assert (
+        back_after(many) == "4.5 to 8.0 s (medians of 9 drills); medians by level and kind of recovery; 8.0 s at worst"
+    )
+    frozen = [replace(one, fault="freeze", guarded=True) for one in lasting(there, 2.0, 2.2)]
+    assert back_after([*many, *frozen]) == (
+        "2.1 s (freeze, guarded, medians of 2 drills), 4.5 to 8.0 s (kill, medians of 9 drills)"
+        "; medians by level and kind of recovery; 8.0 s at worst"
+    )
     went_on = replace(there, leader_after="n1", loss="")
     assert [one.back_by for one in (there, back, went_on, drill())] == ["takeover", "restart in place", "", ""]
 

@@ -3,18 +3,21 @@
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
-from walproof.model.drill import Verdict
+from walproof.model.drill import Drill, Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
 from walproof.proving.campaign_results import back_after
+from walproof.records.reader import Record
 from walproof.reporting.conclusion import conclusion, loss_sentence, sentences
+from walproof.reporting.html_and_markdown import markdown
 from walproof.reporting.outline import Section, Table, columns, row
-from walproof.reporting.record_outline import results
+from walproof.reporting.record_outline import composed, results
 from walproof.reporting.terminal import tables
 
 
@@ -32,7 +35,8 @@ def drills_of(events: tuple[Event, ...]) -> list[DrillDone]:
 
 def test_a_price_table_has_a_row_per_level_and_clients_for_each_scenario() -> None:
     text = drawn(price_events(SETTINGS[:2], (1, 16)))
-    assert sum(line.strip().startswith("remote_apply") and " ± " in line for line in text.splitlines()) == 4
+    prices = text.split("tail, stalls", 1)[0]
+    assert sum(line.strip().startswith("remote_apply") and line.count("(") == 2 for line in prices.splitlines()) == 4
     assert "rtt 2 ms" in text
     assert "commit latency breakdown" in text
 
@@ -99,11 +103,32 @@ def test_undecided_and_skipped_drills_are_counted_apart_and_give_no_times() -> N
     held = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0), rto_s=2.0)
     open_one = replace(held, verdict=Verdict.UNDECIDED, rto_s=90.0)
     skipped = replace(held, verdict=Verdict.SKIPPED, rto_s=None)
-    assert loss_sentence([held, open_one, skipped, skipped]).endswith("; 1 more could not be decided; 2 were skipped.")
+    assert loss_sentence([held, open_one, skipped, skipped]).endswith(
+        "upper bound: 95 %, 1 undecided); 2 were skipped."
+    )
     assert loss_sentence([open_one, skipped]) == "The drill could not be decided; 1 was skipped."
     assert loss_sentence([skipped]) == "The drill was skipped."
     assert loss_sentence([skipped, skipped]) == "Every drill was skipped."
-    assert back_after([held, open_one]) == "2.0 s"
+    assert back_after([held, open_one]) == "2.0 s (1 drill)"
+
+
+def test_undecided_drills_stand_with_the_result_they_are_not_in() -> None:
+    drill = drills_of(prove_events(4))[0].drill
+    held = replace(drill, level=Level.ON, verdict=Verdict.HELD, findings=replace(drill.findings, lost=0))
+    open_one = replace(held, verdict=Verdict.UNDECIDED)
+    lost = replace(held, level=Level.OFF, verdict=Verdict.EXPECTED_LOSS, findings=replace(drill.findings, lost=7))
+    open_off, broken = replace(open_one, level=Level.OFF), replace(held, verdict=Verdict.BROKEN)
+    assert loss_sentence([lost, open_off, held]).startswith("Off lost 7 acknowledged commits in 1 of 1 drill, 1 undec")
+    assert loss_sentence([open_off, open_off, held]).startswith("Off could not be decided in 2 drills; on lost none")
+    assert loss_sentence([broken, open_one]) == "On was broken without losing a commit, 1 undecided."
+    tables_of = drawn([DrillDone(0.0, one) for one in (held, open_one, lost, open_off)])
+    assert "95 %, 1 undecided" in tables_of and "100 %, 1 undecided" in tables_of
+    assert "95 %, 1 undecided" in markdown(composed(recorded([held, open_one])))
+
+
+def recorded(drills: Sequence[Drill]) -> Record:
+    """A record of these drills alone."""
+    return Record(tuple(DrillDone(0.0, one) for one in drills), (), Path("record"))
 
 
 def test_drills_that_decide_nothing_are_reported_as_such() -> None:

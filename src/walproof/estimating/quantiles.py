@@ -16,14 +16,15 @@ ALPHA = 0.025
 def quantile_intervals(
     histograms: Sequence[Mapping[int, int]], quantiles: Sequence[float], alpha: float = ALPHA
 ) -> tuple[Estimate, ...]:
-    """Quantiles in ms of the pooled histograms, one histogram a block, each with its interval; none from one block.
+    """Quantiles in ms, ascending, of the pooled histograms, one a block, each with its interval; none from one block.
 
     Woodruff (1952), Confidence intervals for medians and other position measures, JASA 47: an interval for the share
     of transactions below the estimate, read back through the pooled histogram. The share varies from block to block,
     not from transaction to transaction (cluster sampling, Cochran 1977, 9.4), and is taken on the logit scale.
     Student's t has as many degrees of freedom as blocks that hold the tail beyond the estimate (Kish's effective
     number) less one: a 99th percentile that one slow block made is known no better than one block knows it. An end
-    beyond every transaction that was seen is 0 or infinite; where both would be, there is no interval.
+    beyond every transaction that was seen is 0 or infinite; where both would be, there is no interval. A higher
+    quantile is at least a lower one: its interval begins no lower, and the lower one's ends no higher.
     """
     filled = [h for h in histograms if h]
     whole = pooled(filled)
@@ -33,7 +34,11 @@ def quantile_intervals(
     buckets = np.array(list(whole))
     counts = np.array([[h.get(int(b), 0) for b in buckets] for h in filled], dtype=np.float64)
     below = np.cumsum(counts, axis=1)
-    return tuple(_interval(value, q, buckets, below, alpha) for q, value in zip(quantiles, values, strict=True))
+    ends = np.array([_ends(value, q, buckets, below, alpha) for q, value in zip(quantiles, values, strict=True)])
+    lows, highs = np.maximum.accumulate(ends[:, 0]), np.minimum.accumulate(ends[::-1, 1])[::-1]
+    nothing_known = (lows == 0) & np.isinf(highs)
+    lows[nothing_known] = highs[nothing_known] = math.nan
+    return tuple(map(Estimate, values, lows.tolist(), highs.tolist()))
 
 
 def median_interval(values: Sequence[float], alpha: float = 0.05) -> Estimate:
@@ -54,8 +59,8 @@ def median_interval(values: Sequence[float], alpha: float = 0.05) -> Estimate:
     return Estimate(value, math.nan, math.nan) if off is None else Estimate(value, ordered[off], ordered[n - 1 - off])
 
 
-def _interval(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha: float) -> Estimate:
-    """below: transactions up to each bucket, shape (blocks, buckets)."""
+def _ends(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha: float) -> tuple[float, float]:
+    """The interval's ends; below: transactions up to each bucket, shape (blocks, buckets)."""
     sizes, running = below[:, -1], below.sum(axis=0)
     blocks, total = len(sizes), float(running[-1])
     at = int(np.searchsorted(running, q * total - 1e-9))
@@ -70,8 +75,7 @@ def _interval(value: float, q: float, buckets: np.ndarray, below: Numbers, alpha
     low, high = (float(special.expit(special.logit(centre) + side * half)) for side in (-1, 1))
     least = 0.0 if low * total < 1 else min(value, _at(low, buckets, running))
     most = math.inf if (1 - high) * total < 1 else max(value, _at(high, buckets, running))
-    nothing_known = least == 0 and math.isinf(most)
-    return Estimate(value, math.nan, math.nan) if nothing_known else Estimate(value, least, most)
+    return least, most
 
 
 def _at(share: float, buckets: np.ndarray, running: Numbers) -> float:

@@ -251,12 +251,11 @@ def measured(blueprint: Blueprint, probing: Probing = _PROBING) -> tuple[Measure
     return tuple(Measured(a, b, back[a, b], probing.round_trips, lost.get((a, b))) for a, b in directions)
 
 
-def round_trips_ms(blueprint: Blueprint) -> dict[str, float]:
-    """Median measured round trip in ms by "a-b", for the record; a pair that does not answer is left out."""
+def round_trips_ms(blueprint: Blueprint) -> dict[str, tuple[float, ...]]:
+    """Measured round trips in ms, sorted, by "a-b", for the record; a pair that does not answer is left out."""
     pairs = [(a, b) for a, b in all_directions(blueprint.members) if a < b]
     samples = round_trips(nodes_of(blueprint), pairs, Probing(grace_s=0.3 + 2 * _slowest_s(blueprint)))
-    rows = {f"{a}-{b}": Measured(a, b, samples[a, b], 20).median_ms for a, b in pairs}
-    return {pair: round(median, 3) for pair, median in rows.items() if median is not None}
+    return {f"{a}-{b}": tuple(round(ms, 3) for ms in samples[a, b]) for a, b in pairs if samples[a, b]}
 
 
 def nodes_of(blueprint: Blueprint) -> dict[str, Node]:

@@ -49,11 +49,12 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEntered:
-    """Outer factors are in effect from now; `links` holds asked and measured round trips, ms, by "a-b"."""
+    """Outer factors are in effect from now; measured: median round trip, ms, by "a-b"; round_trips_ms: every one."""
 
     at: float
     scenario: Scenario
     measured: dict[str, float] = field(default_factory=dict)
+    round_trips_ms: dict[str, tuple[float, ...]] = field(default_factory=dict)
     kind: Literal["scenario-entered"] = "scenario-entered"
 
 

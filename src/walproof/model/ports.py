@@ -153,8 +153,8 @@ class Pricing(Protocol):
     def check(self, scenario: Scenario) -> None:
         """Refuse factors that cannot be brought into effect here (an Error says why); changes nothing."""
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
-        """Bring the outer factors into effect and verify; measured round trips in ms by "a-b"."""
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
+        """Bring the outer factors into effect and verify; measured round trips in ms, sorted, by "a-b"."""
 
     def leave(self) -> None:
         """Revert every setting that `enter` changed."""

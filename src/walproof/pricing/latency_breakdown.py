@@ -19,7 +19,7 @@ from walproof.model.guarantee import Level
 from walproof.model.sample import Arm, SampleResult, Scenario
 from walproof.model.units import counted
 from walproof.pricing.estimates import Blocks, samples_of
-from walproof.pricing.level_in_effect import contradictions, round_trip_ms
+from walproof.pricing.level_in_effect import contradictions, round_trip
 from walproof.pricing.results_and_gate import interval
 from walproof.pricing.sampling import group
 
@@ -77,13 +77,13 @@ def breakdowns(events: Sequence[Event]) -> tuple[Breakdown, ...]:
     for scenario, blocks in samples_of(events).items():
         groups = {group(a): None for measured in blocks.values() for a in measured if a.rate is None and not a.label}
         for one in sorted(groups, key=lambda g: (g.route, g.workload.text, g.clients)):
-            made = _breakdown(scenario, blocks, one, round_trip_ms(events, scenario))
+            made = _breakdown(scenario, blocks, one, round_trip(events, scenario))
             if made is not None:
                 of_groups.append(made)
     return tuple(of_groups)
 
 
-def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | None) -> Breakdown | None:
+def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, network: Estimate | None) -> Breakdown | None:
     by_level = [
         {a.level: r for a, r in measured.items() if group(a) == one and not a.mix and not a.label and r.mean_ms > 0}
         for _, measured in sorted(blocks.items())
@@ -93,7 +93,7 @@ def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, rtt_ms: float | Non
     if len(levels) < 2 or len(complete) < 2:
         return None
     latencies = {level: np.array([block[level].mean_ms for block in complete]) for level in levels}
-    parts = _split(_telescope(levels, latencies), rtt_ms)
+    parts = _split(_telescope(levels, latencies), network)
     strongest = levels[-1]
     every = [block[strongest] for block in by_level if strongest in block]
     measured = stopped_interval(np.array([r.mean_ms for r in every]))
@@ -122,20 +122,23 @@ def _telescope(levels: Sequence[Level], latencies: dict[Level, np.ndarray]) -> l
     return steps
 
 
-def _split(steps: Sequence[tuple[str, np.ndarray]], rtt_ms: float | None) -> tuple[LatencyPart, ...]:
+def _split(steps: Sequence[tuple[str, np.ndarray]], network: Estimate | None) -> tuple[LatencyPart, ...]:
     """Estimates of the steps; the round trip, where known, is taken out of the step that holds the network.
 
-    What is left may be below zero: a step that costs less than its round trip overlaps with something else.
+    What is left may be below zero: a step that costs less than its round trip overlaps with something else. Its error
+    and the round trip's, where that is known, add as squares.
     """
     parts: list[LatencyPart] = []
     for name, values in steps:
         step = stopped_interval(values)
-        if "network" not in name or rtt_ms is None:
+        if "network" not in name or network is None:
             parts.append(LatencyPart(name, step))
             continue
-        rest = name.replace("network and ", "")
-        parts.append(LatencyPart("network", Estimate(rtt_ms, math.nan, math.nan)))
-        parts.append(LatencyPart(rest, Estimate(step.value - rtt_ms, step.low - rtt_ms, step.high - rtt_ms)))
+        rest = step.value - network.value
+        half = network.half_width if network.known else 0.0
+        ends = (rest - math.hypot(step.value - step.low, half), rest + math.hypot(step.high - step.value, half))
+        parts.append(LatencyPart("network", network))
+        parts.append(LatencyPart(name.replace("network and ", ""), Estimate(rest, *ends)))
     return tuple(parts)
 
 
@@ -162,13 +165,13 @@ def _bottleneck(
 ) -> str:
     """One sentence naming what most of a commit's time goes to, and whether the processors are the reason."""
     largest = max(parts, key=lambda part: part.ms.value)
-    total = sum(max(0.0, part.ms.value) for part in parts)
-    share = largest.ms.value / total if total > 0 else math.nan
+    within = f" (95 % CI {largest.ms.low:.2f}–{largest.ms.high:.2f})" if largest.ms.known else ""
+    within = f" (not distinguishable from 0, at most {largest.ms.high:.2f} ms)" if largest.ms.covers(0.0) else within
     busy = fmean(r.window.machine_busy for r in results)
     why = f"; the processors are {busy:.0%} busy, so every part also waits for a processor" if busy >= BUSY else ""
     return (
-        f"A commit at {level} with {counted(clients, 'client')} takes {measured.value:.2f} ms; "
-        f"{share:.0%} of it is {largest.name} ({largest.ms.value:.2f} ms){why}."
+        f"A commit at {level} with {counted(clients, 'client')} takes {measured.value:.2f} ms; its largest part "
+        f"is {largest.name}, {largest.ms.value:.2f} ms{within}{why}."
     )
 
 

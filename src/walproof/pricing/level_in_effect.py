@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from walproof.model.estimate import pooled, quantile_ms
+from walproof.estimating.quantiles import median_interval
+from walproof.model.estimate import Estimate, pooled, quantile_ms
 from walproof.model.event import Event, Observed, SampleDone, ScenarioEntered
 from walproof.model.guarantee import Level, QuorumKind, read_standby_names
 from walproof.model.sample import Arm, SampleResult, Scenario, Window
@@ -108,7 +109,8 @@ def contradictions(events: Sequence[Event]) -> dict[Arm, str]:
     for result in done:
         if result.sample.block and result.window.looks:
             results[_alike(result.sample.arm)].append(result)
-    trips = {s: round_trip_ms(events, s) for s in {r.sample.scenario for of in results.values() for r in of}}
+    scenarios = {r.sample.scenario for of in results.values() for r in of}
+    trips = {scenario: trip.value for scenario in scenarios if (trip := round_trip(events, scenario))}
     why = {key: contradiction(_levels(key), seen_of(of, trips)) for key, of in results.items()}
     return {arm: text for arm in dict.fromkeys(r.sample.arm for r in done) if (text := why.get(_alike(arm), ""))}
 
@@ -122,7 +124,7 @@ def _levels(arm: Arm) -> tuple[Level, ...]:
     return tuple(level for level, _ in arm.mix) or (arm.level,)
 
 
-def seen_of(results: Sequence[SampleResult], trips: Mapping[Scenario, float | None]) -> Seen:
+def seen_of(results: Sequence[SampleResult], trips: Mapping[Scenario, float]) -> Seen:
     """What was seen in these samples of arms alike; trips: measured round trips in ms.
 
     Samples in which it is known why nothing waits (no standby named at a remote level, fsync off) are left out.
@@ -181,19 +183,27 @@ def confirmed_ms(window: Window, round_trip: float | None) -> float:
     return max(SOONEST_MS, round_trip or 0.0, min(lags, default=0.0) / 2)
 
 
-def round_trip_ms(events: Sequence[Event], scenario: Scenario) -> float | None:
-    """The measured round trip, ms, to the standby that completes the quorum; None when it was not measured.
+def round_trip(events: Sequence[Event], scenario: Scenario) -> Estimate | None:
+    """The median measured round trip, ms, to the standby that completes the quorum; None when it was not measured.
 
-    Without a quorum, or where the leader is not known, it is the mean over all pairs of members.
+    Its interval is that of the medians of the pairs, from six round trips of each on. Without a quorum, or where the
+    leader is not known, it is the mean over all pairs of members.
     """
-    measured: dict[str, float] = {}
+    trips: dict[str, list[float]] = defaultdict(list)
     for event in events:
         if isinstance(event, ScenarioEntered) and event.scenario == scenario:
-            measured |= event.measured
+            for pair, ms in event.measured.items():
+                trips[pair] += event.round_trips_ms.get(pair, (ms,))
+    medians = {pair: median_interval(of_pair) for pair, of_pair in trips.items()}
+    if not all(m.known for m in medians.values()):
+        medians = {pair: Estimate(m.value, math.nan, math.nan) for pair, m in medians.items()}
     results = [e.result for e in events if isinstance(e, SampleDone) and e.result.sample.scenario == scenario]
     window = results[-1].window if results else Window()
     leader = window.leader or next((e.view.leader for e in reversed(events) if isinstance(e, Observed)), None)
-    return quorum_round_trip_ms(measured, leader or "", window.standby_names)
+    ends = ({pair: getattr(m, end) for pair, m in medians.items()} for end in ("value", "low", "high"))
+    of_quorum = (quorum_round_trip_ms(end, leader or "", window.standby_names) for end in ends)
+    found = [trip for trip in of_quorum if trip is not None]
+    return Estimate(*found) if found else None
 
 
 def quorum_round_trip_ms(measured: Mapping[str, float], leader: str, standby_names: str) -> float | None:

@@ -24,7 +24,7 @@ from walproof.model.guarantee import Level
 from walproof.model.sample import SampleResult, Scenario
 from walproof.model.units import counted
 from walproof.pricing.estimates import UNKNOWN, Pair, PriceTable, totals
-from walproof.pricing.level_in_effect import round_trip_ms
+from walproof.pricing.level_in_effect import round_trip
 from walproof.pricing.results_and_gate import interval, number
 from walproof.pricing.sampling import Bench
 
@@ -223,8 +223,8 @@ def points_of(table: PriceTable, events: Sequence[Event]) -> dict[Scenario, list
     points: dict[Scenario, list[Point]] = {}
     for price in table.arms:
         if price.arm.rate is None and not price.arm.mix and not price.arm.label and price.tps.value > 0:
-            measured = round_trip_ms(events, price.scenario)
-            rtt_ms = price.scenario.rtt_ms or 0.0 if measured is None else measured
+            measured = round_trip(events, price.scenario)
+            rtt_ms = measured.value if measured else price.scenario.rtt_ms or 0.0
             outer = replace(price.scenario, rtt_ms=None)
             processors = processors_of(events, outer)
             point = Point(price.arm.level, price.arm.clients, rtt_ms, price.tps.value, processors)

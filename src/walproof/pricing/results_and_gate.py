@@ -125,7 +125,8 @@ def conclusion(table: PriceTable) -> str:
     fewest, most = next(iter(ends)), next(reversed(ends))
     name = "this mix" if strongest.mix else f"the level {strongest.level}"
     parts = [_cost(ends[clients], table, clients == fewest) for clients in dict.fromkeys((fewest, most))]
-    return f"{name[:1].upper()}{name[1:]} {'; '.join(parts)}."
+    both = ", each of the two comparisons at 95 %" if len(parts) > 1 else ""
+    return f"{name[:1].upper()}{name[1:]} {'; '.join(parts)}{both}."
 
 
 def _cost(price: ArmPrice, table: PriceTable, first: bool) -> str:

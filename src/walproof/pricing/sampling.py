@@ -8,6 +8,7 @@ say. The bench enters scenarios and runs samples."""
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -207,14 +208,14 @@ class Bench:
         if scenario in self.left_out:
             return False
         try:
-            measured = self.pricing.enter(scenario)
+            trips = self.pricing.enter(scenario)
         except NotObtained as wrong:
             self._scenario = None
             self.left_out[scenario] = ScenarioLeftOut(self.now(), scenario, wrong.message)
             self.emit(self.left_out[scenario])
             return False
         self._scenario = scenario
-        self.emit(ScenarioEntered(self.now(), scenario, measured))
+        self.emit(ScenarioEntered(self.now(), scenario, {pair: median(ms) for pair, ms in trips.items()}, trips))
         return True
 
     def leave(self) -> None:

@@ -2,6 +2,7 @@
 
 What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -29,6 +30,7 @@ class Arm:
     lost: int
     loss_bound: float
     """Upper 95 % bound of the probability that a drill loses something."""
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,22 @@ class GuardComparison:
 def compare_guard(drills: Sequence[Drill]) -> list[GuardComparison]:
     """Every fault, victim and level that has decided drills of both arms, in the order they were run."""
     decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
+    undecided = Counter((d.fault, d.victim, d.level, d.guarded) for d in drills if d.verdict is Verdict.UNDECIDED)
     comparisons = []
     for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in decided):
         same = [d for d in decided if (d.fault, d.victim, d.level) == (fault, victim, level)]
-        arms = [[d for d in same if d.guarded is guarded] for guarded in (True, False)]
-        if all(arms):
-            comparisons.append(GuardComparison(fault, victim, level, _arm(arms[0]), _arm(arms[1])))
+        arms = {guarded: [d for d in same if d.guarded is guarded] for guarded in (True, False)}
+        if all(arms.values()):
+            both = [_arm(of_arm, undecided[fault, victim, level, guarded]) for guarded, of_arm in arms.items()]
+            comparisons.append(GuardComparison(fault, victim, level, *both))
     return comparisons
 
 
-def _arm(drills: Sequence[Drill]) -> Arm:
+def _arm(drills: Sequence[Drill], undecided: int) -> Arm:
     times = [d.rto_s for d in drills if d.rto_s is not None]
     losing = sum(d.findings.lost > 0 for d in drills)
     lost = sum(d.findings.lost for d in drills)
-    return Arm(len(drills), median_interval(times), max(times), lost, upper_bound(losing, len(drills)))
+    return Arm(len(drills), median_interval(times), max(times), lost, upper_bound(losing, len(drills)), undecided)
 
 
 def sentence(comparisons: Sequence[GuardComparison]) -> str:
@@ -66,15 +70,18 @@ def sentence(comparisons: Sequence[GuardComparison]) -> str:
     if not comparisons:
         return ""
     best = max(c.with_guard.worst_s for c in comparisons)
-    medians = sorted(c.with_guard.rto_s.value for c in comparisons), sorted(c.without.rto_s.value for c in comparisons)
-    guarded, alone = (_range(values) for values in medians)
+    arms = [c.with_guard for c in comparisons], [c.without for c in comparisons]
+    guarded, alone = (
+        f"{_range([arm.rto_s.value for arm in of_arm])} ({counted(sum(arm.drills for arm in of_arm), 'drill')}"
+        for of_arm in arms
+    )
     lost = sum(c.with_guard.lost for c in comparisons)
     losses = counted(lost, "acknowledged commit") if lost else "nothing acknowledged"
-    return f"With a guard commits came back after {guarded} (worst {best:.1f} s) instead of {alone}; lost: {losses}."
+    return f"With a guard commits came back after {guarded}, worst {best:.1f} s) instead of {alone}); lost: {losses}."
 
 
 def _range(values: Sequence[float]) -> str:
-    low, high = f"{values[0]:.1f}", f"{values[-1]:.1f}"
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
     return f"{low} s" if low == high else f"{low} to {high} s"
 
 
@@ -112,13 +119,13 @@ def by_recovery(drills: Iterable[Drill]) -> dict[tuple[str, Level, str], list[Dr
 
 
 _MOST_MEDIANS = 4
-"""More of them are given as a range."""
+"""More of them are given as a range for each fault."""
 
 
 def back_after(drills: Iterable[Drill]) -> str:
-    """Median outages beyond the usual gap, each named by what it differs in from the others, and the worst of several.
+    """Median outages beyond the usual gap with the number of drills, and the worst of several; "" where there was none.
 
-    "" where there was none.
+    Each is named by what it differs in from the others. Many are a range of medians for each fault.
     """
     groups = {
         group: times
@@ -128,17 +135,21 @@ def back_after(drills: Iterable[Drill]) -> str:
     if not groups:
         return ""
     differs = [len(set(column)) > 1 for column in zip(*groups, strict=True)]
-    medians = {group: median(times) for group, times in groups.items()}
-    worst = f", {max(max(times) for times in groups.values()):.1f} s at worst"
-    if len(groups) > _MOST_MEDIANS:
-        return f"{_range(sorted(medians.values()))} (medians by fault, level and kind of recovery){worst}"
+    many = len(groups) > _MOST_MEDIANS
+    shown: dict[tuple[str, ...], list[list[float]]] = {}
+    for group, times in groups.items():
+        parts = group[:1] if many else group
+        named = tuple(str(part) for part, differing in zip(parts, differs, strict=False) if differing and part)
+        shown.setdefault(named, []).append(times)
     texts = []
-    for group, middle in medians.items():
-        named = [*(str(part) for part, shown in zip(group, differs, strict=True) if shown and part)]
-        named += ["median"] if len(groups[group]) > 1 else []
-        texts.append(f"{middle:.1f} s" + (f" ({', '.join(named)})" if named else ""))
+    for named, of_name in shown.items():
+        drills_of = counted(sum(map(len, of_name)), "drill")
+        middle = f"median{'s' * many} of {drills_of}" if any(len(times) > 1 for times in of_name) else drills_of
+        texts.append(f"{_range([median(times) for times in of_name])} ({', '.join((*named, middle))})")
+    how = "; medians by level and kind of recovery" if many else ""
     several = any(len(times) > 1 for times in groups.values())
-    return ", ".join(texts) + (worst if several else "")
+    worst = f"{';' if many else ','} {max(map(max, groups.values())):.1f} s at worst" if several or many else ""
+    return ", ".join(texts) + how + worst
 
 
 def conclusion(drills: Sequence[Drill]) -> str:

@@ -45,16 +45,6 @@ class Bound:
     undecided: int
     upper: float
 
-    @property
-    def text(self) -> str:
-        """As tables show it.
-
-        >>> Bound(12, 0, 0, 0.22).text, Bound(3, 0, 1, 0.63).text
-        ('22 %', '63 %, 1 undecided')
-        """
-        share = f"{100 * self.upper:.0f} %" if self.drills else "none"
-        return share + and_undecided(self.undecided)
-
 
 def drills_for(bound: float) -> int:
     """How many clean drills allow that bound.
@@ -118,7 +108,9 @@ def reached(drills: Iterable[Drill], asked: Iterable[Kind], bound: float) -> boo
 
 
 def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
-    """For each kind that held in every decided drill: which weaker level lost under it, "" when none did (weak proof).
+    """For each kind that held in every decided drill: which weaker level lost under it, in how many of its drills.
+
+    "" when none did (weak proof).
 
     The weaker level's drill counts for the same fault, victim, loss in fact, route and number of writers only. Kinds of
     which nothing could be lost, and `off`, below which there is no level, need no control.
@@ -129,11 +121,11 @@ def controls(drills: Iterable[Drill]) -> dict[Kind, str]:
         of_kind = [d for d in decided if kind_of(d) == kind]
         if kind.level is Level.OFF or not kind.loss or any(d.verdict is not Verdict.HELD for d in of_kind):
             continue
-        weaker = [d for d in decided if d.findings.lost and any(_controls(d, held) for held in of_kind)]
-        best = max(weaker, key=lambda d: d.level.strength, default=None)
-        control_of[kind] = (
-            "" if best is None else f"{best.level} lost {best.findings.lost:,} under the same fault and load"
-        )
+        weaker = [d for d in decided if any(_controls(d, held) for held in of_kind)]
+        best = max((d.level for d in weaker if d.findings.lost), key=lambda level: level.strength, default=None)
+        of_best = [d.findings.lost for d in weaker if d.level is best]
+        share = f"{sum(lost > 0 for lost in of_best)} of {counted(len(of_best), 'drill')}"
+        control_of[kind] = f"{best} lost {sum(of_best):,} in {share}" if best else ""
     return control_of
 
 

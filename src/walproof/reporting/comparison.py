@@ -19,8 +19,8 @@ from walproof.reporting.wording import (
     arm_name,
     count,
     fault_name,
+    interval,
     percent,
-    plus_minus,
     ratio,
     seconds,
     workload_name,
@@ -81,7 +81,7 @@ def _is_baseline(price: ArmPrice) -> bool:
 
 
 def _price(price: ArmPrice) -> str:
-    return f"{plus_minus(price.tps)} tps" if _is_baseline(price) else ratio(price.ratio)
+    return f"{interval(price.tps)} tps" if _is_baseline(price) else ratio(price.ratio)
 
 
 def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell:

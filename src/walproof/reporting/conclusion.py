@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from walproof.model.drill import Drill, Verdict
 from walproof.model.event import ClaimJudged, DrillDone, Event, SampleDone, ScenarioLeftOut, SearchStep
 from walproof.model.guarantee import Level
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.pricing.estimates import PriceTable, price_table
 from walproof.pricing.results_and_gate import conclusion as price_sentence
 from walproof.proving.campaign_results import back_after
@@ -58,13 +58,11 @@ def loss_sentence(drills: Sequence[Drill]) -> str:
     skipped = sum(d.verdict is Verdict.SKIPPED for d in drills)
     if skipped == len(drills):
         return "Every drill was skipped." if drills[1:] else "The drill was skipped."
-    decided = [d for d in drills if d.verdict.decided]
-    undecided = len(drills) - len(decided) - skipped
-    if not decided:
+    undecided = sum(d.verdict is Verdict.UNDECIDED for d in drills)
+    if undecided + skipped == len(drills):
         none = f"None of the {undecided} drills could be decided" if undecided > 1 else "The drill could not be decided"
         return f"{none}{_skipped(skipped)}."
-    parts = [text for level in Level if (text := _of_level(level, decided))]
-    parts += [f"{undecided} more could not be decided"] if undecided else []
+    parts = [text for level in Level if (text := _of_level(level, drills))]
     sentence = "; ".join(parts) + _skipped(skipped)
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
@@ -73,23 +71,25 @@ def _skipped(count: int) -> str:
     return f"; {count} {'was' if count == 1 else 'were'} skipped" if count else ""
 
 
-def _of_level(level: Level, decided: Sequence[Drill]) -> str:
+def _of_level(level: Level, drills: Sequence[Drill]) -> str:
     """What a level lost, under which faults, or how sure it is that it loses nothing; "" where it was not tried."""
-    of_level = [d for d in decided if d.level is level]
+    of_level = [d for d in drills if d.level is level and d.verdict.decided]
+    undecided = sum(d.level is level and d.verdict is Verdict.UNDECIDED for d in drills)
+    left = and_undecided(undecided)
     losing = [d for d in of_level if d.findings.lost]
     if losing:
         commits = counted(sum(d.findings.lost for d in losing), "acknowledged commit")
         faults = {fault_name(d) for d in of_level}
         under = f" under {', '.join(sorted({fault_name(d) for d in losing}))}" if len(faults) > 1 else ""
         share = f"{len(losing)} of {counted(len(of_level), 'drill')}"
-        return f"{level} lost {commits} in {share}{under}{_guaranteed(losing)}"
+        return f"{level} lost {commits} in {share}{left}{under}{_guaranteed(losing)}"
     if any(d.verdict is Verdict.BROKEN for d in of_level):
-        return f"{level} was broken without losing a commit"
+        return f"{level} was broken without losing a commit{left}"
     if not of_level:
-        return ""
+        return f"{level} could not be decided in {counted(undecided, 'drill')}" if undecided else ""
     kinds = len({kind_of(d) for d in of_level})
     least_sure = f" of the least sure of {kinds} kinds" if kinds > 1 else ""
-    upper = f"P(loss), 95 % upper bound{least_sure}: {percent(worst_bounds(decided)[level])}"
+    upper = f"P(loss), 95 % upper bound{least_sure}: {percent(worst_bounds(of_level)[level])}{left}"
     return f"{level} lost none in {counted(len(of_level), 'drill')} ({upper})"
 
 

@@ -38,7 +38,6 @@ from walproof.reporting.wording import (
     verdict_name,
 )
 
-_SAME = " under the same fault and load"
 Cells = dict[tuple[str, Level], list[Drill]]
 
 
@@ -131,15 +130,15 @@ def _levels(drills: Sequence[Drill]) -> Table:
         lost = sum(d.findings.lost for d in of_kind)
         sums = (sum(d.findings.acknowledged for d in of_kind), sum(d.findings.recovered for d in of_kind))
         what = kind.what
-        shown = (control[kind].removesuffix(_SAME) or "none: weak proof") if kind in control else ""
+        shown = (control[kind] or "none: weak proof") if kind in control else ""
         cells: list[Cell | str] = [what, Cell(str(kind.level), str(kind.level)), kind.loss]
-        cells += [str(bound.drills), str(bound.losing), str(bound.undecided), *map(count, sums)]
-        upper = percent(bound.upper if bound.drills else None)
+        cells += [str(bound.drills), str(bound.losing), *map(count, sums)]
+        upper = percent(bound.upper if bound.drills else None) + and_undecided(bound.undecided)
         rows.append(row(*cells, Cell(count(lost), "warn" if lost else ""), upper, shown))
     heads = columns(
-        "fault", "level", "gone for good", ">drills", ">losing", ">undecided", ">acknowledged", ">recovered", ">lost",
+        "fault", "level", "gone for good", ">drills", ">losing", ">acknowledged", ">recovered", ">lost",
         f">{LOSS_BOUND}", "positive control",
-        drop=["acknowledged", "recovered"], letter=["gone for good", "undecided"], aside=["positive control"],
+        drop=["acknowledged", "recovered"], letter=["gone for good"], aside=["positive control"],
         fold=["fault"],
     )  # fmt: skip
     return Table("levels", "results per fault and level", heads, tuple(rows))
@@ -151,7 +150,7 @@ def _guarded(drills: Sequence[Drill]) -> list[Table]:
     for c in compare_guard(drills):
         for name, arm in (("with", c.with_guard), ("without", c.without)):
             times = (outage_interval(arm.rto_s), seconds(arm.worst_s))
-            counts = (count(arm.lost), percent(arm.loss_bound), str(arm.drills))
+            counts = (count(arm.lost), percent(arm.loss_bound) + and_undecided(arm.undecided), str(arm.drills))
             rows.append(row(c.victim.with_fault(c.fault), str(c.level), name, *times, *counts))
     heads = columns(
         "fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills",

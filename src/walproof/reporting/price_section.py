@@ -39,8 +39,8 @@ from walproof.reporting.wording import (
     interval,
     latencies,
     number,
+    part,
     percent,
-    plus_minus,
     ratio,
     ratio_heading,
     workload_name,
@@ -190,16 +190,15 @@ def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:
     heads = columns(
         "scenario", "workload", "level", ">clients", ">tps", f">{ratio_heading(baseline)}", ">mean ms", ">p50 ms",
         ">p95 ms", ">p99 ms", ">blocks", "caveats",
-        title=["scenario", "workload"], n=["clients"], drop=["mean ms"], range=["blocks"], letter=["caveats"],
+        title=["scenario", "workload"], n=["clients"], drop=["mean ms", "p50 ms"], range=["blocks"], letter=["caveats"],
     )  # fmt: skip
     rows = []
     for p in arms:
-        where = (p.scenario.text, workload_name(p), Cell(arm_name(p), str(p.arm.level)), str(p.arm.clients))
-        values = [plus_minus(p.tps), ratio(p.ratio), *latencies(p.latency), str(p.blocks)]
-        rows.append(row(*where, *values, Cell(", ".join(p.caveats), "warn")))
+        values = [interval(p.tps), ratio(p.ratio), *latencies(p.latency), str(p.blocks)]
+        rows.append(row(*_named(p), *values, Cell(", ".join(p.caveats), "warn")))
         for one in p.classes:
             name = Cell(f"· {one.level} in the mix", one.level)
-            rows.append(row("", "", name, "", plus_minus(one.tps), "", *latencies(one.latency), "", ""))
+            rows.append(row("", "", name, "", interval(one.tps), "", *latencies(one.latency), "", ""))
     return _table("price", "price", heads, rows)
 
 
@@ -283,7 +282,7 @@ def _tooltip(p: ArmPrice) -> str:
     caveats = f" — caveats: {', '.join(p.caveats)}" if p.caveats else ""
     latency = f"p50 {number(p.latency.p50.value)}, p95 {number(p.latency.p95.value)} ms"
     arm = f"{arm_name(p)}, {counted(p.arm.clients, 'client')}"
-    return f"{arm}: {ratio(p.ratio)}; {plus_minus(p.tps)} tps; {latency}{caveats}"
+    return f"{arm}: {ratio(p.ratio)}; {interval(p.tps)} tps; {latency}{caveats}"
 
 
 def _percentiles(table: PriceTable) -> Section:
@@ -299,7 +298,7 @@ def _percentiles(table: PriceTable) -> Section:
         charts.append(PercentileChart(title, "ms", tuple(bars)))
     heads = columns(
         "scenario", "workload", "level", ">clients", ">mean ms", ">p50 ms", ">p95 ms", ">p99 ms",
-        title=["scenario", "workload"], drop=["mean ms", "p50 ms"],
+        title=["scenario", "workload"], n=["clients"], drop=["mean ms"],
     )  # fmt: skip
     rows = [
         row(*_named(p), *map(interval, (p.latency.mean, p.latency.p50, p.latency.p95, p.latency.p99)))
@@ -329,7 +328,7 @@ def _offered(arms: Sequence[ArmPrice]) -> Table:
         overloaded = Caveat.OVERLOAD in p.caveats
         shown = ["overload", *3 * [NOT_KNOWN]] if overloaded else [interval(e) for e in latency]
         where = _named(p, arm_name(p).partition(" at ")[0])
-        rows.append(row(*where, number(p.arm.rate), plus_minus(p.tps), *shown))
+        rows.append(row(*where, number(p.arm.rate), interval(p.tps), *shown))
     return _table("offered", "latency at equal offered rate", heads, rows)
 
 
@@ -337,17 +336,19 @@ def _breakdown(of_groups: Sequence[Breakdown]) -> Section:
     names = list(dict.fromkeys(p.name for a in of_groups for p in a.parts))
     bars, rows = [], []
     for a in of_groups:
-        parts = {p.name: plus_minus(p.ms) for p in a.parts}
+        # The first part is a latency, the others are differences, which may be nothing.
+        texts = {p.name: part(p.ms) if n else interval(p.ms) for n, p in enumerate(a.parts)}
         where = (a.scenario.text, Cell(a.level, a.level), str(a.clients))
-        rows.append(row(*where, *(parts.get(n, "") for n in names), number(a.sum_ms), plus_minus(a.measured)))
-        segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}: {plus_minus(p.ms)} ms") for p in a.parts)
+        rows.append(row(*where, *(texts.get(n, "") for n in names), number(a.sum_ms), interval(a.measured)))
+        segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}, ms: {texts[p.name]}") for p in a.parts)
         bars.append((a.scenario.text, Bar(f"{a.level} · {a.clients}", segments, a.measured.value)))
     charts = tuple(
         BarChart(title, "ms", tuple(bar for _, bar in group)) for title, group in groupby(bars, key=lambda b: b[0])
     )
     legend = tuple((name, f"segment{i % 6}") for i, name in enumerate(names))
     caption = (
-        "What each level adds, from paired differences between neighbouring levels; the mark is what was measured."
+        "What each level adds, from paired differences between neighbouring levels, with 95 % intervals (the network "
+        "has none where its round trip was measured once); the mark is what was measured."
     )
     heads = columns(
         *("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured"), title=["scenario", "level"]

@@ -17,7 +17,7 @@ from walproof.model.event import (
 )
 from walproof.model.guarantee import Level
 from walproof.model.sample import Scenario
-from walproof.model.units import counted
+from walproof.model.units import and_undecided, counted
 from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.proving.loss_bounds import worst_bounds
 from walproof.records.reader import Record
@@ -135,7 +135,8 @@ def _proof(level: Level, drills: Sequence[Drill], bound: dict[Level, float]) -> 
     violated = any(d.verdict is Verdict.BROKEN for d in of_level)
     tone = "good" if not lost else "bad" if violated else "warn"
     lost_cell = Cell(count(lost), tone if level in bound else "")
-    return str(len(of_level)), lost_cell, percent(bound.get(level))
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in of_level))
+    return str(len(of_level)), lost_cell, percent(bound.get(level)) + left
 
 
 def claim_sections(events: Sequence[Event]) -> tuple[Section, ...]:

@@ -180,7 +180,8 @@ def _listed(table: Table) -> Text:
     """A paragraph for each row."""
     lines, keys = [], _keys(table)
     for cells in table.rows:
-        lines.append(Text(f"  {_name(cells, keys)}"))
+        heading = f"{table.columns[0].name} " if table.columns[0].numeric else ""
+        lines.append(Text(f"  {heading}{_name(cells, keys)}"))
         pairs = list(zip(table.columns, cells, strict=True))[keys:]
         known = [(column.name, cell) for column, cell in pairs if cell.text]
         lines += [Text(f"      {name}: ").append(cell.text, _TONE.get(cell.tone)) for name, cell in known]

@@ -1,7 +1,7 @@
 """Text of tables and pages from values: numbers with units and intervals, names of arms and faults. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from walproof.model.drill import Drill, Findings, Recovery
@@ -48,17 +48,28 @@ def count(value: int | float | None) -> str:
     return NOT_KNOWN if value is None else f"{value:,.0f}"
 
 
-def interval(estimate: Estimate) -> str:
-    """A value with its interval, where it has one.
+def interval(estimate: Estimate, text: Callable[[float], str] = number) -> str:
+    """A value with both ends of its interval, where it has one; what has no upper end is at least the lower one.
 
-    >>> interval(Estimate(1.0, 0.9, 1.1)), interval(Estimate(1.0, 0.9, math.inf))
-    ('1.00 (0.900–1.10)', '1.00 (0.900–∞)')
+    >>> interval(Estimate(1.0, 0.9, 1.1)), interval(Estimate(8.69, 4.0, math.inf))
+    ('1.00 (0.900–1.10)', '≥ 4.00')
     >>> interval(Estimate(3.0, 3.0, 3.0)), interval(Estimate(3.0, math.nan, math.nan))
     ('3.00', '3.00')
     """
     if estimate.low == estimate.high or not estimate.known:
-        return number(estimate.value)
-    return f"{number(estimate.value)} ({number(estimate.low)}–{number(estimate.high)})"
+        return text(estimate.value)
+    if math.isinf(estimate.high):
+        return f"≥ {text(estimate.low)}"
+    return f"{text(estimate.value)} ({text(estimate.low)}–{text(estimate.high)})"
+
+
+def part(ms: Estimate) -> str:
+    """A part of a latency in ms, or what it is at most where it may be nothing.
+
+    >>> part(Estimate(0.5, 0.3, 0.7)), part(Estimate(-0.079, -0.309, 0.151))
+    ('0.500 (0.300–0.700)', 'not distinguishable from 0 (at most 0.151 ms)')
+    """
+    return f"not distinguishable from 0 (at most {number(ms.high)} ms)" if ms.covers(0.0) else interval(ms)
 
 
 def ratio(estimate: Estimate) -> str:
@@ -69,25 +80,7 @@ def ratio(estimate: Estimate) -> str:
     """
     if not math.isfinite(estimate.value):
         return NOT_KNOWN
-    if not estimate.known:
-        return f"{estimate.value:.2f}"
-    if estimate.low == estimate.high == estimate.value == 1.0:
-        return "1"
-    return f"{estimate.value:.2f} ({estimate.low:.2f}–{estimate.high:.2f})"
-
-
-def plus_minus(estimate: Estimate) -> str:
-    """A value and half of its interval's width.
-
-    >>> plus_minus(Estimate(1200.0, 1100.0, 1300.0)), plus_minus(Estimate(1200.0, math.nan, math.nan))
-    ('1,200 ± 100', '1,200')
-    """
-    if not math.isfinite(estimate.value):
-        return NOT_KNOWN
-    if not estimate.known:
-        return number(estimate.value)
-    spread = number(estimate.half_width, 2) if math.isfinite(estimate.half_width) else NOT_KNOWN
-    return f"{number(estimate.value)} ± {spread}"
+    return "1" if estimate.low == estimate.high == estimate.value == 1.0 else interval(estimate, "{:.2f}".format)
 
 
 def seconds(value: float | None) -> str:

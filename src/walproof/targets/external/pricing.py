@@ -82,7 +82,7 @@ class ExternalPricing:
         if self._sizes is not None:
             self._sizes.check(size)
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
         """The size, then quorum and parameters, those of the scenario before reverted first."""
         if self._sizes is not None:
             if scenario.size != self._sizes.entered:

@@ -60,7 +60,7 @@ class LabScenarios:
         self._clock = clock
         self._entered: dict[str, Factor] = {}
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
         """Bring the factors into effect, revert those no longer named; measured round trips in ms by "a-b"."""
         self.check(scenario)
         factors = wanted(scenario)

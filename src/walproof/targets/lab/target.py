@@ -229,7 +229,7 @@ class LabPricing(SqlPricer):
         """Refuse factors that this lab or this machine cannot bring into effect."""
         self._scenarios.check(scenario)
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
         """Bring the outer factors into effect; measured round trips in ms by "a-b"."""
         measured = self._scenarios.enter(scenario)
         self.link_measured(measured, scenario.rtt_ms)

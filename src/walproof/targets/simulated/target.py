@@ -108,14 +108,14 @@ class SimulatedPricing:
         if scenario.memory_mib is not None:
             raise TargetError("a simulated cluster has no memory", "leave --memory out")
 
-    def enter(self, scenario: Scenario) -> dict[str, float]:
+    def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
         """Remember the outer factors; the round trip asked for is obtained exactly."""
         self.check(scenario)
         self._scenario = scenario
         if scenario.rtt_ms is None:
             return {}
         first, *others = self._world.nature.members
-        return {f"{first}-{other}": scenario.rtt_ms for other in others}
+        return {f"{first}-{other}": (scenario.rtt_ms,) for other in others}
 
     def leave(self) -> None:
         """Back to what it was."""

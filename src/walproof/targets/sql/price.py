@@ -2,9 +2,10 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import psycopg
 
@@ -89,8 +90,9 @@ class SqlPricer:
         with contextlib.suppress(psycopg.Error), session(self._leader()) as connection:
             connection.execute("CHECKPOINT")
 
-    def link_measured(self, measured: dict[str, float], asked_ms: float | None) -> None:
+    def link_measured(self, round_trips_ms: Mapping[str, Sequence[float]], asked_ms: float | None) -> None:
         """Note what `enter` measured, for the windows of the samples to come."""
+        measured = {pair: median(trips) for pair, trips in round_trips_ms.items()}
         self._rtt_ms = max(measured.values()) if measured else None
         self._verified = link_verified(measured, asked_ms)
 
