@@ -5,11 +5,14 @@ ones (docs/field-cases.md), with neutral names."""
 
 import json
 import re
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from walproof.advising.doctor.catalogue import CATALOGUE
 
 __all__ = ["walproof"]
 
@@ -103,3 +106,83 @@ def test_a_check_is_explained(walproof: Run) -> None:
     for word in ("https://github.com/patroni/patroni/issues/2525", "--pitfall P5", "edit-config"):
         assert word in out
     assert walproof("doctor", "--explain", "no-such-check")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "code", "says"),
+    [
+        ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2999-01-01', 0, "slow DCS (until 2999-01-01)"),
+        ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2020-01-01', 1, "accepted until 2020-01-01"),
+        ('check = "patroni-ttl-long"\nfile = "*two-min*"\nreason = "x"\nuntil = 2999-01-01', 0, "(until"),
+        ('check = "patroni-ttl-long"\nfile = "other.yml"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
+        ('check = "level-off"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
+        ('check = "no-such"\nreason = "x"\nuntil = 2999-01-01', 2, "names no check"),
+        ('check = "level-off"\nreason = " "\nuntil = 2999-01-01', 2, "no reason"),
+        ('check = "level-off"\nreason = "x"\nuntil = "2999-01-01"', 2, "no last day"),
+        ('check = "level-off"\nreason = "x"', 2, "no last day"),
+        ('colour = "red"', 2, "other than check"),
+        ("check = [", 2, "cannot be read"),
+    ],
+)
+def test_a_finding_is_accepted_with_a_reason_until_a_day(
+    walproof: Run, tmp_path: Path, entry: str, code: int, says: str
+) -> None:
+    (tmp_path / ".walproof.toml").write_text(f"[[accept]]\n{entry}\n")
+    ended, out, err = walproof("doctor", str(WARNS))
+    assert ended == code, err
+    assert says in out + err
+
+
+def test_sarif_has_what_the_standard_requires(walproof: Run, tmp_path: Path) -> None:
+    """Objects and properties of SARIF 2.1.0 (OASIS, sections 3.13 to 3.58); relative addresses, positions from 1."""
+    (tmp_path / ".walproof.toml").write_text('[[accept]]\ncheck = "fsync-off"\nreason = "a test"\nuntil = 2999-01-01\n')
+    text = walproof("doctor", "--format", "sarif", str(UNSAFE), str(WARNS))[1]
+    log = json.loads(text)
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"]
+    rules = driver["rules"]
+    assert all(rule["id"] and rule["shortDescription"]["text"] for rule in rules)
+    assert run["results"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in ("none", "note", "warning", "error")
+        assert result["message"]["text"]
+        for location in result["locations"]:
+            where = location["physicalLocation"]
+            assert where["artifactLocation"]["uri"]
+            assert where["region"]["startLine"] >= 1
+            assert where["region"]["startColumn"] >= 1
+        for one in result["suppressions"]:
+            assert one["kind"] in ("inSource", "external")
+    assert [r["ruleId"] for r in run["results"] if r["suppressions"]] == ["fsync-off"]
+    (invocation,) = run["invocations"]
+    assert invocation["executionSuccessful"] is True
+    ids = {rule["id"] for rule in rules}
+    notes = invocation["toolExecutionNotifications"]
+    assert all(note["message"]["text"] and note["associatedRule"]["id"] in ids for note in notes)
+
+
+def test_standard_input_globs_and_folders_are_read(
+    walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one.yml").write_text(WARNS.read_text())
+    for typed in ("a", "a/*.yml", "**/*.yml", "a/one.yml"):
+        assert found(walproof, typed)[1] == [("a/one.yml", 10, "patroni-ttl-long")]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=BytesIO(WARNS.read_bytes())))
+    assert found(walproof, "-")[1] == [("standard input", 10, "patroni-ttl-long")]
+
+
+def test_every_check_runs_on_some_file_or_says_why_it_cannot(walproof: Run) -> None:
+    ran = {f for path in (*ALONE, *TOGETHER) for _, _, f in marked(path)}
+    never = {check.id for check in CATALOGUE if check.files.startswith("live: ")}
+    sound = {
+        check
+        for path in SOUND
+        for one in found(walproof, str(path))[2]
+        for check in {c.id for c in CATALOGUE} - set(one)
+    }
+    assert {check.id for check in CATALOGUE} - ran - never - sound == set()
+    assert not ran & never

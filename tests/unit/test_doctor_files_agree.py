@@ -1,0 +1,81 @@
+"""Live and in files the doctor says the same: of every configuration of the lab, as its own code writes the files."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fixtures.sick import member
+from walproof.advising.doctor.catalogue import diagnosed
+from walproof.advising.doctor.of_files import examined_files
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini
+from walproof.lab.configuration import dynamic_config, lab_parameters, patroni_yml
+from walproof.model.facts import Facts, PatroniFacts, PatroniMember, Sender, SettingFact
+from walproof.model.guarantee import Quorum, QuorumKind
+from walproof.patroni.config import SyncMode
+from walproof.targets.choose import declared_in
+from walproof.targets.files.settings import fact_of
+
+PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
+UNSOUND = {"fsync": "off", "synchronous_commit": "local", "archive_mode": "on", "archive_command": "/bin/true"}
+ONLY_IN_A_MEMBERS_FILE = {"patroni-erases-divergence"}
+"""The live doctor reads the dynamic configuration alone; the lab has this in each member's own part."""
+
+
+def blueprint(members: int, **more: Any) -> Blueprint:
+    names = tuple(f"n{number}" for number in range(1, members + 1))
+    return replace(Blueprint("lab", 9, names, Path("/state/lab"), Path("/pg/bin"), 18), **more)
+
+
+LABS = [
+    blueprint(members, sync=sync, quorum=quorum, timeouts=timeouts, parameters=parameters)
+    for members in (2, 3, 5)
+    for sync in SyncMode
+    for quorum in (1, members - 1)
+    for timeouts in ("fast", "default")
+    for parameters in ({}, UNSOUND)
+]
+
+
+def in_effect(lab: Blueprint, name: str, names: str) -> dict[str, SettingFact]:
+    """pg_settings of a member: what Patroni passes on, over PostgreSQL's own of the sound cluster's."""
+    given = {n: fact_of(n, value) for n, value in lab_parameters(lab).items()}
+    changed = {n: replace(fact, source="configuration file") for n, fact in given.items() if fact is not None}
+    named = SettingFact("synchronous_standby_names", names)
+    return member(name).settings | changed | {"synchronous_standby_names": named}
+
+
+def live(lab: Blueprint) -> Facts:
+    """What a live target gathers of this lab, every member well."""
+    config = dynamic_config(lab)
+    first, *others = lab.members
+    names = ""
+    if lab.sync is not SyncMode.OFF:
+        kind = QuorumKind.ANY if lab.sync is SyncMode.QUORUM else QuorumKind.FIRST
+        names = Quorum(kind, lab.quorum, tuple(others)).text
+    state = "quorum" if names else "async"
+    senders = tuple(Sender(name, sync_state=state, slot=name) for name in others)
+    servers = [replace(member(first, leader=True), senders=senders, slots=())]
+    servers += [member(name, number=number) for number, name in enumerate(others, 2)]
+    roster = [PatroniMember(first, "leader", "running", 1, version="4.1.5")]
+    roster += [PatroniMember(name, "replica", "streaming", 1, 0, version="4.1.5") for name in others]
+    made = tuple(replace(server, settings=in_effect(lab, server.name, names)) for server in servers)
+    return Facts("lab", made, PatroniFacts(config, tuple(roster)))
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda lab: f"{len(lab.members)}-{lab.sync}-{lab.quorum}-{lab.timeouts}")
+def test_live_and_files_agree_on_a_lab(lab: Blueprint, tmp_path: Path) -> None:
+    for name in lab.members:
+        (tmp_path / f"{name}.yml").write_text(patroni_yml(lab, name, PASSWORDS))
+    (tmp_path / "haproxy.cfg").write_text(haproxy_cfg(lab))
+    (tmp_path / "pgbouncer.ini").write_text(pgbouncer_ini(lab, (1, 24)))
+    (declared,), skipped = declared_in([str(tmp_path)])
+    assert skipped == {}
+    examined = examined_files(declared)
+    in_files = {f.id for f in examined.findings}
+    lives = {f.id for f in diagnosed(live(lab))}
+    assert in_files - lives <= ONLY_IN_A_MEMBERS_FILE
+    assert lives - in_files <= set(examined.not_checked)
+    assert all(f.place is not None for f in examined.findings)
