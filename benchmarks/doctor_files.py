@@ -14,7 +14,7 @@ FILES = Path(__file__).parents[1] / "tests" / "fixtures" / "files"
 
 
 def doctor_files(*, files: int = 1000, most_s: float = 5.0) -> int:
-    """The seconds that the whole command takes, in its own process; exit 1 over --most-s."""
+    """Seconds of processor that the whole command takes: others run beside it; exit 1 over --most-s."""
     kinds = [
         path
         for path in sorted(FILES.rglob("*"))
@@ -26,11 +26,11 @@ def doctor_files(*, files: int = 1000, most_s: float = 5.0) -> int:
             to = Path(folder) / f"{number:04}" / of.name
             to.parent.mkdir()
             shutil.copy(of, to)
-        began, out = time.monotonic(), io.StringIO()
+        began, out = time.process_time(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             main.main(["doctor", "--format", "github", folder])
-        seconds = time.monotonic() - began
-    print(f"{files:,} files in {seconds:.2f} s, {len(out.getvalue().splitlines()):,} findings")
+        seconds = time.process_time() - began
+    print(f"{files:,} files in {seconds:.2f} s of processor, {len(out.getvalue().splitlines()):,} findings")
     return int(seconds > most_s)
 
 

@@ -18,7 +18,10 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def texts(name: str, text: str | bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode()) and None
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return write
 
 
 def circle(folder: Path) -> None:

@@ -1,53 +1,47 @@
 """Findings that are known and accepted, with a reason and a last day: .walproof.toml. Pure: the day is an argument."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walproof.advising.doctor.catalogue import CATALOGUE
 from walproof.advising.doctor.finding import Examination, Finding
 from walproof.errors import UsageError
 
 FILE = ".walproof.toml"
-_EXAMPLE = (
-    '[[accept]] with check = "level-off", reason = "…", until = 2027-06-30, and file = "…" where it is of one file'
-)
+_EXAMPLE = '[[accept]] with check = "level-off", reason = "…", until = 2027-06-30 and, of one file, file = "…"'
 
 
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """One entry: which check, in which file or member ("*": any), why, and its last day."""
+class Acceptance(BaseModel):
+    """One entry: which check, why, its last day, and in which file or member."""
 
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, str_strip_whitespace=True)
     check: str
-    reason: str
+    reason: str = Field(min_length=1)
     until: date
     file: str = "*"
 
 
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    accept: list[Acceptance] = []
+
+
 def acceptances(tree: dict[str, Any]) -> list[Acceptance]:
     """The entries of the file; UsageError names what is wrong with one."""
-    entries = tree.get("accept", [])
-    if tree.keys() - {"accept"} or not isinstance(entries, list):
-        raise UsageError(f"{FILE} holds something else than [[accept]]", _EXAMPLE)
-    return [_acceptance(entry, number) for number, entry in enumerate(entries, 1)]
-
-
-def _acceptance(entry: Any, number: int) -> Acceptance:
-    wrong = ""
-    if not isinstance(entry, dict) or entry.keys() - {"check", "reason", "until", "file"}:
-        wrong = "has keys other than check, reason, until, file"
-    elif entry.get("check") not in {check.id for check in CATALOGUE}:
-        wrong = f"names no check: {entry.get('check')!r} (walproof doctor --list)"
-    elif not isinstance(entry.get("reason"), str) or not entry["reason"].strip():
-        wrong = "has no reason"
-    elif not isinstance(entry.get("until"), date) or not isinstance(entry.get("file", "*"), str):
-        wrong = "has no last day: until = 2027-06-30, unquoted"
-    if wrong:
-        raise UsageError(f"{FILE}: entry {number} {wrong}", _EXAMPLE)
-    until = entry["until"]
-    return Acceptance(entry["check"], entry["reason"], date(until.year, until.month, until.day), entry.get("file", "*"))
+    try:
+        entries = _File.model_validate(tree).accept
+    except ValidationError as wrong:
+        first = wrong.errors(include_input=False, include_url=False)[0]
+        key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+        raise UsageError(f"{FILE}: {key}: {first['msg']}", _EXAMPLE) from None
+    if unknown := {entry.check for entry in entries} - {check.id for check in CATALOGUE}:
+        raise UsageError(f"{FILE} names no check: {min(unknown)!r}", "walproof doctor --list")
+    return entries
 
 
 def accepting(examination: Examination, entries: Iterable[Acceptance], today: date) -> Examination:
@@ -58,10 +52,9 @@ def accepting(examination: Examination, entries: Iterable[Acceptance], today: da
 
 def _marked(finding: Finding, entries: list[Acceptance], today: date) -> Finding:
     where = finding.place.file if finding.place else finding.member
-    its = [e for e in entries if e.check == finding.id and fnmatchcase(where, e.file)]
-    if not its:
-        return finding
-    entry = max(its, key=lambda e: e.until)
-    if entry.until < today:
-        return replace(finding, evidence=f"{finding.evidence}; it was accepted until {entry.until}")
+    its = [entry for entry in entries if entry.check == finding.id and fnmatchcase(where, entry.file)]
+    entry = max(its, key=lambda entry: entry.until, default=None)
+    if entry is None or entry.until < today:
+        over = f"; it was accepted until {entry.until}" if entry else ""
+        return replace(finding, evidence=finding.evidence + over)
     return replace(finding, accepted=f"{entry.reason} (until {entry.until})")
