@@ -2,7 +2,6 @@
 
 What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -46,23 +45,21 @@ class GuardComparison:
 
 def compare_guard(drills: Sequence[Drill]) -> list[GuardComparison]:
     """Every fault, victim and level that has decided drills of both arms, in the order they were run."""
-    decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
-    undecided = Counter((d.fault, d.victim, d.level, d.guarded) for d in drills if d.verdict is Verdict.UNDECIDED)
     comparisons = []
-    for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in decided):
-        same = [d for d in decided if (d.fault, d.victim, d.level) == (fault, victim, level)]
-        arms = {guarded: [d for d in same if d.guarded is guarded] for guarded in (True, False)}
-        if all(arms.values()):
-            both = [_arm(of_arm, undecided[fault, victim, level, guarded]) for guarded, of_arm in arms.items()]
-            comparisons.append(GuardComparison(fault, victim, level, *both))
+    for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in drills):
+        same = [d for d in drills if (d.fault, d.victim, d.level) == (fault, victim, level)]
+        guarded, alone = (_arm([d for d in same if d.guarded is with_guard]) for with_guard in (True, False))
+        if guarded.drills and alone.drills:
+            comparisons.append(GuardComparison(fault, victim, level, guarded, alone))
     return comparisons
 
 
-def _arm(drills: Sequence[Drill], undecided: int) -> Arm:
-    times = [d.rto_s for d in drills if d.rto_s is not None]
-    losing = sum(d.findings.lost > 0 for d in drills)
-    lost = sum(d.findings.lost for d in drills)
-    return Arm(len(drills), median_interval(times), max(times), lost, upper_bound(losing, len(drills)), undecided)
+def _arm(drills: Sequence[Drill]) -> Arm:
+    decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
+    times = [d.rto_s for d in decided if d.rto_s is not None]
+    losing = [d.findings.lost for d in decided if d.findings.lost]
+    bound, undecided = upper_bound(len(losing), len(times)), sum(d.verdict is Verdict.UNDECIDED for d in drills)
+    return Arm(len(times), median_interval(times), max(times, default=0.0), sum(losing), bound, undecided)
 
 
 def sentence(comparisons: Sequence[GuardComparison]) -> str:

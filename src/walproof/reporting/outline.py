@@ -9,7 +9,7 @@ from walproof.model.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A table's cell. tone: "", good, bad, warn, quiet, or a level's name; link: id of the evidence behind it."""
+    """A table's cell. tone: "", good, bad, warn, quiet, unresolved or a level; link: id of the evidence behind it."""
 
     text: str
     tone: str = ""

@@ -339,7 +339,8 @@ def _breakdown(of_groups: Sequence[Breakdown]) -> Section:
         # The first part is a latency, the others are differences, which may be nothing.
         texts = {p.name: part(p.ms) if n else interval(p.ms) for n, p in enumerate(a.parts)}
         where = (a.scenario.text, Cell(a.level, a.level), str(a.clients))
-        rows.append(row(*where, *(texts.get(n, "") for n in names), number(a.sum_ms), interval(a.measured)))
+        cells = (Cell(t := texts.get(n, ""), "unresolved" * t.startswith("not")) for n in names)
+        rows.append(row(*where, *cells, number(a.sum_ms), interval(a.measured)))
         segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}, ms: {texts[p.name]}") for p in a.parts)
         bars.append((a.scenario.text, Bar(f"{a.level} · {a.clients}", segments, a.measured.value)))
     charts = tuple(
