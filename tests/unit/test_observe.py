@@ -13,15 +13,21 @@ import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from walproof.cli import observe as observe_verb
+from walproof.cli import watch as watch_verb
 from walproof.errors import TargetError
 from walproof.estimating.observed_prices import payers, predictions
-from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
+from walproof.estimating.observed_waits import Cause, completing, held_up_by, mean_waits_ms, observation
+from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Capabilities
 from walproof.model.topology import ClusterView, Description
+from walproof.model.waiting import Wait, wait_for
 from walproof.records.codec import decode, encode
 from walproof.records.reader import read
+from walproof.targets.external import consent
+from walproof.watching.commit_waits import RecentWaits
+from walproof.watching.exporter import Metrics
 
 __all__ = ["walproof"]
 
@@ -291,3 +297,61 @@ def test_what_cannot_be_asked(
 
 def test_a_simulated_cluster_has_nothing_to_observe(walproof: Run) -> None:
     one_sentence(walproof("observe", "--target", "sim"), "a simulated cluster has no sessions that wait")
+
+
+@pytest.mark.parametrize(
+    ("standby", "says"), [(24, "no real difference"), (72, "longer"), (8, "shorter"), (0, "–")], ids=str
+)
+def test_two_observations_are_compared(walproof: Run, monkeypatch: pytest.MonkeyPatch, standby: int, says: str) -> None:
+    """report of two records of observe: since the new disk."""
+    for name, waiting in (("before", 24), ("after", standby)):
+        of(monkeypatch, Waits([seen(group(standby=waiting + i % 2)) if waiting else seen(group()) for i in range(12)]))
+        assert walproof("observe", "--record", name)[0] == 0
+    code, out, err = walproof("report", "before", "after", "--json")
+    assert code == 0, err
+    rows = json.loads(out)["comparison"]["waits"]
+    assert says in rows[0]["after: change"]
+
+
+def test_the_exporter_says_what_commits_wait_for_without_a_canary(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = RecentWaits(Waits([seen(group(standby=24, flush=40))] * 3, TargetError("gone")))
+    wait_for(Wait.PROGRAM_READY, lambda: not waits.mean_ms(), RealClock())
+    waits.close()
+    metrics = Metrics()
+    metrics.record_waits(mean_waits_ms([seen(group(standby=24, flush=40))]))
+    assert metrics.registry.get_sample_value("walproof_commit_wait_seconds", {"cause": "local flush"}) == 0.005
+    metrics.record_waits({})
+    assert metrics.registry.get_sample_value("walproof_commit_wait_seconds", {"cause": "local flush"}) is None
+
+
+@pytest.mark.parametrize("typed", ["", "--exporter --canary", "--json"])
+def test_no_canary_is_for_the_exporter(walproof: Run, typed: str) -> None:
+    done = walproof("watch", "--target", "sim", "--no-canary", *typed.split())
+    one_sentence(done, "--no-canary is for --exporter")
+
+
+def test_an_exporter_without_a_canary_asks_no_consent(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """watch --exporter --no-canary."""
+    given: list[Any] = []
+    monkeypatch.setattr(watch_verb, "choose", lambda where: SimpleNamespace(name="there", external=True))
+    monkeypatch.setattr(watch_verb, "_export", lambda *words: given.extend(words))
+    monkeypatch.setattr(consent, "check", lambda *words, **more: given.append("asked"))
+    assert walproof("watch", "--exporter", "--no-canary", "--quorum", "any1")[0] == 0
+    assert given[2][0] == ()
+    assert "asked" not in given
+
+
+@pytest.mark.parametrize(
+    ("overrides", "level"),
+    [
+        ((), Level.ON),
+        ((("", "db", "remote_write"),), Level.REMOTE_WRITE),
+        ((("role", "", "remote_apply"), ("", "db", "remote_write")), Level.REMOTE_APPLY),
+        ((("other", "", "remote_apply"), ("role", "db", "local")), Level.ON),
+    ],
+)
+def test_the_level_is_that_of_the_role_or_database_that_waits(
+    overrides: tuple[tuple[str, str, str], ...], level: Level
+) -> None:
+    first = seen(group(standby=40), overrides=overrides)
+    assert observation([first, *[seen(group(standby=40))] * 9]).level is level

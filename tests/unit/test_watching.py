@@ -16,6 +16,7 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.estimating.observed_waits import Cause
 from walproof.guarding.run import GuardMetrics
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Drill, Findings, Verdict, Victim
@@ -218,6 +219,7 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_probe(Probe(1.0, Level.ON, Outcome.ACKNOWLEDGED, 0.001))
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
+    metrics.record_waits({Cause.FLUSH: 1.0})
     guard = GuardMetrics(lambda: GuardStatus("watching", "n1"))
     exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}

@@ -63,6 +63,7 @@ EXPORTER_PORT = 19187
 @opt.group(
     "Canary",
     opt.flag("--canary", "Commit one tiny row per level per second and draw its latency."),
+    opt.flag("--no-canary", "Export without one: nothing is written, and no consent is needed."),
     opt.words("--levels", "LEVEL,…", "Levels of the canary.", default=list(Level)),
     opt.option(
         "--quorum", "any1", "What should be in effect: anyK, firstK or all.  [default: the most seen]", type=opt.QUORUM
@@ -81,6 +82,7 @@ def watch(
     token_file: Path | None,
     duration: float | None,
     canary: bool,
+    no_canary: bool,
     levels: str,
     quorum: AskedQuorum | None,
 ) -> None:
@@ -88,6 +90,8 @@ def watch(
     if printed:
         click.echo(alert_rules() if printed == "rules" else dashboard())
         return
+    if no_canary and (canary or not exporter):
+        raise UsageError("--no-canary is for --exporter, without --canary", "leave one of them out")
     probed = tuple(dict.fromkeys(map(level, listed(levels, "levels"))))
     if duration is not None and not 0 < duration < threading.TIMEOUT_MAX:
         raise UsageError("--duration must be greater than 0", "--duration 1min, or leave it out")
@@ -100,13 +104,13 @@ def watch(
     if chosen and as_json:
         print_json({"target": chosen.name, **status_json(chosen.observe())})
         return
-    if chosen and (canary or exporter):
+    if chosen and (canary or (exporter and not no_canary)):
         consent.check(chosen, "the canary", ["canary"], allowed, clients=len(probed))
     ended = threading.Event()
     call_after(duration, ended.set)
     if chosen and exporter:
         declared = quorum and (quorum[1] or len(chosen.observe().standbys))
-        _export(chosen, (host, port or EXPORTER_PORT), (probed, declared), token_file, ended)
+        _export(chosen, (host, port or EXPORTER_PORT), (() if no_canary else probed, declared), token_file, ended)
         return
     # The faults of the page's buttons are undone by `walproof revert` after kill -9.
     keep_journal(chosen if allowed else None, None)

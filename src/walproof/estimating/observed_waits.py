@@ -77,9 +77,18 @@ def completing(seen: WaitsSeen, level: Level, k: int | None = None) -> tuple[flo
 
 
 def level_of(seen: Sequence[WaitsSeen]) -> Level:
-    """The level that waits for standbys here: the default, or `on` where only others than the default wait."""
-    default = seen[-1].level if seen else "on"
-    return Level(default) if default in list(STAGES) else Level.ON
+    """The level of the sessions that wait most for standbys, as far as it is visible: their role's or database's own.
+
+    Else the default; `on` where that waits for no standby. What a session set by itself is nowhere to be seen.
+    """
+    own = {(role, database): level for one in seen for role, database, level in one.overrides}
+    waiting: dict[str, int] = {}
+    for group in (group for one in seen for group in one.groups if group.standby):
+        keys = ((group.role, group.database), (group.role, ""), ("", group.database))
+        level = next((own[key] for key in keys if key in own), seen[-1].level)
+        waiting[level] = waiting.get(level, 0) + group.standby
+    most = max(waiting, key=lambda level: waiting[level], default=seen[-1].level if seen else "on")
+    return Level(most) if most in list(STAGES) else Level.ON
 
 
 def waited(seen: Sequence[WaitsSeen], chosen: Callable[[SessionSums], bool] = lambda _: True) -> Waited:
@@ -152,6 +161,12 @@ def _ratio(waiting_s: float, commits: float) -> float:
     if commits <= 0:
         return math.inf if waiting_s > 0 else 0.0
     return 1000 * waiting_s / commits
+
+
+def mean_waits_ms(seen: Sequence[WaitsSeen]) -> dict[Cause, float]:
+    """Milliseconds per commit by cause, without intervals."""
+    columns = waited(seen)
+    return {cause: per_commit_ms(of, columns.commits, None).value for cause, of in columns.causes.items()}
 
 
 @dataclass(frozen=True, slots=True)

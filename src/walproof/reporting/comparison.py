@@ -13,6 +13,7 @@ from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
 from walproof.proving.campaign_results import back_after
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
+from walproof.reporting.observe_section import seen_of, waits_compared
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
 from walproof.reporting.wording import (
     NOT_KNOWN,
@@ -33,16 +34,18 @@ def compared(records: Sequence[Record]) -> Outline:
     tables = [price_table(r.events) for r in records]
     prices = _prices(names, tables)
     drills = _drills(names, [[e.drill for e in r.events if isinstance(e, DrillDone)] for r in records])
+    waits = waits_compared(names, [seen_of(r.events) for r in records])
     each = tuple(f"{n}: {' '.join(sentences(r.events, t))}" for n, r, t in zip(names, records, tables, strict=True))
     notices = tuple(f"{n}: {notice}" for n, r in zip(names, records, strict=True) for notice in r.notices)
     sections = (
         *prices,
         *drills,
+        *waits,
         *_differences(names, records),
         Section("records", "Each record by itself", "", (Prose(each),)),
     )
     facts = tuple(("record", name) for name in names)
-    return Outline(f"{len(records)} records side by side", facts, _conclusion(prices, drills), notices, sections)
+    return Outline(f"{len(records)} records side by side", facts, _conclusion(prices, drills, waits), notices, sections)
 
 
 def _names(records: Sequence[Record]) -> list[str]:
@@ -170,9 +173,9 @@ def _facts(record: Record) -> dict[str, str]:
     return facts
 
 
-def _conclusion(prices: Sequence[Section], drills: Sequence[Section]) -> tuple[str, ...]:
+def _conclusion(prices: Sequence[Section], drills: Sequence[Section], waits: Sequence[Section]) -> tuple[str, ...]:
     summary = []
-    for what, sections in (("price", prices), ("survival", drills)):
+    for what, sections in (("price", prices), ("survival", drills), ("commit wait", waits)):
         rows = [cells for s in sections for block in s.blocks if isinstance(block, Table) for cells in block.rows]
         marked = [c for cells in rows for c in cells if c.tone in ("good", "bad")]
         if not rows:

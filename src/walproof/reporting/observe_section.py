@@ -1,13 +1,14 @@
 """What `walproof observe` saw, as sentences, tables, a picture and JSON. The numbers are estimating's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from walproof.estimating.intervals import BETWEEN_RUNS, change
 from walproof.estimating.observed_prices import Payer, Predicted, payers, predictions
 from walproof.estimating.observed_waits import (
     OWN,
@@ -18,6 +19,7 @@ from walproof.estimating.observed_waits import (
     waited,
     writing_commits,
 )
+from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.observed_waits import WaitsSeen
 from walproof.pricing.results_and_gate import interval as interval_json
@@ -106,6 +108,45 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     if predicted := predictions(seen):
         sections.append(Section("other-levels", "What else would cost", "", (_predictions_table(predicted),)))
     return tuple(sections)
+
+
+def waits_compared(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) -> tuple[Section, ...]:
+    """Waits of several observations side by side, each compared with the first; () where fewer than two observed."""
+    if sum(map(bool, seen)) < 2:
+        return ()
+    made = [observation(one) if one else None for one in seen]
+    measures: dict[str, Callable[[Observation], Estimate]] = {
+        "a commit itself, in all": lambda one: one.total,
+        **{str(cause): partial(_of_cause, cause) for cause in Cause},
+    }
+    rows = []
+    for name, of in measures.items():
+        estimates = [None if one is None else of(one) for one in made]
+        changes = [_change(estimates[0], one, len(measures) * (len(seen) - 1)) for one in estimates[1:]]
+        rows.append(row(name, *(NOT_KNOWN if e is None else interval(e) for e in estimates), *changes))
+    heads = columns("what is waited for, ms", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
+    intro = (
+        "Milliseconds per commit. Intervals of changes hold for all comparisons at once (95 %), "
+        f"and between runs of one thing a standard deviation of {percent(BETWEEN_RUNS['latency'])} is assumed."
+    )
+    table = Table("waits", "waits per commit", heads, tuple(rows))
+    return (Section("waits", "What commits wait for, side by side", intro, (table,)),)
+
+
+def _of_cause(cause: Cause, made: Observation) -> Estimate:
+    return made.causes[cause]
+
+
+def _change(before: Estimate | None, after: Estimate | None, among: int) -> Cell:
+    if before is None or after is None:
+        return Cell("only in one", "quiet")
+    factor = change(before, after, among, BETWEEN_RUNS["latency"])
+    if not math.isfinite(factor.value):
+        return Cell(NOT_KNOWN, "quiet")
+    text = f"{factor.value - 1:+.0%} ({factor.low - 1:+.0%} to {factor.high - 1:+.0%})"
+    if factor.covers(1.0):
+        return Cell(f"{text}: no real difference", "quiet")
+    return Cell(f"{text}: {'longer' if factor.value > 1 else 'shorter'}", "bad" if factor.value > 1 else "good")
 
 
 def _intro(made: Observation) -> str:

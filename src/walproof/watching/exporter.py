@@ -1,13 +1,14 @@
-"""walproof's own metrics for Prometheus: commit latency per level, synchronous replication now, waiting sessions.
+"""walproof's own metrics for Prometheus: commit latency per level, synchronous replication, waits by cause.
 
-Reads through the poller and a canary; changes nothing but the canary's own row.
+Reads through the poller, commit waits and a canary; changes nothing but the canary's own row.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from walproof.estimating.observed_waits import Cause
 from walproof.lab.monitoring import Monitoring
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
@@ -15,6 +16,7 @@ from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
 from walproof.watching.alerts_and_dashboard import alert_rules
 from walproof.watching.canary import Canary, Probe
+from walproof.watching.commit_waits import RecentWaits
 from walproof.watching.http_server import MetricsServer
 from walproof.watching.picture import sync_status
 
@@ -42,6 +44,7 @@ class Metrics:
         self.up = Gauge("walproof_member_up", "The member answers", ["member"], registry=r)
         self.timeline = Gauge("walproof_timeline", "The leader's timeline", registry=r)
         self.leader = Gauge("walproof_leader_known", "A member accepts writes", registry=r)
+        self.waits = Gauge("walproof_commit_wait_seconds", "Waited per commit, last 30 s", ["cause"], registry=r)
         self.pool = Gauge("walproof_pgbouncer_clients", "Clients of the pool", ["state"], registry=r)
         self._synchronous: frozenset[str] | None = None
 
@@ -75,6 +78,12 @@ class Metrics:
                 self.changes.inc()
             self._synchronous = synchronous
 
+    def record_waits(self, waits_ms: Mapping[Cause, float]) -> None:
+        """Set what commits wait for by cause; none where nothing is known, as where no leader answers."""
+        self.waits.clear()
+        for cause, ms in waits_ms.items():
+            self.waits.labels(cause).set(ms / 1000)
+
     def record_pool(self, states: dict[str, int]) -> None:
         """Set PgBouncer's clients by state."""
         for state, count in states.items():
@@ -82,7 +91,10 @@ class Metrics:
 
 
 class Exporter:
-    """Serves /metrics on an address and port until closed, behind the token where given; each level gets a canary."""
+    """Serves /metrics on an address and port until closed, behind the token where given; each level gets a canary.
+
+    Without levels there is no canary, and nothing is written.
+    """
 
     def __init__(
         self,
@@ -94,11 +106,13 @@ class Exporter:
         token: str = "",
     ) -> None:
         self.metrics = Metrics()
-        self._pool = target.capabilities().pool
+        able = target.capabilities()
+        self._pool = able.pool
         self._declared, self._learn = declared or 0, declared is None
         self.server = MetricsServer(self.metrics.registry, address, token)
         self._poller = target.poller()
-        self._canary = Canary(target, levels, self.metrics.record_probe)
+        self._canary = Canary(target, levels, self.metrics.record_probe) if levels else None
+        self._waits = RecentWaits(able.commit_waits) if able.commit_waits is not None else None
 
     def update(self) -> None:
         """Export what the poller knows now; call it about twice a second."""
@@ -106,12 +120,16 @@ class Exporter:
         if self._learn:
             self._declared = max(self._declared, sync_status(snapshot.view, 0).in_effect)
         self.metrics.record_snapshot(snapshot, self._declared)
+        if self._waits is not None:
+            self.metrics.record_waits(self._waits.mean_ms())
         if self._pool is not None:
             self.metrics.record_pool(self._pool.pool_clients())
 
     def close(self) -> None:
         """Stop serving, polling and probing."""
-        self._canary.close()
+        for part in (self._canary, self._waits):
+            if part is not None:
+                part.close()
         self._poller.close()
         self.server.close()
 

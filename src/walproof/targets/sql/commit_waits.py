@@ -25,7 +25,8 @@ FASTEST_S, SLOWEST_S = 0.05, 30.0
 """Between two polls."""
 _REMEMBERED = 100
 """Polls of which the fastest says what one costs: the others waited for a processor meanwhile."""
-_FIRST_POLLS = 5
+_FIRST_POLLS, _FIRST_PACE_S, _CHEAP_S = 20, 0.2, 0.02
+"""So many polls are at most so far apart, where the fastest is cheap: until then it is not known what one costs."""
 _SLOW_S, _SLOW_POLLS = 0.5, 5
 """The server is in distress when so many polls in a row took as long."""
 _NEW_LEADER_S = 15.0
@@ -127,8 +128,6 @@ class SqlCommitWaits:
                 try:
                     if overrides is None:
                         overrides = _overrides(connection)
-                        for _ in range(_FIRST_POLLS):
-                            self._timed(connection, "waits")
                     seen = self._seen(leader, connection, every_s, ended)
                 except psycopg.Error as wrong:
                     connection.close()
@@ -197,7 +196,7 @@ class SqlCommitWaits:
             if self._clock.now() >= self._due:
                 self._poll(leader, connection, polls)
                 # Polls at equal distances could keep step with the load.
-                self._due = self._clock.now() + pace_s(self._costs) * self._random.uniform(0.5, 1.5)
+                self._due = self._clock.now() + self._pace_s() * self._random.uniform(0.5, 1.5)
             until = self._due if not polls.count else min(self._due, began + every_s)
             self._clock.pause(min(_ENDS_S, max(0.0, until - self._clock.now())))
         if not polls.count:
@@ -240,6 +239,11 @@ class SqlCommitWaits:
                 polls.standbys.setdefault(str(row[0]), []).append(row)
         if self._polls % _EVERY["blockers"] == 1 and any(n[6] for n in polls.groups.values()):
             polls.add_blockers(self._timed(connection, "blockers"))
+
+    def _pace_s(self) -> float:
+        pace, waits = pace_s(self._costs), self._costs["waits"]
+        learning = len(waits) < _FIRST_POLLS and min(waits) < _CHEAP_S
+        return min(pace, _FIRST_PACE_S) if learning else pace
 
     def _timed(self, connection: StatsConnection, name: str) -> list[Row]:
         began = self._clock.now()
