@@ -116,6 +116,7 @@ NEVER = {
     "a way not tried": {"direct": Way(20.0)},
     "a standby hears it": {"standbys": {"pg-2": StandbySeen(99.0, 1, 99.0, True), "pg-3": StandbySeen(99.0, 1)}},
     "a standby is missing": {"standbys": {"pg-2": StandbySeen(99.0, 1)}},
+    "a standby is not ready": {"standbys": {"pg-2": StandbySeen(99, 9, ready=False), "pg-3": StandbySeen(99, 8)}},
     "taken over just now": {"cluster_taken_at": 15.0, "cluster_taken_by": "g2"},
     "taken over by this name": {"cluster_taken_at": 15.0, "cluster_taken_by": "g1"},
     "another guard's clock is ahead": {"cluster_taken_at": 90.0, "cluster_taken_by": "g2"},
@@ -151,7 +152,7 @@ def test_a_manager_that_renews_no_more_is_not_this_guards_case(renewals: float, 
 @pytest.mark.parametrize("what", ["cluster_number", "cluster_instances", "cluster_in_effect"])
 def test_a_configuration_that_just_changed_is_waited_for(what: str) -> None:
     memory = watched()
-    before = {"cluster_number": 2, "cluster_instances": ("pg-1", "pg-2"), "cluster_in_effect": 2}[what]
+    before: Any = {"cluster_number": 2, "cluster_instances": ("pg-1", "pg-2"), "cluster_in_effect": 2}[what]
     memory, _ = turn(memory, sight(20.0, **{what: before}), POLICY)
     memory, action = from_then(memory, 20.1, 29.9)
     assert action.act is Act.NONE and "changed" in memory.why_not

@@ -85,13 +85,15 @@ class Way:
 class StandbySeen:
     """What a standby answered that was asked at `at`. heard_at: its WAL receiver's last message, by this guard's clock.
 
-    position: of the WAL it has, received or replayed, in bytes. streams: from the primary, in recovery.
+    position: of the WAL it has, received or replayed, in bytes. streams: from the primary, in recovery. ready: its pod
+    is, so that the operator may choose it.
     """
 
     at: float
     position: int
     heard_at: float = 0.0
     streams: bool = False
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +170,13 @@ def why_not(sight: Sight, followed: frozenset[str]) -> str:
         return f"{cluster.primary} does not hold the Lease"
     if cluster.in_effect != cluster.number:
         return f"{cluster.primary} waits for {cluster.in_effect} standbys, its Cluster says {cluster.number}"
-    able = {name: one for name, one in sight.answering(sight.now - 1.0).items() if name in followed}
+    answers = sight.answering(sight.now - 1.0)
+    able = {name: one for name, one in answers.items() if name in followed and one.ready}
     if not sight.enough(able):
         needed = len(cluster.standbys) - cluster.number + 1
-        return f"{len(able)} standbys answer and followed, {needed} are needed to hold each acknowledged commit"
+        return (
+            f"{len(able)} standbys answer, are ready and followed, {needed} are needed to hold each acknowledged commit"
+        )
     return ""
 
 

@@ -1,0 +1,380 @@
+"""The shipped decisions against the stand-in's operator, managers and kubelet (tests/fixtures/kubernetes).
+
+What it adds to the machine there, in steps of 0.2 s: WAL as whole numbers, an API whose answers come late, a guard that
+may be frozen or killed. Each act is judged (judge.py) at the moment at which the API carries it out.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any
+
+from tests.fixtures.kubernetes.events import Machine, next_due
+from tests.fixtures.kubernetes.state import Cluster, Cut, Member, Server, Synchronous, Template, healthy
+from tests.frozen_primary_simulation.judge import manager_runs, wrong_deletion, wrong_emptying
+from tests.frozen_primary_simulation.schedule import Schedule
+from walproof.guarding import kubernetes_freeze, kubernetes_sight
+
+STEP_S, END_S = 0.2, 45.0
+NAMES = ("pg-1", "pg-2", "pg-3")
+
+
+class Slow(Machine):
+    """A machine whose operator may be late, whose manager may take long to die."""
+
+    def __init__(self, late_s: float, dying_s: float, position: dict[str, int]) -> None:
+        super().__init__()
+        self.late_s, self.dying_s, self.position = late_s, dying_s, position
+
+    def elect(self, cluster: Cluster, name: str) -> Cluster:
+        if cluster.now_s < self.late_s:
+            return cluster.after(1.0, self.elect)
+        for one, position in self.position.items():
+            cluster = cluster.with_member(one, received=position)
+        return super().elect(cluster, name)
+
+    def terminate(self, cluster: Cluster, name: str, grace_s: float) -> Cluster:
+        return super().terminate(cluster, name, grace_s + self.dying_s)
+
+
+@dataclass
+class Guard:
+    """One guard: its memory, what it has read, its request under way, until when it is frozen."""
+
+    name: str
+    memory: Any
+    readings: dict[str, Any] = field(default_factory=dict)
+    reading: list[tuple[float, float, str, float]] = field(default_factory=list)  # done, taken, kind, begun
+    request: tuple[float, float, Any] | None = None  # done, carried out, action
+    pending: tuple[bool, bool] | None = None  # done by the API, answer lost
+    frozen_until: float = 0.0
+    last_turn: float = 0.0
+    steps: int = 0
+
+
+@dataclass
+class World:
+    schedule: Schedule
+    decide: ModuleType = kubernetes_freeze
+    seen: ModuleType = kubernetes_sight
+    wrong: list[str] = field(default_factory=list)
+    deletions: list[float] = field(default_factory=list)
+    emptied: int = 0
+    acked: int = 0
+    lsn: int = 0
+    last_ack_s: float = 0.0
+    outage_s: float = 0.0
+    annotation: tuple[float, str] = (0.0, "")
+    touched: int = 0
+
+    def __post_init__(self) -> None:
+        s = self.schedule
+        self.random = random.Random(s.seed + 1_000_000)
+        durability = "preferred" if s.of("preferred") else "required"
+        self.number = 2 if s.of("two of two") else 1
+        late = max((f.at_s + f.lasts_s for f in s.of("operator late")), default=0.0)
+        self.position = dict.fromkeys(NAMES, 0)
+        dying_s = min(sum(f.lasts_s for f in s.of("late dying")), 30.0)
+        self.machine = Slow(min(late, 45.0), dying_s, self.position)
+        setting = Synchronous(number=self.number, durability=durability)
+        self.cluster = healthy(tuple(Member(name) for name in NAMES), synchronous=setting)
+        self.heard = dict.fromkeys(NAMES, 0.0)
+        self.renewals, self.renewed_s = 0, 0.0
+        self.uids: dict[str, int] = dict.fromkeys(NAMES, 1)
+        self.waiting: dict[tuple[str, str], float | None] = {}
+        self.answered: dict[tuple[str, str], float] = {}
+        self.frozen_last_s = float("-inf")
+        self.ended_s = 0.0
+        self.second_failure_s = float("inf")
+        self.guards = [self._guard(f"g{n}") for n in range(2 if s.of("second guard") else 1)]
+        self.began: dict[str, float] = {}
+        self.done: set[tuple[str, int]] = set()
+
+    def _guard(self, name: str) -> Guard:
+        return Guard(name, self.decide.Memory())
+
+    @property
+    def now(self) -> float:
+        return self.cluster.now_s
+
+    def run(self) -> "World":
+        for n in range(1, int(END_S / STEP_S)):
+            self._faults()
+            self._step_to(n * STEP_S)
+            self._wal()
+            for number, guard in enumerate(self.guards):
+                self._ways(guard)
+                self._api(guard)
+                self._turn(guard, number)
+        return self
+
+    def _step_to(self, now: float) -> None:
+        before = self.cluster
+        while (due_s := next_due(self.cluster)) is not None and due_s <= now:
+            self.cluster = self.machine.step(self.cluster)
+        self.cluster = replace(self.cluster, now_s=now, orders=())
+        holder = self.cluster.lease.holder
+        if self.cluster.lease != before.lease:
+            self.touched += 1
+        manager_cut = any(self._on(f, now) for f in self.schedule.of("manager cut"))
+        if holder and now - self.renewed_s >= 2.0 and manager_runs(self.cluster, holder) and not manager_cut:
+            self.renewals, self.renewed_s = self.renewals + 1, now
+        for name in NAMES:
+            if self.cluster.member(name).generation != before.member(name).generation:
+                self.uids[name] += 1
+        if self.deletions and self.cluster.member("pg-1").server is not Server.DOWN:
+            self.ended_s = now
+        if self.cluster.primary != before.primary:
+            self._promoted(self.cluster.primary)
+        if self.cluster.member(self.cluster.primary).server is Server.FROZEN:
+            self.frozen_last_s = now
+
+    def _promoted(self, name: str) -> None:
+        within = not self.deletions or self.second_failure_s > self.deletions[-1]
+        if self.deletions and self.position[name] < self.acked and within and self.second_failure_s > self.now:
+            self.wrong.append(f"lost: {name} has {self.position[name]} of {self.acked} at {self.now:.1f}")
+        self.lsn = self.position[name]
+        self.acked = min(self.acked, self.lsn)
+
+    def _wal(self) -> None:
+        c, now = self.cluster, self.now
+        one = c.member(c.primary)
+        led = one.server is Server.RUNNING and one.cut is Cut.NONE and not one.lingers and c.target == c.primary
+        if not led:
+            return
+        streams = [n for n in NAMES if n != c.primary and self._streams(n)]
+        if not self.schedule.idle:
+            self.lsn += 1
+        for name in streams:
+            lag = next((5 for f in self.schedule.of("lag") if f.standby == name and self._on(f, now)), 0)
+            moved = max(self.position[name], self.lsn - lag)
+            if moved > self.position[name] or now - self.heard[name] >= 2.5:
+                self.heard[name] = now
+            self.position[name] = moved
+        self.position[c.primary] = self.lsn
+        held = sorted((self.position[n] for n in NAMES if n != c.primary), reverse=True)
+        waits = self.number if c.synchronous and c.synchronous.durability == "required" else 0
+        waits = 0 if self.began.get("ALTER SYSTEM", now) < now else waits
+        safe = held[waits - 1] if waits else self.lsn
+        if safe > self.acked:
+            self.acked = safe
+            self.outage_s, self.last_ack_s = max(self.outage_s, now - self.last_ack_s), now
+
+    def _streams(self, name: str) -> bool:
+        c, one = self.cluster, self.cluster.member(name)
+        first = c.member(c.primary)
+        alive = first.server is Server.RUNNING and first.cut is Cut.NONE
+        return alive and one.server is Server.RUNNING and one.cut is Cut.NONE and bool(one.pod)
+
+    def _on(self, fault: Any, now: float) -> bool:
+        return bool(fault.at_s <= now < fault.at_s + fault.lasts_s)
+
+    def _active(self, name: str) -> bool:
+        return any(self._on(fault, self.now) for fault in self.schedule.of(name))
+
+    def _once(self, name: str, number: int, due: bool) -> bool:
+        if due and (name, number) not in self.done:
+            self.done.add((name, number))
+            return True
+        return False
+
+    def _faults(self) -> None:
+        s, m, now = self.schedule, self.machine, self.now
+        if s.freeze != "none":
+            if self._once("frozen", 0, now >= s.freeze_s) and self.cluster.member("pg-1").server is Server.RUNNING:
+                self.cluster = m.freeze(self.cluster, "pg-1")
+                self.frozen_last_s = now
+            if self._once("thawed", 0, now >= s.freeze_s + s.frozen_for_s):
+                self.cluster = m.thaw(self.cluster, "pg-1")
+        for number, fault in enumerate(s.faults):
+            if self._once(fault.name, number, now >= fault.at_s):
+                self._begins(fault.name, fault.standby)
+            if self._once(f"{fault.name} over", number, now >= fault.at_s + fault.lasts_s):
+                self._ends(fault.name, fault.standby)
+
+    def _begins(self, name: str, standby: str) -> None:
+        m, c = self.machine, self.cluster
+        self.began.setdefault(name, self.now)
+        if name in ("standby paused", "standby unready") and self.deletions:
+            self.second_failure_s = min(self.second_failure_s, self.now)
+        leads = c.member(c.primary).server is Server.RUNNING and c.target == c.primary
+        does: dict[str, Callable[[], Cluster]] = {
+            "standby paused": lambda: c.with_member(standby, server=Server.FROZEN) if standby != c.primary else c,
+            "standby unready": lambda: c.with_member(standby, ready=False) if standby != c.primary else c,
+            "switchover": lambda: m.switch_over(c, standby) if leads and standby != c.primary else c,
+            "roll": lambda: m.change_template(c, Template("2")),
+            "fence": lambda: m.fence(c, standby),
+            "freeze again": lambda: m.freeze(c, c.primary) if c.primary == c.target else c,
+            "peers cut": lambda: m.cut_network(c, "pg-1", Cut.PEERS),
+            "primary isolated": lambda: m.cut_network(c, "pg-1"),
+            "network hiccup": lambda: m.cut_network(c, "pg-1"),
+            "kill": lambda: m.kill_postmaster(c, "pg-1"),
+            "lose node": lambda: m.lose_node(c),
+            "lease deleted": lambda: m.delete_lease(c) if c.lease.exists else c,
+            "delete by force": lambda: m.delete_pod(c, "pg-1") if self._forcible() else c,
+            "thaw": lambda: m.thaw(c, "pg-1"),
+        }
+        self.cluster = does.get(name, lambda: c)()
+        if name == "guard frozen":
+            self.guards[0].frozen_until = self.now + 30.0
+        elif name == "guard killed":
+            self.guards[0] = self._guard("g0 again")
+
+    def _forcible(self) -> bool:
+        """Force on a lost node is a promise of the person who uses it: not drawn together."""
+        return bool(self.cluster.member("pg-1").pod and self.deletions and "lose node" not in self.began)
+
+    def _ends(self, name: str, standby: str) -> None:
+        m, c = self.machine, self.cluster
+        if name == "standby paused" and c.member(standby).server is Server.FROZEN:
+            self.cluster = c.with_member(standby, server=Server.RUNNING)
+        elif name == "standby unready":
+            self.cluster = c.with_member(standby, ready=True)
+        elif name in ("peers cut", "primary isolated", "network hiccup"):
+            self.cluster = m.mend_network(c, "pg-1")
+        elif name == "fence" and c.member(standby).fenced:
+            self.cluster = m.fence(c, standby, False)
+
+    def _ways(self, guard: Guard) -> None:
+        """Attempts of this guard over the service, to the pod and to its manager."""
+        one, now = self.cluster.member(self.cluster.primary), self.now
+        if now < guard.frozen_until:
+            return
+        apart = one.cut is Cut.ALL
+        sql = one.server is not Server.FROZEN and not apart and not self._active("SQL hiccup")
+        manager = (bool(one.pod) or one.lingers) and one.container == "running" and not apart
+        service = sql and not self._active("service away")
+        for way, answers in (("service", service), ("direct", sql), ("manager", manager)):
+            if answers:
+                self.waiting[guard.name, way], self.answered[guard.name, way] = None, now
+            elif self.waiting.get((guard.name, way)) is None:
+                self.waiting[guard.name, way] = now
+
+    def _api(self, guard: Guard) -> None:
+        """Readings one after another, each taken at a moment between the question and the answer."""
+        now = self.now
+        if now < guard.frozen_until:
+            return
+        away = self._active("API away")
+        while guard.reading and guard.reading[0][1] <= now:
+            done, _, kind, begun = guard.reading[0]
+            taken = guard.readings.setdefault(f"taken {kind}", self._taken(kind, begun, guard))
+            if done > now:
+                break
+            guard.reading.pop(0)
+            del guard.readings[f"taken {kind}"]
+            if not away:
+                guard.readings[kind] = taken
+        if not guard.reading:
+            slow, at = self._active("slow API"), now
+            for kind in self.random.sample(("lease", "cluster", "pod"), 3):
+                takes = self.random.uniform(0.5, 4.0) if slow else self.random.uniform(0.0, 0.1)
+                guard.reading.append((at + takes, at + takes * self.random.random(), kind, at))
+                at += takes
+
+    def _taken(self, kind: str, at: float, guard: Guard) -> Any:
+        c, s = self.cluster, self.seen
+        if kind == "lease":
+            version = f"{self.touched}/{self.renewals}/{c.lease.holder}"
+            return s.LeaseSeen(at, version, c.lease.holder, str(self.renewals))
+        if kind == "pod":
+            one = c.member(guard.memory.primary or c.primary)
+            uid = f"{one.name}/{self.uids[one.name]}" if one.pod else ""
+            return s.PodSeen(at, uid, one.pod == "Running", one.terminating, c.node_ready)
+        setting = c.synchronous
+        in_effect = 0 if self.began.get("ALTER SYSTEM", self.now) < self.now else self.number
+        fenced = tuple(m.name for m in c.members if m.fenced)
+        on = {name: bool(self.began.get(name) is not None) for name in ("hibernate", "pause", "restore")}
+        version = f"{c.primary}/{c.target}/{c.phase}/{fenced}/{on}/{self.annotation}"
+        return s.ClusterSeen(
+            at, version, c.primary, c.target, c.phase, NAMES, setting.durability if setting else "", self.number,
+            in_effect, fenced, on["hibernate"], on["pause"], on["restore"], "", *self.annotation,
+        )  # fmt: skip
+
+    def _turn(self, guard: Guard, number: int) -> None:
+        now = self.now
+        if now < guard.frozen_until:
+            return
+        if guard.request is not None:
+            self._requested(guard)
+            guard.last_turn = now
+            return
+        if not {"cluster", "pod", "lease"} <= guard.readings.keys():
+            return
+        stalled = guard.last_turn > 0 and now - guard.last_turn > 0.6
+        guard.last_turn = now
+        way = {
+            w: self.seen.Way(self.answered.get((guard.name, w), 0.0), self.waiting.get((guard.name, w)))
+            for w in ("service", "direct", "manager")
+        }
+        r = guard.readings
+        seen = (now, r["cluster"], r["pod"], r["lease"])
+        sight = self.seen.Sight(*seen, **way, standbys=self._standbys(), stalled=stalled)
+        guard.memory, action = self.decide.turn(guard.memory, sight, self.decide.Policy(guard.name))
+        if action.act == "none":
+            return
+        for name, does in (("guard frozen at a step", "freeze"), ("guard killed at a step", "kill")):
+            for fault in self.schedule.of(name):
+                if number == 0 and guard.steps == fault.step and self._once(name, -1, True):
+                    guard.frozen_until = now + fault.lasts_s if does == "freeze" else guard.frozen_until
+                    if does == "kill":
+                        self.guards[0] = self._guard("g0 again")
+                        return
+        guard.steps += 1
+        if action.act == self.decide.Act.DELETE_POD and now - self.frozen_last_s > 1.0:
+            self.wrong.append(f"decided to delete a living primary at {now:.1f}")
+        takes = self.random.uniform(0.5, 4.0) if self._active("slow API") else self.random.uniform(0.0, 0.1)
+        start = max(now, guard.frozen_until)
+        guard.request = (start + takes, start + takes * self.random.random(), action)
+
+    def _requested(self, guard: Guard) -> None:
+        """The shell's part: never after `until`; the API carries it out at some moment before its answer."""
+        assert guard.request is not None
+        ends, carried, action = guard.request
+        if guard.pending is None and self.now >= carried:
+            if self.now > action.until + 4.0 or (guard.frozen_until > action.until and self.now >= guard.frozen_until):
+                guard.memory, guard.request = self.decide.refused(guard.memory, action, self.now), None
+                return
+            done = not self._active("API away") and self._carried_out(guard, action)
+            guard.pending = (done, self._active("answer lost") or self._active("API away"))
+        if guard.pending is not None and self.now >= ends:
+            done, lost = guard.pending
+            answer = self.decide.not_known if lost else self.decide.done if done else self.decide.refused
+            guard.memory = answer(guard.memory, action, self.now)
+            guard.request = guard.pending = None
+
+    def _standbys(self) -> dict[str, Any]:
+        seen = {}
+        for name in NAMES:
+            one = self.cluster.member(name)
+            if name != self.cluster.primary and one.server is Server.RUNNING and one.pod:
+                streams = self._streams(name)
+                seen[name] = self.seen.StandbySeen(self.now, self.position[name], self.heard[name], streams, one.ready)
+        return seen
+
+    def _carried_out(self, guard: Guard, action: Any) -> bool:
+        c = self.cluster
+        if action.act == self.decide.Act.CLAIM:
+            if action.onto != self._taken("cluster", 0.0, guard).version:
+                return False
+            self.annotation = (self.now, guard.name)
+        elif action.act == self.decide.Act.DELETE_POD:
+            name = guard.memory.primary
+            if action.onto != f"{name}/{self.uids[name]}" or not c.member(name).pod:
+                return False
+            self.wrong += wrong_deletion(self)
+            self.deletions.append(self.now)
+            self.cluster = self.machine.terminate(c, name, 1.0)
+        else:
+            if action.onto != self._taken("lease", 0.0, guard).version:
+                return False
+            self.wrong += wrong_emptying(self)
+            self.emptied += 1
+            self.touched += 1
+            self.cluster = self.machine.empty_lease(c)
+        return True
+
+
+def judge(schedule: Schedule, decide: ModuleType = kubernetes_freeze, seen: ModuleType = kubernetes_sight) -> World:
+    return World(schedule, decide, seen).run()
