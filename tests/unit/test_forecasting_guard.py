@@ -43,10 +43,13 @@ def test_the_forecast_says_what_the_guards_takeover_rests_on(
     drills = (*[drill(rto_s=22.0)] * 5, *[drill(rto_s=2.5, guarded=True)] * guarded_drills)
     here = _model(replace(GUARDED, takeover_s=takeover_s), *drills)
     assert here.basis(KINDS.kinds[0]) is basis
-    made = forecast(here, "z1,z2,z3", years=1000, seed=1)
+    made = forecast(here, "z1,z2,z3", years=100, seed=1)
     assert made.guard == stated
     assert made.text == "on ANY 1 strict with guard"
-    assert forecast(replace(here, what=PLAIN), "z1,z2,z3", years=1000, seed=1).guard == ""
+
+
+def test_without_a_guard_nothing_is_said_of_it() -> None:
+    assert forecast(_model(PLAIN, drill()), "z1,z2,z3", years=100, seed=1).guard == ""
 
 
 def test_losses_with_a_guard_come_from_its_own_drills_where_there_are_any() -> None:

@@ -57,7 +57,7 @@ def test_nothing_is_served_without_a_majority_of_the_dcs(what: Configuration, la
 def test_three_servers_at_half_load_serve_no_more_than_the_closed_form(what: Configuration) -> None:
     """Each up for exp(-0.5) of the time; no service while fewer than two of three are."""
     kinds = replace(failures(failure("down", 0.5 * YEAR_S / 20_000)), decide_s=0.0, force_s=60.0)
-    minutes, error = _minutes(simulate(model(what, kinds), 200, 1, vary=False))
+    minutes, error = _minutes(simulate(model(what, kinds), 100, 1, vary=False, batches=10))
     up = np.exp(-0.5)
     least = (1 - up**3 - 3 * up**2 * (1 - up)) * YEAR_S / 60
     assert minutes > least - 4 * error
@@ -70,7 +70,7 @@ def test_the_order_in_which_members_are_written_does_not_matter(what: Configurat
     )
     found = []
     for order in sorted(set(itertools.permutations(("z1", "z1", "z2")))):
-        batches = simulate(model(what, kinds, ",".join(order), takeover_s=30.0), 2_000, 5, vary=False)
+        batches = simulate(model(what, kinds, ",".join(order), takeover_s=30.0), 1_000, 5, vary=False, batches=20)
         found.append([(b.years_s.mean(), *b.risks.sum(axis=1)) for b in batches])
     means, errors = np.mean(found, axis=1), np.std(found, axis=1, ddof=1) / len(found[0]) ** 0.5
     assert (np.abs(means - means[0]) <= 4.5 * np.hypot(errors, errors[0])).all()
@@ -152,7 +152,7 @@ def test_commits_lost_in_planned_switchovers_count(drills: list[object], expecte
 def test_rates_are_drawn_from_the_range_that_the_file_states() -> None:
     """And so are repairs: half to twice as long in 95 of 100 draws."""
     here = Model(topology("z1,z2,z3"), ANY_1, failures_of(), Measured({}, {}, {}))
-    drawn = [believed(here, number, 1).failures for number in range(4_000)]
+    drawn = [believed(here, number, 1).failures for number in range(2_000)]
     for number, kind in enumerate(here.failures.kinds):
         rates = np.quantile([one.kinds[number].per_year for one in drawn], (0.025, 0.5, 0.975))
         assert rates == pytest.approx((kind.low, kind.per_year, kind.high), rel=0.12)
@@ -201,7 +201,7 @@ def test_repairs_longer_than_the_time_between_failures_end_with_one_sentence() -
 def test_a_forecasts_own_error_is_that_of_its_seeds() -> None:
     """The error printed for one seed is about as far as seeds differ."""
     here = Model(topology("z1,z2,z3"), LOCAL, failures_of(), Measured({}, {}, {}))
-    runs = [simulate(here, 4_000, seed) for seed in range(8)]
+    runs = [simulate(here, 2_000, seed) for seed in range(6)]
     means = np.array([np.mean([b.years_s.mean() for b in run]) for run in runs])
     told = np.mean([own_error(np.array([b.years_s.mean() for b in run])) for run in runs])
     assert 0.3 < means.std(ddof=1) / means.mean() / told < 3.0

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from walproof.forecasting.forecast import Forecast, one_period
 from walproof.forecasting.forecast import forecast as forecast_of
 from walproof.forecasting.outages_from_drills import Measured, Model, Timeouts, measured
 from walproof.forecasting.sensitivity import Studied, of_rates, of_the_rest
-from walproof.forecasting.simulate import Each
+from walproof.forecasting.simulate import Each, in_turn
 from walproof.forecasting.topology import Configuration, check, layout_of, topology
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
@@ -35,6 +36,8 @@ from walproof.reporting.outline import Outline
 from walproof.reporting.terminal import tables
 
 YEARS = (1000, 100_000_000)
+FEW_YEARS = 20_000
+"""So many are simulated as fast as further processes are started."""
 
 
 @cloup.command(cls=Command)
@@ -85,7 +88,7 @@ def forecast(records: tuple[str, ...], html_file: str | None, as_json: bool, **o
             "the records hold no decided drill of a leader", "walproof prove --fault kill,isolate,power-cut"
         )
     arms = evidence_of(events, {name: caveats_by_arm(of) for name, of in events}).priced
-    with several_processes() as each:
+    with nullcontext(in_turn) if years <= FEW_YEARS else several_processes() as each:
         made = [_studied(model, years, options, arms, each) for model in models]
     outline = forecast_outline(made, failures, records, options["seed"])
     if html_file:

@@ -11,7 +11,7 @@ import numpy as np
 
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import YEAR_S, Failure
-from walproof.forecasting.importance_sampling import CYCLES, Sampled, sample
+from walproof.forecasting.importance_sampling import Sampled, sample
 from walproof.forecasting.loss_chances import (
     Unexcluded,
     chance_losses,
@@ -29,6 +29,8 @@ from walproof.forecasting.topology import Configuration, causes
 from walproof.model.estimate import Estimate
 from walproof.model.units import counted
 
+FEWEST_CYCLES = 300
+"""Episodes of a batch of importance sampling, however few the years."""
 WIDE_STEP = 3.0
 """Minutes of one percentile of the years beside the one before it."""
 
@@ -162,7 +164,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
     `each` works through the batches; the answer is the same however many processes share them.
     """
     batches = simulate(model, years, seed, vary=vary, each=each)
-    rare = sample(model, seed, cycles=max(CYCLES, years // BATCHES), vary=vary, each=each)
+    rare = sample(model, seed, cycles=max(FEWEST_CYCLES, years // BATCHES), vary=vary, each=each)
     rng = np.random.default_rng([seed, 11])
     structural = losses_a_year(model, rare, rng, structural=True)
     losses = losses_a_year(model, rare, rng, structural=False)

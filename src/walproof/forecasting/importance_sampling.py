@@ -1,8 +1,9 @@
-"""Rare losses by importance sampling: further failures during a repair are forced, and weighted back. Seeded.
+"""Rare losses by importance sampling: further failures during repairs are forced, and weighted back. Seeded.
 
-Balanced failure biasing (Shahabuddin 1994; Heidelberger 1995, Fast simulation of rare events): episodes start with a
-cause drawn half by its rate and half evenly; during the first repair one further failure is expected; each episode
-counts with its likelihood ratio. What follows after the first repair is drawn as it is."""
+Failure biasing (Shahabuddin 1994; Heidelberger 1995, Fast simulation of rare events): causes are drawn from a mixture,
+long repairs more often than they come, and further failures are expected during the first repair and until those that
+began in it are repaired; each episode counts with its likelihood ratio. Each mixture holds the true distribution, so
+that no weight explodes (Hesterberg 1995). What follows is drawn as it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,22 @@ from functools import partial
 import numpy as np
 
 from walproof.forecasting.episodes import Faults, Floats, Ints, repairs
-from walproof.forecasting.failure_rates import YEAR_S
+from walproof.forecasting.failure_rates import YEAR_S, Data, Failure, lognormal
 from walproof.forecasting.outages_from_drills import Model
 from walproof.forecasting.simulate import BATCHES, Each, Risk, believed, bounded_causes, follow_drawn, in_turn, kinds_of
 from walproof.forecasting.topology import Cause
+from walproof.model.guarantee import Level
 
-EXPECTED = 1.0
-"""How many further failures during the first repair are drawn on average, at least."""
-CYCLES = 3000
+EXPECTED = 1.5
+"""How many further failures are drawn on average, at least, in each of the first FORCED stretches of an episode: until
+the first repair, and from there until the repairs of what began before.
+"""
+FORCED = 2
+LONGER = (0.0, 1.0, 2.0)
+"""Repairs are drawn with their logarithm longer by so many standard deviations, each as often."""
+TRUE, EVEN, LOAD, LOSING = 0.2, 0.1, 0.3, 0.4
+"""Shares of the mixture of causes: by their rates, evenly, by how much of the time they last, those that lose data."""
+CYCLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +54,19 @@ class _Growing:
     cause: list[Ints] = field(default_factory=list)
     episode: list[Ints] = field(default_factory=list)
 
-    def add(self, at: Floats, cause: Ints, episode: Ints, normal: Floats) -> None:
-        """More failures: when, their cause and episode, standard normal numbers for their repairs."""
+    def weigh(self, ratio: Floats, episode: Ints) -> None:
+        """Logarithms of likelihood ratios, one for each failure."""
+        self.log_weight += np.bincount(episode, weights=ratio, minlength=len(self.log_weight))
+
+    def add(self, at: Floats, cause: Ints, episode: Ints, rng: np.random.Generator, *, longer: bool = True) -> None:
+        """More failures: when, their cause and episode; `longer`: with longer repairs, weighted back."""
         kind = kinds_of(self.possible, cause)
+        sigma = np.array([_sigma(failure) for failure in self.model.failures.kinds])[kind]
+        normal = rng.standard_normal(len(cause))
+        if longer:
+            normal += sigma * rng.choice(LONGER, len(cause))
+            ratio = np.mean([np.exp(shift * sigma * normal - (shift * sigma) ** 2 / 2) for shift in LONGER], axis=0)
+            self.weigh(-np.log(ratio), episode)
         repair = np.empty(len(cause))
         for number in range(len(self.model.failures.kinds)):
             which = np.flatnonzero(kind == number)
@@ -56,6 +75,10 @@ class _Growing:
         self.until.append(at + repair)
         self.cause.append(cause)
         self.episode.append(episode)
+
+
+def _sigma(failure: Failure) -> float:
+    return 1.0 if failure.exponential else lognormal(failure.repair_s, failure.repair_cv)[1]
 
 
 def sample(
@@ -88,36 +111,37 @@ def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Flo
 
 
 def _grow(model: Model, possible: Sequence[Cause], rates: Floats, cycles: int, rng: np.random.Generator) -> _Growing:
-    total = rates.sum()
-    true = rates / total
-    biased = 0.5 * true + 0.5 * (rates > 0) / (rates > 0).sum()
+    total, true = rates.sum(), rates / rates.sum()
+    biased = _biased(model, possible, true)
     first = rng.choice(len(rates), size=cycles, p=biased)
     grown = _Growing(model, possible, np.log(true[first] / biased[first]))
-    grown.add(np.zeros(cycles), first, np.arange(cycles), rng.standard_normal(cycles))
-    repair = grown.until[0]
-    expected = np.maximum(total * repair, EXPECTED)
-    episode = np.repeat(np.arange(cycles), rng.poisson(expected))
-    cause = rng.choice(len(rates), size=len(episode), p=biased)
-    ratio = np.log(rates[cause] * repair[episode] / (expected[episode] * biased[cause]))
-    grown.log_weight += expected - total * repair + np.bincount(episode, weights=ratio, minlength=cycles)
-    at = rng.random(len(episode)) * repair[episode]
-    grown.add(at, cause, episode, rng.standard_normal(len(episode)))
-    _extend(grown, rates, rng)
-    return grown
-
-
-def _extend(grown: _Growing, rates: Floats, rng: np.random.Generator) -> None:
-    """Failures after the first repair, while others last: drawn as they are, until every episode has ended."""
-    covered = grown.until[0].copy()
-    total = rates.sum()
-    for _ in range(1000):
+    grown.add(np.zeros(cycles), first, np.arange(cycles), rng)
+    covered = np.zeros(cycles)
+    for stretch in range(1000):
         end = covered.copy()
         for episode, until in zip(grown.episode, grown.until, strict=True):
             np.maximum.at(end, episode, until)
-        episode = np.repeat(np.arange(len(end)), rng.poisson(total * (end - covered)))
-        if not len(episode):
-            return
-        at = covered[episode] + rng.random(len(episode)) * (end - covered)[episode]
-        cause = rng.choice(len(rates), size=len(episode), p=rates / total)
-        grown.add(at, cause, episode, rng.standard_normal(len(episode)))
+        length, forced = end - covered, stretch < FORCED
+        if not length.any():
+            break
+        causes = biased if forced else true
+        expected = np.where(length > 0, np.maximum(total * length, EXPECTED * forced), 0.0)
+        episode = np.repeat(np.arange(cycles), rng.poisson(expected))
+        cause = rng.choice(len(rates), size=len(episode), p=causes)
+        grown.log_weight += expected - total * length
+        grown.weigh(np.log(rates[cause] * length[episode] / (expected[episode] * causes[cause])), episode)
+        at = covered[episode] + rng.random(len(episode)) * length[episode]
+        grown.add(at, cause, episode, rng, longer=forced)
         covered = end
+    return grown
+
+
+def _biased(model: Model, possible: Sequence[Cause], true: Floats) -> Floats:
+    """The mixture of which causes of forced failures are drawn."""
+    kinds = [model.failures.kinds[cause.kind] for cause in possible]
+    unsafe = (Data.LOST, Data.UNFLUSHED) if model.what.level is Level.REMOTE_WRITE else (Data.LOST,)
+    even = np.where(true > 0, 1.0, 0.0)
+    losing = even * [kind.data in unsafe for kind in kinds]
+    load = true * [kind.repair_s for kind in kinds]
+    parts = (TRUE, true), (EVEN, even), (LOAD, load), (LOSING, losing if losing.any() else even)
+    return np.asarray(sum(share * part / part.sum() for share, part in parts))
