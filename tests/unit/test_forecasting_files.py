@@ -12,7 +12,7 @@ from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.forecasting.failure_rates import DEFAULT, failures_of, read_failures
+from walproof.forecasting.failure_rates import DEFAULT, failures_of, lognormal, read_failures
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, Timeouts, assumed_takeover, measured, takeovers
 from walproof.forecasting.topology import Configuration, causes, check, topology
@@ -32,6 +32,12 @@ def test_every_shipped_rate_has_a_range_and_a_source() -> None:
     assert {k.place for k in shipped.kinds} == {"member", "server", "rack", "zone", "region", "cluster"}
     assert all(k.source and 0 < k.low <= k.per_year <= k.high for k in shipped.kinds)
     assert all(k.address.startswith("http") for k in shipped.kinds if not k.source.startswith("assumption"))
+
+
+def test_half_of_a_rack_networks_repairs_take_less_than_six_minutes() -> None:
+    (network,) = (kind for kind in failures_of().kinds if kind.name == "rack network")
+    median, _ = lognormal(network.repair_s, network.repair_cv)
+    assert math.exp(median) == pytest.approx(360.0, rel=0.01)
 
 
 @pytest.mark.parametrize(
