@@ -186,3 +186,28 @@ def test_every_check_runs_on_some_file_or_says_why_it_cannot(walproof: Run) -> N
     }
     assert {check.id for check in CATALOGUE} - ran - never - sound == set()
     assert not ran & never
+
+
+HAPROXY = "global\n  maxconn 9\ndefaults\n  mode tcp\n"
+OTHERS = {
+    "mysql.cfg": HAPROXY + "listen primary\n  server a 10.0.0.1:3306 check\n  server b 10.0.0.2:3306 check\n",
+    "redis.cfg": HAPROXY + "backend master\n  option tcp-check\n  tcp-check expect string role:master\n"
+    "  server a 10.0.0.1:6379 check\n  server b 10.0.0.2:6379 check\n",
+    "web.cfg": HAPROXY + "backend replica_web\n  mode http\n  option httpchk GET /health\n"
+    "  server a 10.0.0.1:80 check\n  server b 10.0.0.2:80 check\n",
+    "my.conf": "[mysqld]\nmax_connections = 100\n",
+    "nginx.conf": "events {\n  worker_connections 1024;\n}\n",
+    "app.conf": "fsync_interval = 3\nname = x\n",
+    "deploy.yaml": "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n",
+    "values.yaml": "image: {{ .x }}\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_files_of_other_programs_are_left_alone(name: str, walproof: Run, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / name).write_text(OTHERS[name])
+    (tmp_path / "d" / "patroni.yml").write_text(WARNS.read_text())
+    code, places, _, _ = found(walproof, "d")
+    assert (code, places) == (1, [("d/patroni.yml", 10, "patroni-ttl-long")])
+    assert json.loads(walproof("doctor", "--json", "d")[1])["not_read"] == {}

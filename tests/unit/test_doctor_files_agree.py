@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.fixtures.sick import member
+from walproof.advising.doctor import checks_path
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.of_files import examined_files
+from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini
 from walproof.lab.configuration import dynamic_config, lab_parameters, patroni_yml
@@ -17,6 +19,8 @@ from walproof.model.guarantee import Quorum, QuorumKind
 from walproof.patroni.config import SyncMode
 from walproof.targets.choose import declared_in
 from walproof.targets.files.settings import fact_of
+from walproof.targets.lab.target import LabTarget
+from walproof.targets.sql import doctor_facts
 
 PASSWORDS = {"postgres": "pw-a", "replicator": "pw-b", "rewinder": "pw-c", "rest": "pw-d"}
 UNSOUND = {"fsync": "off", "synchronous_commit": "local", "archive_mode": "on", "archive_command": "/bin/true"}
@@ -79,3 +83,17 @@ def test_live_and_files_agree_on_a_lab(lab: Blueprint, tmp_path: Path) -> None:
     assert in_files - lives <= ONLY_IN_A_MEMBERS_FILE
     assert lives - in_files <= set(examined.not_checked)
     assert all(f.place is not None for f in examined.findings)
+
+
+def test_the_labs_live_doctor_has_its_proxies_and_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = blueprint(3)
+    target = LabTarget(lab)
+    monkeypatch.setattr(patroni, "rest", lambda lab: None)
+    monkeypatch.setattr(doctor_facts, "gathered", lambda *given: live(lab))
+    facts = target._inspector().facts()
+    assert [(one.name, one.asks, one.lingering) for one in facts.access.proxies] == [
+        ("leader", "/primary", ()),
+        ("standby", "/replica", ()),
+    ]
+    assert [one.settings["server_check_delay"] for one in facts.access.pools] == ["5"]
+    assert not {f.id for f in diagnosed(facts)} & {c.id for c in checks_path.CHECKS}

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import click
@@ -121,15 +122,11 @@ def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
 
 def _print(examinations: list[Examination], facts: Facts | None, skipped: dict[str, str], shape: str) -> None:
     if shape == "json":
-        print_json(
-            outputs.as_json(examinations, skipped) if facts is None else as_json(facts, examinations[0].findings)
-        )
-    elif shape == "sarif":
-        click.echo(outputs.sarif_text(examinations, version()), nl=False)
-    elif shape == "junit":
-        click.echo(outputs.as_junit(examinations), nl=False)
-    elif shape == "github":
-        click.echo(outputs.as_github(examinations, skipped), nl=False)
+        live = facts and as_json(facts, examinations[0].findings)
+        print_json(live or outputs.as_json(examinations, skipped))
+    elif shape in ("sarif", "junit", "github"):
+        sarif, github = partial(outputs.sarif_text, version=version()), partial(outputs.as_github, skipped=skipped)
+        click.echo({"sarif": sarif, "junit": outputs.as_junit, "github": github}[shape](examinations), nl=False)
     elif shape:
         for one in examinations:
             _print_findings(one, facts)

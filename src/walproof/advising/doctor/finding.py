@@ -120,18 +120,9 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def finding_of(check: Check, hit: Hit, place: Place | None = None) -> Finding:
     """The check's texts and what was seen."""
-    return Finding(
-        id=check.id,
-        severity=hit.severity or check.severity,
-        title=check.title,
-        member=hit.member,
-        evidence=hit.evidence,
-        where=hit.where,
-        could_cost=check.could_cost,
-        fix=hit.fix,
-        source=check.source,
-        place=place,
-    )
+    texts = {name: getattr(check, name) for name in ("id", "title", "could_cost", "source")}
+    seen = {name: getattr(hit, name) for name in ("member", "evidence", "where", "fix")}
+    return Finding(severity=hit.severity or check.severity, place=place, **texts, **seen)
 
 
 def in_common(hits: Iterable[Hit]) -> Iterator[Hit]:

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from walproof.model.access_path import Pool, Proxy
+from walproof.model.access_path import AccessPath, Pool, Proxy
 from walproof.model.declared import Place, Places
 
 _SECTION = re.compile(
@@ -13,7 +13,7 @@ _SECTION = re.compile(
 )
 _TIME = re.compile(r"([0-9]+)(us|ms|s|m|h|d)?")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_POSTGRES = re.compile(r"pg|postgres|patroni|primary|master|leader|replica|standby|slave", re.IGNORECASE)
+_POSTGRES = re.compile(r"pg|postgres|patroni", re.IGNORECASE)
 _PORT = re.compile(r":(543[0-9]|6432)$")
 
 
@@ -56,7 +56,7 @@ def proxies(name: str, text: str, places: Places) -> list[Proxy]:
         words = defaults | section.words
         proxy = _proxy(section, words)
         leads = any(_PORT.search(words_of[0]) for words_of in section.servers.values() if words_of)
-        leads = leads or bool(_POSTGRES.search(section.name)) or (proxy.asks_role and proxy.asks != "/")
+        leads = leads or bool(_POSTGRES.search(section.name)) or (proxy.asks_role and proxy.asks not in ("/", "script"))
         if section.kind in ("backend", "listen") and section.servers and leads and words.get("mode", "tcp") == "tcp":
             made.append(proxy)
     return made
@@ -118,6 +118,11 @@ def _proxy(section: _Section, words: dict[str, str]) -> Proxy:
         max((int(fall) for own in after.values() if (fall := own.get("fall", "3")).isdigit()), default=3),
         seconds(words.get("timeout-server", "")),
     )
+
+
+def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
+    """Of the two files' texts."""
+    return AccessPath(tuple(proxies("", haproxy, Places())), (pool("pgbouncer", pgbouncer, Places()),))
 
 
 def pool(name: str, text: str, places: Places) -> Pool:

@@ -11,7 +11,7 @@ from typing import Any
 from walproof.model.access_path import Pool, Proxy
 from walproof.model.declared import Place, Places
 from walproof.targets.files import access_path
-from walproof.targets.files.settings import TABLE, Written, read_conf
+from walproof.targets.files.settings import Written, is_conf, read_conf
 from walproof.targets.files.sources import Source
 from walproof.targets.files.yaml_documents import Document, documents
 
@@ -22,10 +22,6 @@ _OURS = re.compile(
     re.MULTILINE,
 )
 _ENV = re.compile(r"^\s*(?:export\s+)?((?:PATRONI|SPILO)_\w+)=(.*)$", re.MULTILINE)
-_SETTINGS = re.compile(
-    rf"^\s*(?:{'|'.join([*TABLE['units'], *TABLE['words'], 'synchronous_standby_names'])})\s*=?\s*['\w]",
-    re.MULTILINE | re.IGNORECASE,
-)
 RESOURCES = {
     ("postgresql.cnpg.io", "Cluster"): "cnpg",
     ("postgresql.cnpg.io", "Pooler"): "pooler",
@@ -79,7 +75,7 @@ def kind_of(name: str, text: str) -> str:
         return "pgbouncer"
     if access_path.is_haproxy(text):
         return "haproxy"
-    if re.match(r"postgresql\b.*\.conf$", base) or (not _OURS.search(text) and _SETTINGS.search(text)):
+    if re.match(r"postgresql\b.*\.conf$", base) or (not _OURS.search(text) and is_conf(text)):
         return "conf"
     return "env" if _ENV.search(text) else "yaml" if _OURS.search(text) else ""
 

@@ -97,6 +97,19 @@ def conf_lines(name: str, text: str) -> Iterator[tuple[str, str, Place]]:
         yield match[1].lower(), value, Place(name, number, match.start(1) + 1)
 
 
+def is_conf(text: str) -> bool:
+    """Whether every line is one of PostgreSQL's configuration, and one sets what a check reads.
+
+    >>> is_conf("fsync = on"), is_conf("[mysqld]\\nmax_connections = 9"), is_conf("a = 1")
+    (True, False, False)
+    """
+    try:
+        names = {key for key, _, _ in conf_lines("", text)}
+    except ValueError:
+        return False
+    return bool(names & {*TABLE["units"], *TABLE["words"], "synchronous_standby_names"})
+
+
 def read_conf(name: str, path: Path | None, text: str, used: list[Path]) -> Written:
     """All that is in effect of a postgresql.conf, where the last one wins. `used` gets the files included.
 

@@ -15,6 +15,7 @@ from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
 from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, Blueprint
+from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini
 from walproof.lab.configuration import dynamic_config
 from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
@@ -28,6 +29,7 @@ from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
 from walproof.patroni.rest import facts_of
 from walproof.targets.configure import NoJournal
+from walproof.targets.files.access_path import access_path
 from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
@@ -171,7 +173,8 @@ class LabTarget:
 
     def _inspector(self) -> Inspector:
         rest = patroni.rest(self.blueprint)
-        return Inspector(f"lab {self.blueprint.name}", self._members, lambda: facts_of(rest))
+        access = partial(access_path, haproxy_cfg(self.blueprint), pgbouncer_ini(self.blueprint, (1, 21)))
+        return Inspector(f"lab {self.blueprint.name}", self._members, lambda: facts_of(rest), access)
 
     def capabilities(self) -> Capabilities:
         """Everything, but for what this machine forbids."""

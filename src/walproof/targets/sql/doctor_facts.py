@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg
@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError
 from walproof.machine.sql_file import statements
+from walproof.model.access_path import AccessPath
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import streams_as
@@ -45,6 +46,8 @@ class Inspector:
     target: str
     members: Callable[[], Mapping[str, Endpoint]]
     manager: Callable[[], PatroniFacts] | None = None
+    access: Callable[[], AccessPath] = AccessPath
+    """Proxies and pools, where the target has their configuration."""
 
     def facts(self) -> Facts:
         """One snapshot; TargetError when no member answers."""
@@ -54,7 +57,7 @@ class Inspector:
             raise TargetError(
                 f"no member of {self.target} answers the doctor: {reason}", "is it up, are the DSN and password right?"
             )
-        return facts
+        return replace(facts, access=self.access())
 
 
 def gathered(target: str, members: Mapping[str, Endpoint], manager: Callable[[], PatroniFacts] | None) -> Facts:
