@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from datetime import date
-from functools import partial
 from pathlib import Path
 
 import click
@@ -124,9 +123,12 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: dict[s
     if shape == "json":
         live = facts and as_json(facts, examinations[0].findings)
         print_json(live or outputs.as_json(examinations, skipped))
-    elif shape in ("sarif", "junit", "github"):
-        sarif, github = partial(outputs.sarif_text, version=version()), partial(outputs.as_github, skipped=skipped)
-        click.echo({"sarif": sarif, "junit": outputs.as_junit, "github": github}[shape](examinations), nl=False)
+    elif shape == "sarif":
+        click.echo(outputs.sarif_text(examinations, version()), nl=False)
+    elif shape in ("junit", "github"):
+        junit = shape == "junit"
+        text = outputs.as_junit(examinations) if junit else outputs.as_github(examinations, skipped)
+        click.echo(text, nl=False)
     elif shape:
         for one in examinations:
             _print_findings(one, facts)
