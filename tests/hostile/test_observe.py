@@ -113,6 +113,16 @@ def test_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, answers: dict[str, 
     assert wrong.value.hint
 
 
+@pytest.mark.parametrize(
+    ("role", "typed"), [("monitor", '"monitor"'), ('no"body', '"no""body"'), ("a; DROP", '"a; DROP"'), ('"', '""""')]
+)
+def test_the_grant_to_paste_names_the_role_as_sql_does(monkeypatch: pytest.MonkeyPatch, role: str, typed: str) -> None:
+    waits, _ = watching(monkeypatch, rights=[("f", "7", "f", role)])
+    with pytest.raises(TargetError) as wrong:
+        some(waits)
+    assert wrong.value.hint == f"GRANT pg_monitor TO {typed}"
+
+
 def test_a_leader_that_dies_is_looked_for_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch)
     stream = waits.watch(1.0, lambda: False)

@@ -17,6 +17,7 @@ from walproof.load.statistics_connection import Row, StatsConnection
 from walproof.machine.sql_file import statements
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Target
+from walproof.model.standby_names import quoted
 from walproof.targets.sql.connection import connection_error
 
 SHARE = 0.01
@@ -158,7 +159,8 @@ class SqlCommitWaits:
             _behind_pooler(leader)
             if process != str(connection.process)
             else TargetError(
-                f"{role} may not see what other sessions wait for on {leader}", f'GRANT pg_monitor TO "{role}"'
+                f"{role} may not see what other sessions wait for on {leader}",
+                f"GRANT pg_monitor TO {quoted(role or '')}",
             )
             if sees != "t"
             else TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
