@@ -47,6 +47,7 @@ SECTIONS = (
         forecast="What a configuration costs and loses in a year.",
         apply="Apply a recommendation, or undo it.",
         guard="Recovery in seconds when the leader disappears.",
+        salvage="Which commits a failover lost.",
         revert="Revert what an interrupted run had changed.",
         target="Rights that a kind of target needs.",
     ),

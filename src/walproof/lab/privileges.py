@@ -105,6 +105,14 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
     return [*_seeing({"closed": closed}, []), *limited] if closed else limited
 
 
+def confined_alone(argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
+    """As `confined_check`, for a server that may write below `folder`; `folder`/passwd is its /etc/passwd."""
+    limited = without_rights(0, argv)
+    view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
+    closed = {"closed": closed_folders([*needed, folder])} if os.geteuid() == 0 else {}
+    return [*_seeing({**view, **closed}, []), *limited] if closed else limited
+
+
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
     seen = isolated_python(mount_view.__file__, json.dumps(view))
     return [str(program("unshare")), *spaces, "--mount", "--propagation", "slave", "--", *seen]

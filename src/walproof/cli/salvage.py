@@ -1,0 +1,55 @@
+"""`walproof salvage`: which commits a failover lost, and their rows, from the old primary's data directory."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+import cloup
+
+from walproof.cli import options as opt
+from walproof.cli.options import Command
+from walproof.errors import ExitCode, UsageError
+from walproof.reporting.console_output import json_text, print_result, print_step, write_file
+from walproof.salvaging.plan import plan
+from walproof.salvaging.report import plan_tree, text
+from walproof.salvaging.salvage import run
+
+_FOLDER = partial(click.Path, path_type=Path)
+
+
+@cloup.command(cls=Command)
+@opt.group(
+    "Servers",
+    opt.option("--old", "DATA_DIRECTORY", "Of the old primary, stopped, or a snapshot of it.", type=_FOLDER()),
+    opt.option("--new", "DSN", "The server that leads now."),
+    opt.option("--wal", "DIR", "An archive of WAL: segments and history files, not compressed.", type=_FOLDER()),
+    opt.option("--bin", "DIR", "PostgreSQL's programs of the directory's major version.", type=_FOLDER()),
+)
+@opt.output(
+    opt.option("--out", "DIR", "A new folder for the report and the copy.  [default: salvage]", type=_FOLDER()),
+    opt.dry_run,
+)
+def salvage(
+    old: Path | None,
+    new: str | None,
+    wal: Path | None,
+    bin: Path | None,
+    dry_run: bool,
+    out: Path | None,
+    as_json: bool,
+) -> ExitCode:
+    """Which commits a failover lost: from the old primary's disk, which is only read, as is the new primary.
+
+    The report is --out/report.json too. The disk is copied below --out for as long as it takes.
+    """
+    if old is None or new is None:
+        raise UsageError(
+            f"--{'old' if old is None else 'new'} is missing", "walproof salvage --old DATA_DIRECTORY --new DSN"
+        )
+    chosen, folder = plan(old, new, wal, bin), out or Path("salvage")
+    tree = {"dry_run": dry_run, **plan_tree(chosen)}
+    if chosen.spans and not dry_run:
+        tree |= {"out": str(folder), **run(chosen, new, folder, print_step)}
+        write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
+    print_result(tree, *text(tree), as_json=as_json)
+    return ExitCode.HELD if chosen.spans else ExitCode.UNDECIDED

@@ -1,0 +1,71 @@
+"""What a salvage found, as a tree for programs and as text for people. Pure."""
+
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Template
+
+from walproof.model.units import lsn_text
+from walproof.salvaging.plan import Plan
+from walproof.salvaging.rows import TableLoss
+from walproof.salvaging.wal import LostWal
+
+CANNOT_TELL = (
+    "An acknowledged commit and one whose client never heard of it are the same in WAL: each is listed.",
+    "Of rows that lost transactions wrote several times the last state is listed alone.",
+    "Unlogged tables, large objects and DDL are not recovered.",
+)
+Tree = dict[str, Any]
+
+
+def plan_tree(plan: Plan) -> Tree:
+    """What is known before the copy."""
+    fork = plan.spans[0] if plan.spans else None
+    return {
+        "old": str(plan.old.directory),
+        "system_identifier": str(plan.old.system),
+        "postgresql": plan.old.major,
+        "old_timeline": plan.old.timeline,
+        "new_timeline": plan.new_timeline,
+        "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
+        "copied_bytes": plan.copied_bytes,
+        "wal_segments": len(plan.wal),
+    }
+
+
+def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[Tree], notes: list[str]) -> Tree:
+    """All of it."""
+    first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
+    return {
+        **plan_tree(plan),
+        "lost_wal_bytes": max(0, lost.end - lost.fork),
+        "lost_transactions": lost.commits,
+        "lost_subtransactions": lost.subtransactions,
+        "first_commit_at": first,
+        "last_commit_at": last,
+        "prepared_undecided": len(lost.prepared),
+        "prepared_on_new_primary": prepared,
+        "databases": databases,
+        "notes": [*notes, *(CANNOT_TELL if lost.commits else ())],
+    }
+
+
+def table_tree(loss: TableLoss) -> Tree:
+    """What was lost of one table: changes by kind, and by how they stand to the new primary's rows."""
+    kinds, states = [one.kind for one in loss.changes], [one.state for one in loss.changes]
+    by_kind = {"inserted": "insert", "updated": "update", "deleted": "delete"}
+    return {
+        "table": loss.table.full_name,
+        **{name: kinds.count(kind) for name, kind in by_kind.items()},
+        **{state.replace(" ", "_"): states.count(state) for state in ("clean", "conflict", "there", "not compared")},
+        "old_versions_without_key": loss.unkeyed_old,
+        "versions_no_longer_there": loss.versions_gone,
+        "notes": loss.notes,
+    }
+
+
+def text(tree: Tree) -> list[str]:
+    """The tree for people, as lines."""
+    template = (files("walproof.salvaging") / "report.txt.j2").read_text("utf-8")
+    return str(Template(template, trim_blocks=True, lstrip_blocks=True).render(tree)).splitlines()

@@ -1,0 +1,188 @@
+"""Lost rows of a table: the final state in the copy, what was there at the fork, what the new primary holds now.
+
+Old versions are read from the copy's heap pages, made visible there (pageinspect, pg_surgery), before any scan prunes
+them. What the old primary had pruned is looked up on the new primary, where the row still is at its old place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from walproof.machine.untrusted import one_line
+from walproof.salvaging.catalog import Session, Table
+from walproof.salvaging.server import QUERIES
+from walproof.salvaging.wal import LostWal, Relation
+
+Row = tuple[str | None, ...]
+Place = tuple[int, int]
+"""Block and item of a row version."""
+_MULTI, _XMAX_INVALID, _LOCK_ONLY = 0x1000, 0x0800, 0x0080
+"""Of t_infomask, PostgreSQL's htup_details.h."""
+_BLOCKS, _TIDS, _KEYS = 256, 2000, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One lost change of a row: insert, update or delete; `now` is the new primary's row of that key.
+
+    `state`: clean, conflict (it was changed there too), there (it holds the lost state already), not compared.
+    """
+
+    kind: str
+    new: Row | None
+    old: Row | None
+    now: Row | None = None
+    state: str = "not compared"
+
+
+@dataclass(slots=True)
+class TableLoss:
+    """What was lost of one table; `notes` say what cannot be told."""
+
+    table: Table
+    changes: list[Change] = field(default_factory=list)
+    versions_gone: int = 0
+    unkeyed_old: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: Session | None) -> TableLoss:
+    """Every lost change of the table; `schema` holds our functions, `new` is a session of the new primary."""
+    loss = TableLoss(table, notes=[f"not read: {table.why_not}"] if table.why_not else [])
+    try:
+        if not table.why_not:
+            _read(copied, schema, loss, lost, new)
+    except psycopg.Error as wrong:
+        loss.notes.append(f"it cannot be read: {one_line(wrong, 200)}")
+    return loss
+
+
+def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None) -> None:
+    table = loss.table
+    for relation, toast in [table.toast] if table.toast else []:
+        _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
+    name = sql.Identifier(table.schema, table.name).as_string(copied)
+    last, at_fork, superseded = _versions(copied, schema, name, table.relation, lost)
+    final, old = (list(_at(copied, table, places, loss)) for places in (last, at_fork))
+    there, here = (
+        one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() if one is not None else None
+        for one in (new, copied)
+    )
+    gone = sorted(lost.writes.ended[table.relation] - set(at_fork))
+    if new is not None and gone and there == here:
+        rows = (
+            row
+            for part in _parts(gone, _TIDS)
+            for row in _select(new, table, "xmin, ", sql.SQL("ctid = ANY({})").format(_tids(part)))
+        )
+        old += [row[1:] for row in rows if int(row[0] or 0) < lost.next_xid]
+    loss.changes = changes(table, final, old)
+    loss.versions_gone = max(0, len(lost.writes.ended[table.relation]) - len(old) - superseded)
+    loss.unkeyed_old = 0 if table.key else len(old)
+    if new is not None and there is None:
+        loss.notes.append("the new primary has no such table: made after the fork, or dropped there")
+    elif there is not None and here is not None and there[1] != here[1]:
+        loss.notes.append("the new primary's table has other columns: rows are not compared")
+    elif new is not None and table.key:
+        loss.changes = list(_compared(new, table, loss.changes, lost.next_xid))
+
+
+def _versions(
+    copied: Session, schema: str, name: str, relation: Relation, lost: LostWal
+) -> tuple[list[Place], list[Place], int]:
+    """Places of lost final versions, of those at the fork, which are made visible, and how many were in between."""
+    final, at_fork, superseded, seen = list[Place](), list[Place](), 0, list[tuple[Place, bool, int, bool]]()
+    (blocks,) = copied.execute(QUERIES["blocks"], (name,)).fetchone()
+    written = sorted(lost.writes.blocks[relation]) if lost.all_blocks_known else range(blocks)
+    query = sql.SQL(QUERIES["versions"]).format(sql.Identifier(schema))
+    for part in _parts([block for block in written if block < blocks], _BLOCKS):
+        for block, item, xmin, xmax, mask in copied.execute(query, (part, name)):
+            ended = 0 if mask & (_XMAX_INVALID | _LOCK_ONLY) else int(xmax)
+            if int(xmin) in lost.xids or ended in lost.xids or (ended and mask & _MULTI):
+                seen.append(((int(block), int(item)), int(xmin) in lost.xids, ended, bool(mask & _MULTI)))
+    multis = sorted({str(ended) for _, _, ended, is_multi in seen if ended and is_multi})
+    updaters = {int(m): int(xid) for m, xid in copied.execute(QUERIES["updaters"], (multis,))} if multis else {}
+    for place, is_lost, ended, is_multi in seen:
+        is_ended = (updaters.get(ended) if is_multi else ended) in lost.xids
+        superseded += is_lost and is_ended
+        if is_lost != is_ended:
+            (final if is_lost else at_fork).append(place)
+    freeze = sql.SQL("SELECT {}.heap_force_freeze({}::regclass, {})")
+    for places in _parts(at_fork, _TIDS):
+        copied.execute(freeze.format(sql.Identifier(schema), sql.Literal(name), _tids(places)))
+    return final, at_fork, superseded
+
+
+def _parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(values), size):
+        yield list(values[start : start + size])
+
+
+def _tids(places: Sequence[Place]) -> sql.Composed:
+    texts = ",".join(f'"({block},{item})"' for block, item in places)
+    return sql.SQL("{}::tid[]").format(sql.Literal(f"{{{texts}}}"))
+
+
+def _select(session: Session, table: Table, before: str, condition: sql.Composable) -> list[Row]:
+    """Rows as text by the types' output functions alone: no cast, which may be a function of theirs."""
+    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    words = (sql.SQL(before), names, sql.Identifier(table.schema, table.name), condition)
+    query = sql.SQL("COPY (SELECT {}{} FROM ONLY {} WHERE {}) TO STDOUT").format(*words)
+    with session.cursor() as cursor, cursor.copy(query) as rows:
+        return list(rows.rows())
+
+
+def _at(copied: Session, table: Table, places: Sequence[Place], loss: TableLoss) -> Iterator[Row]:
+    """Rows at these places; one that cannot be read, as its TOAST is gone, is noted."""
+    for part in _parts(places, _TIDS):
+        try:
+            yield from _select(copied, table, "", sql.SQL("ctid = ANY({})").format(_tids(part)))
+        except psycopg.Error as wrong:
+            if len(part) == 1:
+                loss.notes.append(f"the version at {part[0]} cannot be read: {one_line(wrong, 120)}")
+            for one in part if len(part) > 1 else ():
+                yield from _at(copied, table, [one], loss)
+
+
+def key(table: Table, row: Row) -> Row:
+    """The values of the row's key."""
+    return tuple(row[place] for place in table.key)
+
+
+def changes(table: Table, final: Sequence[Row], old: Sequence[Row]) -> list[Change]:
+    """Final and old versions of one key are one update; of tables without key, rows inserted alone."""
+    if not table.key:
+        return [Change("insert", row, None) for row in final]
+    before = {key(table, row): row for row in old}
+    both = [(row, before.pop(key(table, row), None)) for row in final]
+    lost = [Change("insert" if was is None else "update", row, was) for row, was in both if was != row]
+    return [*lost, *(Change("delete", None, row) for row in before.values())]
+
+
+def _compared(new: Session, table: Table, lost: Sequence[Change], next_xid: int) -> Iterator[Change]:
+    """Each change beside the new primary's row of its key."""
+    columns = [table.columns[place] for place in table.key]
+    names = sql.SQL(", ").join(sql.Identifier(one.name) for one in columns)
+    for part in _parts(lost, _KEYS):
+        keys = [key(table, one.new or one.old or ()) for one in part]
+        typed = [
+            [sql.SQL("{}::{}").format(sql.Literal(v), sql.SQL(c.type)) for v, c in zip(values, columns, strict=True)]
+            for values in keys
+        ]
+        tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
+        rows = _select(new, table, "xmin, ", sql.SQL("({}) IN ({})").format(names, tuples))
+        now = {key(table, row[1:]): row for row in rows}
+        for values, one in zip(keys, part, strict=True):
+            xmin, *rest = now.get(values, ("0",))
+            yield judged(one, tuple(rest) or None, unchanged=int(xmin or 0) < next_xid)
+
+
+def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
+    """The change beside the new primary's row; `unchanged`: it has not written that row since the fork."""
+    kind, old = change.kind, change.old
+    if kind == "insert" and now is not None and now != change.new and unchanged:
+        kind, old = "update", now  # the old primary has pruned the version at the fork
+    state = "there" if now == change.new else "clean" if now == old else "conflict"
+    return Change(kind, change.new, old, now, state)

@@ -1,0 +1,86 @@
+"""The acting part of a salvage, in its order: copy, read WAL, replay, read the lost rows, compare."""
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from walproof.errors import Error
+from walproof.salvaging import successor
+from walproof.salvaging.catalog import tables
+from walproof.salvaging.copy import copy
+from walproof.salvaging.plan import Plan
+from walproof.salvaging.refusals import refused
+from walproof.salvaging.report import Tree, loss_tree, table_tree
+from walproof.salvaging.rows import read_table
+from walproof.salvaging.server import QUERIES, Copy
+from walproof.salvaging.wal import LostWal
+
+
+def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tree:
+    """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens."""
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise refused("out-not-empty", folder=out)
+    databases, prepared, notes = list[Tree](), list[Tree](), list[str]()
+    with tempfile.TemporaryDirectory(prefix="copy-", dir=out.absolute()) as folder:
+        work = Path(folder)
+        work.chmod(0o711)
+        progress(f"copying {plan.copied_bytes / 1e9:,.3f} GB")
+        copy(plan.old, plan.wal, plan.copied_bytes, work)
+        with tempfile.TemporaryDirectory(prefix="walproof-salvage-") as sockets:
+            copied = Copy(plan.old, work, Path(sockets))
+            progress("reading the WAL")
+            lost = read_wal(copied, plan)
+            if lost.commits:
+                progress("replaying the WAL")
+                copied.replay()
+                progress("reading the rows")
+                databases = _read_databases(dsn, copied, lost, notes)
+    if lost.prepared_before:
+        with successor.session(dsn) as new:
+            rows = new.execute(QUERIES["prepared"]).fetchall()
+        prepared = [{"gid": gid, "database": where} for xid, gid, where in rows if xid in lost.prepared_before]
+    return loss_tree(plan, lost, databases, prepared, notes)
+
+
+def read_wal(copied: Copy, plan: Plan) -> LostWal:
+    """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing."""
+    lost, said = LostWal(plan.spans[0].start), ""
+    for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
+        with copied.waldump(span) as process:
+            for line in process.stdout or ():
+                lost.add(line)
+            said += process.stderr.read() if process.stderr else ""
+    if not lost.end:
+        raise refused("wal-unreadable", why=said.strip() or "pg_waldump ended without a word")
+    return lost
+
+
+def _read_databases(dsn: str, copied: Copy, lost: LostWal, notes: list[str]) -> list[Tree]:
+    writes, done = lost.writes, list[Tree]()
+    touched = {relation[1] for relation in (*writes.blocks, *writes.sequences)} | set(lost.ddl) - {0}
+    names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
+    notes += [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
+    for name in names.values():
+        copied.add_functions(name)
+    with copied.started():
+        for oid, name in names.items():
+            with closing(copied.connect(name)) as session, ExitStack() as stack:
+                new = None
+                with suppress(Error):
+                    new = stack.enter_context(successor.session(dsn, dbname=name))
+                notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in there"]
+                losses = [
+                    read_table(session, copied.role, one, lost, new) for one in tables(session, oid, writes.blocks)
+                ]
+                moved = {node for _, where, node in writes.sequences if where == oid}
+                ran_on = [str(one) for one, node in session.execute(QUERIES["sequences"]) if node in moved]
+            done.append({
+                "database": name,
+                "tables": [table_tree(loss) for loss in losses],
+                "sequences_ran_on": ran_on,
+                "ddl_transactions": lost.ddl[oid],
+            })  # fmt: skip
+    return done

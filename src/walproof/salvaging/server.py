@@ -1,0 +1,126 @@
+"""The copy as a server: no network, no setting, library or program of the directory, an ordinary user, ended with us.
+
+It replays its WAL in single-user mode, where no event trigger fires, and then answers on a private socket."""
+
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from walproof.lab.privileges import confined_alone, member_uid
+from walproof.machine.clock import RealClock
+from walproof.machine.programs import program
+from walproof.machine.sql_file import statements
+from walproof.model.units import lsn_text
+from walproof.model.waiting import Wait, wait_for
+from walproof.salvaging.copy import give
+from walproof.salvaging.data_directory import OldServer, environment
+from walproof.salvaging.refusals import refused
+from walproof.salvaging.timelines import Span
+
+_FILES = files("walproof.salvaging")
+QUERIES = statements("walproof.salvaging", "queries.sql")
+SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read_text("utf-8").splitlines())
+"""Of our sessions in the copy: no database or role of it sets them otherwise, and no library of it is loaded."""
+TEXT_FORM = dict(list(SESSION.items())[:9])
+"""Those under which values are written as text, here and on the new primary."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """The copy below `work` while it is ours; `databases` by their oids, `role`: our superuser, and our schema."""
+
+    old: OldServer
+    work: Path
+    sockets: Path
+    role: str = field(default_factory=lambda: f"walproof_{secrets.token_hex(6)}")
+    databases: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Give it configuration of its own, and as root all of it to a user without rights."""
+        names = ("max_connections", "max_prepared_xacts", "max_locks_per_xact", "track_commit_timestamp")
+        asked = {name: self.old.control.get(f"{name} setting", "?") for name in names}
+        if not all(re.fullmatch("[0-9]+|on|off", value) for value in asked.values()):
+            raise refused("corrupt-control", directory=self.old.directory, why="it lacks settings")
+        text = (_FILES / "copy_postgresql.conf.txt").read_text("utf-8").format(sockets=self.sockets, **asked)
+        more = "max_active_replication_origins = 1000\n" if self.old.major >= 18 else ""
+        user = member_uid(0)
+        passwd = f"walproof:x:{user}:{user}::/:/usr/sbin/nologin\n"
+        texts = {"data/postgresql.conf": text + more, "data/pg_hba.conf": "local all all trust\n", "passwd": passwd}
+        for name, content in {**texts, "data/pg_ident.conf": ""}.items():
+            (self.work / name).write_text(content)
+            (self.work / name).chmod(0o644)
+        if os.geteuid() == 0:
+            give((self.work / "data", self.work / "tablespaces", self.sockets), user)
+        (self.work / "data").chmod(0o700)
+
+    def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
+        """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
+        ended = [str(program("setpriv")), "--pdeathsig", "KILL", "--", str(self.old.programs / argv[0])]
+        confined = confined_alone([*ended, *map(str, argv[1:])], [self.old.programs.parent, self.sockets], self.work)
+        alone = [str(program("unshare")), "--ipc", "--net", "--"] if os.geteuid() == 0 else []
+        return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
+
+    def waldump(self, span: Span) -> "subprocess.Popen[str]":
+        """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
+        argv = ["pg_waldump", "-p", str(self.work / "data/pg_wal"), "-t", str(span.timeline)]
+        argv += ["-s", lsn_text(span.start)] + (["-e", lsn_text(span.end)] if span.end is not None else [])
+        return self._start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
+        """What the server prints in single-user mode: recovery first, then these commands, one a line."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with self._start(["postgres", "--single", "-D", self.work / "data", database], **pipes) as process:
+            out, said = process.communicate(commands)
+        wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
+        if process.returncode or wrong:
+            raise refused(refusal, why=wrong[1] if wrong else said.strip()[-300:])
+        return out
+
+    def replay(self) -> None:
+        """Replay the WAL to its end; make our role; `databases` are those that a session can open."""
+        said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
+        oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
+        self.databases = {int(o): bytes.fromhex(n).decode(errors="replace") for o, n in zip(oids, names, strict=True)}
+
+    def add_functions(self, database: str) -> None:
+        """pageinspect's and pg_surgery's, in a schema of our own: the extensions that are there may be a stranger's."""
+        self.single(database, QUERIES["functions"].format(self.role), "no-contrib")
+
+    def connect(self, database: str) -> "psycopg.Connection[Any]":
+        """A read-only session of the superuser that we made; settings of database and role are overridden."""
+        session = SESSION | ({"event_triggers": "off"} if self.old.major >= 17 else {})
+        options = " ".join(f"-c {name}={value}" for name, value in session.items())
+        words = {"host": str(self.sockets), "port": "5432", "user": self.role, "dbname": database, "options": options}
+        words |= {"sslmode": "disable", "gssencmode": "disable", "passfile": "/nonexistent", "connect_timeout": "30"}
+        return psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """The copy answers while the block runs; a refusal with its last words when it does not."""
+        log = self.work / "server.log"
+        with log.open("wb") as out:
+            process = self._start(
+                ["postgres", "-D", self.work / "data"], stdout=out, stderr=out, start_new_session=True
+            )
+        try:
+            wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or self._answers(), RealClock())
+            if process.poll() is not None:
+                raise refused("no-start", why=log.read_text(errors="replace").strip()[-300:])
+            yield
+        finally:
+            process.kill()  # its children end by themselves; the copy is not used again
+            process.wait()
+
+    def _answers(self) -> bool:
+        with suppress(psycopg.OperationalError), closing(self.connect("template1")):
+            return True
+        return False

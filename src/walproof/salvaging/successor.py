@@ -1,0 +1,54 @@
+"""The new primary: who it is, where its timeline forked, read-only sessions. Reads only."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from walproof.errors import Error
+from walproof.salvaging.data_directory import small_text
+from walproof.salvaging.refusals import refused
+from walproof.salvaging.server import QUERIES, SESSION, TEXT_FORM
+from walproof.salvaging.timelines import Span, read_history
+
+
+@contextmanager
+def session(dsn: str, **more: str) -> Iterator["psycopg.Connection[Any]"]:
+    """A session in autocommit, read-only; a refusal for what is no DSN, where nobody answers or refuses."""
+    kept = (*TEXT_FORM, "search_path", "default_transaction_read_only")
+    options = " ".join(f"-c {name}={SESSION[name]}" for name in kept)
+    try:
+        words = make_conninfo(dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more})
+    except psycopg.ProgrammingError:
+        raise refused("no-dsn") from None
+    try:
+        with closing(psycopg.connect(words, options=options, autocommit=True)) as opened:
+            yield opened
+    except psycopg.Error as wrong:
+        raise refused("no-answer", why=wrong) from None
+
+
+def identity(dsn: str) -> tuple[int, int, int]:
+    """System identifier, timeline and major version of a primary; a refusal for a standby."""
+    with session(dsn) as asked:
+        (system, is_standby, major), *_ = asked.execute(QUERIES["identity"]).fetchall()
+        if is_standby:
+            raise refused("standby")
+        (name,), *_ = asked.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())").fetchall()
+    return int(system), int(str(name)[:8], 16), int(major)
+
+
+def history(dsn: str, timeline: int, archive: Path | None) -> tuple[Span, ...]:
+    """The spans of its history: from the archive, or over the replication protocol, which asks for REPLICATION."""
+    name = f"{timeline:08X}.history"
+    text = small_text(archive, name) if archive else ""
+    if not text and timeline > 1:
+        with suppress(Error), session(dsn, replication="database") as opened:
+            result = opened.pgconn.exec_(f"TIMELINE_HISTORY {timeline}".encode())
+            text = (result.get_value(0, 1) or b"").decode(errors="replace") if result.ntuples else ""
+    if not text and timeline > 1:
+        raise refused("history-refused", what=name)
+    return read_history(timeline, text)

@@ -1,0 +1,130 @@
+"""Which transactions committed after a fork, and what they wrote: pg_waldump's lines, folded. Pure.
+
+Lines come one by one; kept are lost transactions and those still open, never all lines."""
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from walproof.salvaging.timelines import position
+
+_LINE = re.compile(r"rmgr: (\w+)\s+len \(rec/tot\):\s*\d+/\s*(\d+), tx:\s*(\d+), lsn: (\w+/\w+), .*?desc: (.*)")
+_BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) UTC")
+_SUBXACTS = re.compile(r"; subxacts:((?: \d+)+)")
+_TWOPHASE = re.compile(r"(?:COMMIT|ABORT)_PREPARED (\d+)")
+_NEXT_XID = re.compile(r"nextXid (\d+)|; xid \d+[:/](\d+);")
+_OLD_ITEM = re.compile(r"(?:\bold_off: |\boff:? )(\d+)")
+_ENDS = ("UPDATE", "HOT_UPDATE", "DELETE")
+_FIRST_USER_NODE = 16384
+Relation = tuple[int, int, int]
+"""Tablespace, database and file node of a relation."""
+
+
+@dataclass(slots=True)
+class Writes:
+    """Blocks written, places (block, item) of versions ended, databases whose catalogs changed, sequences moved on."""
+
+    blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
+    ended: defaultdict[Relation, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    catalogs: set[int] = field(default_factory=set)
+    sequences: set[Relation] = field(default_factory=set)
+
+    def add(self, manager: str, text: str) -> None:
+        """One record of Heap, Heap2 or Sequence."""
+        kind = text.split(" ", 1)[0].split("+", 1)[0]
+        found = [((int(a), int(b), int(c)), int(block)) for a, b, c, block in _BLOCK.findall(text)]
+        if manager == "Sequence":
+            self.sequences.update(relation for relation, _ in found)
+            return
+        if not found or kind in ("LOCK", "INPLACE"):
+            return
+        for relation, block in found:
+            if relation[2] < _FIRST_USER_NODE:
+                self.catalogs.add(relation[1])
+            else:
+                self.blocks[relation].add(block)
+        if kind in _ENDS and (item := _OLD_ITEM.search(text)):
+            self.ended[found[-1][0]].add((found[-1][1], int(item[1])))
+
+    def merge(self, other: "Writes") -> None:
+        """What another wrote too."""
+        for relation, blocks in other.blocks.items():
+            self.blocks[relation] |= blocks
+        for relation, places in other.ended.items():
+            self.ended[relation] |= places
+        self.catalogs |= other.catalogs
+        self.sequences |= other.sequences
+
+
+@dataclass(slots=True)
+class LostWal:
+    """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes."""
+
+    fork: int
+    end: int = 0
+    commits: int = 0
+    subtransactions: int = 0
+    times: tuple[float, float] | None = None
+    """Of the first and the last commit."""
+    xids: set[int] = field(default_factory=set)
+    writes: Writes = field(default_factory=Writes)
+    ddl: Counter[int] = field(default_factory=Counter)
+    """Transactions that changed catalogs, by database."""
+    prepared: set[int] = field(default_factory=set)
+    """Prepared after the fork and neither committed nor rolled back."""
+    prepared_before: set[int] = field(default_factory=set)
+    """Prepared before the fork, committed after it: the new primary still holds them as prepared."""
+    known_from: int | None = None
+    """Of transactions of this number and higher every record was read; None: not known."""
+    next_xid: int = 0
+    """No transaction of this number or higher had written anything at the fork."""
+    _open: defaultdict[int, Writes] = field(default_factory=lambda: defaultdict(Writes))
+
+    @property
+    def all_blocks_known(self) -> bool:
+        """Whether every block that a lost transaction wrote to is among `writes`."""
+        return self.known_from is not None and all(xid >= self.known_from for xid in self.xids)
+
+    def add(self, line: str) -> None:
+        """One line of pg_waldump; a line of another kind is left out."""
+        match = _LINE.match(line)
+        if match is None:
+            return
+        manager, length, xid, lsn, text = match[1], int(match[2]), int(match[3]), position(match[4]), match[5]
+        self.end = max(self.end, lsn + length)
+        if lsn < self.fork:
+            self.next_xid = max(self.next_xid, xid + 1)
+        if manager == "Transaction":
+            self._transaction(xid, text, lost=lsn >= self.fork)
+        elif manager in ("Heap", "Heap2", "Sequence") and xid:
+            self._open[xid].add(manager, text)
+        elif manager in ("Standby", "XLOG") and (found := _NEXT_XID.search(text)):
+            number = int(found[1] or found[2])
+            self.known_from = number if self.known_from is None else self.known_from
+            self.next_xid = max(self.next_xid, number) if lsn < self.fork else self.next_xid
+
+    def _transaction(self, xid: int, text: str, *, lost: bool) -> None:
+        kind = text.split(" ", 1)[0]
+        if kind not in ("COMMIT", "ABORT", "COMMIT_PREPARED", "ABORT_PREPARED"):
+            self.prepared |= {xid} if kind == "PREPARE" and lost else set()
+            return
+        twophase = _TWOPHASE.match(text)
+        xid = int(twophase[1]) if twophase else xid
+        subxacts = [int(one) for found in _SUBXACTS.findall(text) for one in found.split()]
+        parts = [self._open.pop(one) for one in (xid, *subxacts) if one in self._open]
+        if lost and kind == "COMMIT_PREPARED" and xid not in self.prepared:
+            self.prepared_before.add(xid)
+        self.prepared.discard(xid)
+        if not lost or kind.startswith("ABORT"):
+            return
+        self.commits += 1
+        self.subtransactions += len(subxacts)
+        self.xids.update((xid, *subxacts))
+        if found := _TIME.search(text):
+            at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
+            self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
+        for part in parts:
+            self.writes.merge(part)
+        self.ddl.update(set().union(*(part.catalogs for part in parts)))

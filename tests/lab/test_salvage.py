@@ -1,0 +1,172 @@
+"""`walproof salvage` after a real failover: exactly what the old primary committed alone; its disk stays as it is.
+
+The disk is a stranger's too: each thing in it that would run a program, if it were obeyed, leaves a mark."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.fixtures.command_line import Run, one_sentence, walproof
+from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
+
+__all__ = ["walproof"]
+pytestmark = pytest.mark.lab
+BEFORE = (
+    "CREATE TABLE parent(id int PRIMARY KEY, v text)",
+    "CREATE TABLE child(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, p int REFERENCES parent,"
+    " j json, n numeric)",
+    "CREATE TABLE nokey(x int, y text)",
+    "CREATE TABLE part(id int, k text, PRIMARY KEY(id)) PARTITION BY RANGE(id)",
+    "CREATE TABLE part1 PARTITION OF part FOR VALUES FROM (0) TO (1000)",
+    "CREATE TABLE big(id int PRIMARY KEY, t text)",
+    "ALTER TABLE big ALTER t SET STORAGE EXTERNAL",
+    "CREATE TABLE hot(id int PRIMARY KEY, n int) WITH (fillfactor = 20)",
+    "INSERT INTO parent SELECT i, 'v' || i FROM generate_series(1, 200) i",
+    "INSERT INTO child(p, j, n) SELECT i, '{\"a\":1}', i / 3.0 FROM generate_series(1, 200) i",
+    "INSERT INTO nokey SELECT i, 'y' FROM generate_series(1, 50) i",
+    "INSERT INTO part SELECT i, 'k' FROM generate_series(1, 50) i",
+    "INSERT INTO big SELECT i, repeat('x', 20000) FROM generate_series(1, 20) i",
+    "INSERT INTO hot SELECT i, 0 FROM generate_series(1, 10) i",
+    "CREATE DATABASE other",
+)
+LOST = (
+    "INSERT INTO parent SELECT i, 'lost' FROM generate_series(201, 300) i",
+    "UPDATE parent SET v = 'changed' WHERE id <= 10",
+    "INSERT INTO child(p, j, n) VALUES (250, '[1]', 1.5)",
+    "DELETE FROM child WHERE id BETWEEN 50 AND 59",
+    "INSERT INTO nokey VALUES (1000, 'lost')",
+    "DELETE FROM nokey WHERE x = 3",
+    "UPDATE part SET k = 'lost' WHERE id = 7",
+    "UPDATE big SET t = repeat('y', 30000) WHERE id = 3",
+    "DELETE FROM big WHERE id = 4",
+    *("UPDATE hot SET n = n + 1 WHERE id = 1",) * 60,
+    "DO $$ BEGIN INSERT INTO parent VALUES (900, 'x'); BEGIN INSERT INTO parent VALUES (901, 'sub');"
+    " EXCEPTION WHEN others THEN NULL; END; BEGIN INSERT INTO parent VALUES (902, 'no'); RAISE 'no';"
+    " EXCEPTION WHEN others THEN NULL; END; END $$",
+    "BEGIN; INSERT INTO parent VALUES (903, 'never'); ROLLBACK",
+)
+EXPECTED = {
+    "public.parent": (102, 10, 0, 2),
+    "public.child": (1, 0, 10, 0),
+    "public.nokey": (1, 0, 0, 0),
+    "public.part1": (0, 1, 0, 0),
+    "public.big": (0, 1, 1, 0),
+    "public.hot": (0, 1, 0, 0),
+}
+"""By table: inserted, updated, deleted, in conflict with the new primary."""
+
+
+@pytest.fixture(scope="module", params=["15", "18"])
+def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
+    """n2 leads; n1, cut off, committed LOST and is stopped without a checkpoint."""
+    if request.param == "15" and not (DEBIAN_BIN / "postgres").exists():
+        pytest.skip("PostgreSQL 15 from Debian is not installed")
+    with plain_pair(DEBIAN_BIN if request.param == "15" else wheel_bin()) as pair:
+        for text in BEFORE:
+            pair.sql("n1", text)
+        ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
+        until = time.monotonic() + 60
+        while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        open_at_fork = psycopg.connect(pair.member_endpoint("n1").conninfo())
+        open_at_fork.execute("INSERT INTO parent VALUES (1001, 'open at the fork')")
+        pair.sql("n1", "CHECKPOINT")
+        promote(pair)
+        open_at_fork.commit()
+        open_at_fork.close()
+        for text in LOST:
+            pair.sql("n1", text)
+        pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
+        pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
+        _plant(pair)
+        stop(pair, "n1")
+        yield pair
+
+
+def _mark(pair: PlainPair) -> Path:
+    return pair.home / "executed"
+
+
+def _plant(pair: PlainPair) -> None:
+    """What would run a program, were it obeyed; n1 itself is never started again."""
+    mark = _mark(pair)
+    command = f"touch {mark}"
+    for text in (
+        "CREATE FUNCTION evil() RETURNS event_trigger LANGUAGE plpgsql AS"
+        f" $$ BEGIN COPY (SELECT 1) TO PROGRAM '{command}'; END $$",
+        "CREATE EVENT TRIGGER evil ON ddl_command_end EXECUTE FUNCTION evil()",
+        "ALTER EVENT TRIGGER evil ENABLE ALWAYS",
+        f"ALTER DATABASE postgres SET session_preload_libraries = '{mark}.so'",
+    ):
+        pair.sql("n1", text)
+    data = pair.data("n1")
+    with (data / "postgresql.conf").open("a") as file:
+        file.write(f"\narchive_mode = on\narchive_command = '{command}'\nrestore_command = '{command}'\n")
+        file.write(f"shared_preload_libraries = '{mark}.so'\nrecovery_end_command = '{command}'\n")
+        file.write(f"include_if_exists = '/etc/passwd'\nssl = on\nssl_passphrase_command = '{command}'\n")
+    (data / "recovery.signal").touch()
+
+
+def _checksum(folder: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        total.update(f"{path} {status.st_mode} {status.st_uid} {status.st_size} {status.st_mtime_ns}".encode())
+        total.update(path.read_bytes() if path.is_file() else b"")
+    return total.hexdigest()
+
+
+def _typed(pair: PlainPair, *more: str) -> tuple[str, ...]:
+    dsn = pair.member_endpoint("n2").conninfo()
+    return ("salvage", "--old", str(pair.data("n1")), "--new", dsn, "--bin", str(pair.bin), *more)
+
+
+def test_exactly_what_the_old_primary_committed_alone_is_found(
+    failed_over: PlainPair, walproof: Run, tmp_path: Path
+) -> None:
+    os.chmod(tmp_path, 0o755)
+    before = _checksum(failed_over.data("n1"))
+    code, out, err = walproof(*_typed(failed_over, "--dry-run", "--json"))
+    assert code == 0, err
+    assert json.loads(out)["fork"]["timeline"] == 1
+    code, out, err = walproof(*_typed(failed_over, "--out", "lost", "--json"))
+    assert code == 0, err
+    told = json.loads(out)
+    (database,) = told["databases"]
+    found = {
+        one["table"]: (one["inserted"], one["updated"], one["deleted"], one["conflict"]) for one in database["tables"]
+    }
+    inserted, *others = EXPECTED["public.parent"]
+    assert found == {**EXPECTED, "public.parent": (inserted + 1, *others)}, "with the one that was open at the fork"
+    assert not [note for one in database["tables"] for note in one["notes"]]
+    assert database["sequences_ran_on"] == ["public.child_id_seq"]
+    assert told["lost_subtransactions"] == 1
+    assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
+    assert os.listdir(tmp_path / "lost") == ["report.json"]
+    assert _checksum(failed_over.data("n1")) == before
+    assert not _mark(failed_over).exists()
+
+
+def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Path) -> None:
+    n2 = failed_over.data("n2")
+    new = failed_over.member_endpoint("n2").conninfo()
+    one_sentence(walproof("salvage", "--old", str(n2), "--new", new), "is in use: PostgreSQL runs in it", 3)
+    for name in ("global/pg_control", "PG_VERSION"):
+        (tmp_path / "torn" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "torn" / name).write_bytes((failed_over.data("n1") / name).read_bytes())
+    (tmp_path / "torn/pg_wal").mkdir()
+    one_sentence(walproof(*_typed(failed_over)[:2], "torn", "--new", new), "the WAL no longer reaches the fork", 3)
+    torn = bytearray((tmp_path / "torn/global/pg_control").read_bytes())
+    torn[40] ^= 255
+    (tmp_path / "torn/global/pg_control").write_bytes(torn)
+    one_sentence(walproof(*_typed(failed_over)[:2], "torn", "--new", new), "is corrupt or encrypted", 3)
+    stop(failed_over, "n2", "fast")
+    one_sentence(walproof(*_typed(failed_over)), "does not answer", 3)
+    start(failed_over, "n2")
