@@ -29,8 +29,9 @@ def _since(world: "World", name: str) -> float:
 def wrong_deletion(world: "World") -> list[str]:
     now, c, late_s = world.now, world.cluster, _late_s(world)
     fenced, durability = any(m.fenced for m in c.members), c.synchronous.durability if c.synchronous else ""
+    brief = world.schedule.freeze == "brief freeze" and "freeze again" not in world.began
     broken = {
-        "deleted a living primary": now - world.frozen_last_s > 7.0 or world.schedule.freeze == "brief freeze",
+        "deleted a living primary": now - world.frozen_last_s > 7.0 or brief,
         "a second takeover": any(now - at < 600 for at in world.deletions),
         "deleted at preferred": durability != "required",
         f"deleted while the operator was at work: {c.phase}": c.phase != HEALTHY and _since(world, "roll") > late_s,
