@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
@@ -83,6 +84,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         open_at_fork.close()
         for text in LOST:
             pair.sql("n1", text)
+        pair.sql("n2", "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data")
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
         pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
         _plant(pair)
@@ -124,7 +126,7 @@ def _checksum(folder: Path) -> str:
 
 
 def _typed(pair: PlainPair, *more: str) -> tuple[str, ...]:
-    dsn = pair.member_endpoint("n2").conninfo()
+    dsn = make_conninfo(pair.member_endpoint("n2").conninfo(), user="salvager", password="salvager")
     return ("salvage", "--old", str(pair.data("n1")), "--new", dsn, "--bin", str(pair.bin), *more)
 
 
@@ -156,7 +158,11 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
 
 def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Path) -> None:
     n2 = failed_over.data("n2")
-    new = failed_over.member_endpoint("n2").conninfo()
+    new = _typed(failed_over)[4]
+    superuser = failed_over.member_endpoint("n2").conninfo()
+    one_sentence(walproof(*_typed(failed_over)[:4], superuser), "--new connects as a superuser")
+    inside = str(failed_over.data("n1") / "salvage")
+    one_sentence(walproof(*_typed(failed_over, "--out", inside)), "lies in what is given, which is only read")
     one_sentence(walproof("salvage", "--old", str(n2), "--new", new), "is in use: PostgreSQL runs in it", 3)
     for name in ("global/pg_control", "PG_VERSION"):
         (tmp_path / "torn" / name).parent.mkdir(parents=True, exist_ok=True)

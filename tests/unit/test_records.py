@@ -12,6 +12,7 @@ from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
 from walproof.model.load import LoadFigures
+from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.sample import Scenario
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
@@ -27,9 +28,16 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
     return directory
 
 
+WAITS = WaitsSeen(
+    1.0, 0.5, 9, "n1", "on", "ANY 1 (n2)", (SessionSums("db", "app", "web", "7", 9, 8, 7, 0.5, 3, 2, 1),),
+    (StandbySeen("n2", "streaming", "quorum", 0.5, None, 2.0, (0, 1, 2)),), 90, 80, 1, 4096,
+    blockers={"web": 2}, overrides=(("app", "", "local"),),
+)  # fmt: skip
+
+
 def test_every_kind_of_event_comes_back_equal() -> None:
     load = LoadSeen(1.0, 3, "own.sql@3", 4, LoadFigures(812.5, 7.25, 0.0, failed=2, reconnects=1))
-    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"), load)
+    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"), load, WAITS)
     assert {e.kind for e in events} == set(KINDS)
     for event in events:
         assert decode(encode(event)) == (event, "")

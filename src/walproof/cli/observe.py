@@ -37,7 +37,7 @@ _SHORTEST_S, _LONGEST_S = 0.5, 3600.0
     "Time",
     opt.option("--duration", "1min", "End after this time.  [default: at Ctrl-C]", type=opt.DURATION),
     opt.option("--every", "1s", "One line of the record each.", type=opt.DURATION, default="1s"),
-    opt.option(
+    opt.words(
         "--require",
         "commit-wait<=5ms,…",
         "Or standby-wait, flush-wait, lock-wait per commit; exit 0 met, 1 not met, 4 undecided.",

@@ -1,5 +1,6 @@
 """What is known before anything is copied: both servers inspected, the fork found, WAL and files listed. Only reads."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
+    if os.geteuid() != 0:
+        raise refused("not-root")
     old = data_directory.inspect(directory, programs)
     system, timeline, major = successor.identity(new)
     if system != old.system:

@@ -56,7 +56,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute 
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY c.oid
 
 -- name: identity
-SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_num')::int / 10000 FROM pg_control_system()
+SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_num')::int / 10000,
+       current_setting('is_superuser') = 'on' FROM pg_control_system()
 
 -- name: prepared
 SELECT transaction::text::bigint, gid, database FROM pg_prepared_xacts

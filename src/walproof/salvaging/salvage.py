@@ -20,6 +20,9 @@ from walproof.salvaging.wal import LostWal
 
 def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tree:
     """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens."""
+    given = (plan.old.directory, *plan.wal.values())
+    if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
+        raise refused("out-inside", folder=out)
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise refused("out-not-empty", folder=out)

@@ -78,7 +78,7 @@ class Copy:
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        with self._start(["postgres", "--single", "-D", self.work / "data", database], **pipes) as process:
+        with self._start(["postgres", "--single", "-D", self.work / "data", "--", database], **pipes) as process:
             out, said = process.communicate(commands)
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
         if process.returncode or wrong:
