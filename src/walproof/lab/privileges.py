@@ -109,8 +109,7 @@ def confined_alone(argv: Sequence[str], needed: Sequence[Path], folder: Path) ->
     """As `confined_check`, for a server that may write below `folder`; `folder`/passwd is its /etc/passwd."""
     limited = without_rights(0, argv)
     view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
-    closed = {"closed": closed_folders([*needed, folder])} if os.geteuid() == 0 else {}
-    return [*_seeing({**view, **closed}, []), *limited] if closed else limited
+    return [*_seeing({**view, "closed": closed_folders([*needed, folder])}, []), *limited]
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:

@@ -36,8 +36,7 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.soak_section import in_bytes
-from walproof.reporting.wording import NOT_KNOWN, count, interval, number, percent, utc_time
+from walproof.reporting.wording import NOT_KNOWN, count, in_bytes, interval, number, percent, utc_time
 
 TONES = {
     Cause.FLUSH: "local",

@@ -32,10 +32,11 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.soak_section import in_bytes, soak_sections
+from walproof.reporting.soak_section import soak_sections
 from walproof.reporting.wording import (
     NOT_KNOWN,
     arm_name,
+    in_bytes,
     interval,
     latencies,
     number,
@@ -337,11 +338,12 @@ def _breakdown(of_groups: Sequence[Breakdown]) -> Section:
     bars, rows = [], []
     for a in of_groups:
         # The first part is a latency, the others are differences, which may be nothing.
-        texts = {p.name: part(p.ms) if n else interval(p.ms) for n, p in enumerate(a.parts)}
+        first, *others = a.parts
+        cells = {p.name: Cell(part(p.ms), "unresolved" if p.ms.covers(0.0) else "") for p in others}
+        cells[first.name] = Cell(interval(first.ms))
         where = (a.scenario.text, Cell(a.level, a.level), str(a.clients))
-        cells = (Cell(t := texts.get(n, ""), "unresolved" * t.startswith("not")) for n in names)
-        rows.append(row(*where, *cells, number(a.sum_ms), interval(a.measured)))
-        segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}, ms: {texts[p.name]}") for p in a.parts)
+        rows.append(row(*where, *(cells.get(n, "") for n in names), number(a.sum_ms), interval(a.measured)))
+        segments = tuple(Segment(p.name, max(0.0, p.ms.value), f"{p.name}, ms: {cells[p.name].text}") for p in a.parts)
         bars.append((a.scenario.text, Bar(f"{a.level} · {a.clients}", segments, a.measured.value)))
     charts = tuple(
         BarChart(title, "ms", tuple(bar for _, bar in group)) for title, group in groupby(bars, key=lambda b: b[0])

@@ -23,22 +23,7 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.wording import NOT_KNOWN, count, number, seconds
-
-_BYTES = ((1024**2, "MB"), (1024, "kB"), (1, "B"))
-
-
-def in_bytes(value: float) -> str:
-    """Bytes in the largest unit that keeps them above 1.
-
-    >>> in_bytes(1312.0), in_bytes(300.0), in_bytes(math.nan)
-    ('1.3 kB', '300 B', '–')
-    """
-    if not math.isfinite(value):
-        return NOT_KNOWN
-    size, unit = next(((size, unit) for size, unit in _BYTES if value >= size), (1, "B"))
-    return f"{value / size:.{0 if size == 1 else 1}f} {unit}"
-
+from walproof.reporting.wording import NOT_KNOWN, count, in_bytes, number, seconds
 
 LONGEST_PAUSE_S = 120.0
 _POINTS = 600

@@ -13,6 +13,8 @@ NOT_KNOWN = "–"
 UNAVAILABLE = "unavailable"
 LOSS_BOUND = "P(loss), 95 % upper bound"
 
+_BYTES = ((1024**2, "MB"), (1024, "kB"), (1, "B"))
+
 
 def ratio_heading(baseline: str) -> str:
     """The heading of throughput ratios to a level.
@@ -46,6 +48,18 @@ def count(value: int | float | None) -> str:
     '1,234,567'
     """
     return NOT_KNOWN if value is None else f"{value:,.0f}"
+
+
+def in_bytes(value: float) -> str:
+    """Bytes in the largest unit that keeps them above 1.
+
+    >>> in_bytes(1312.0), in_bytes(300.0), in_bytes(math.nan)
+    ('1.3 kB', '300 B', '–')
+    """
+    if not math.isfinite(value):
+        return NOT_KNOWN
+    size, unit = next(((size, unit) for size, unit in _BYTES if value >= size), (1, "B"))
+    return f"{value / size:.{0 if size == 1 else 1}f} {unit}"
 
 
 def interval(estimate: Estimate, text: Callable[[float], str] = number) -> str:

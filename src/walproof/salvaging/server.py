@@ -2,7 +2,6 @@
 
 It replays its WAL in single-user mode, where no event trigger fires, and then answers on a private socket."""
 
-import os
 import re
 import secrets
 import subprocess
@@ -45,7 +44,7 @@ class Copy:
     databases: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Give it configuration of its own, and as root all of it to a user without rights."""
+        """Give it configuration of its own, and all of it to a user without rights."""
         names = ("max_connections", "max_prepared_xacts", "max_locks_per_xact", "track_commit_timestamp")
         asked = {name: self.old.control.get(f"{name} setting", "?") for name in names}
         if not all(re.fullmatch("[0-9]+|on|off", value) for value in asked.values()):
@@ -58,15 +57,14 @@ class Copy:
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)
-        if os.geteuid() == 0:
-            give((self.work / "data", self.work / "tablespaces", self.sockets), user)
+        give((self.work / "data", self.work / "tablespaces", self.sockets), user)
         (self.work / "data").chmod(0o700)
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
         ended = [str(program("setpriv")), "--pdeathsig", "KILL", "--", str(self.old.programs / argv[0])]
         confined = confined_alone([*ended, *map(str, argv[1:])], [self.old.programs.parent, self.sockets], self.work)
-        alone = [str(program("unshare")), "--ipc", "--net", "--"] if os.geteuid() == 0 else []
+        alone = [str(program("unshare")), "--ipc", "--net", "--"]
         return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":

@@ -1,0 +1,31 @@
+"""`walproof salvage` beside names that are options, and users who could not keep the copy to itself."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from walproof.errors import MachineError
+from walproof.salvaging.plan import plan
+from walproof.salvaging.server import Copy
+
+
+def test_a_database_whose_name_is_an_option_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[object]] = []
+
+    def started(_: Copy, argv: list[object], **pipes: int) -> "subprocess.Popen[str]":
+        asked.append(argv)
+        return subprocess.Popen(["true"], text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(Copy, "_start", started)
+    copied = object.__new__(Copy)
+    copied.work = Path("work")
+    copied.single("-r/home/you/.bashrc", "")
+    assert asked[0][-2:] == ["--", "-r/home/you/.bashrc"]
+
+
+def test_only_root_has_a_user_to_spare_for_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MachineError, match="which takes root"):
+        plan(tmp_path, "host=127.0.0.1 port=1", None, None)
