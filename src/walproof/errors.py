@@ -59,6 +59,4 @@ class WaitTimeout(MachineError):
 
 
 class UndecidedError(Error):
-    """The run ended undecided."""
-
     exit_code = ExitCode.UNDECIDED

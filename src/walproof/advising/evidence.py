@@ -69,7 +69,6 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
 
 
 def _targets(records: Records, kind: type[Event]) -> set[str]:
-    """The targets of the records that hold such an event."""
     holding = [events for _, events in records if any(isinstance(e, kind) for e in events)]
     return {e.description.target for events in holding for e in events if isinstance(e, Described)}
 

@@ -19,7 +19,6 @@ def effective_level(arm: PricedArm) -> Level:
 
 
 def leader_drills(evidence: Evidence, level: Level) -> tuple[DrillSummary, ...]:
-    """Drills at that level whose victim was the leader."""
     return tuple(d for d in evidence.drills if d.level is level and d.victim == "leader")
 
 

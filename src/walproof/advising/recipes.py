@@ -251,7 +251,6 @@ def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
 
 
 def pooler(choice: Choice) -> Recipe:
-    """A Pooler with the pool size of the choice."""
     lines = [
         f"# {_title(choice)}",
         "apiVersion: postgresql.cnpg.io/v1",

@@ -125,7 +125,6 @@ class Reason:
 
 
 def reasons(arm: PricedArm, required: Requirements, evidence: Evidence) -> tuple[Reason, ...]:
-    """Every requirement that the arm does not meet."""
     against = (
         _level(arm, required),
         _rpo(arm, required, evidence),

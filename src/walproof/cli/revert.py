@@ -54,7 +54,6 @@ class Reverted:
         return self
 
     def lines(self) -> list[str]:
-        """As text."""
         first = f"reverted on {self.target}:" if self.removed else f"nothing was left on {self.target}"
         return [first, *(f"  {one['kind']} {one['name']}" for one in self.removed), *(f"  {one}" for one in self.left)]
 

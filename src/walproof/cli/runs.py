@@ -128,7 +128,6 @@ class Layer:
         self._complete = complete
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
-        """As the journal itself."""
         return self._journal.note(at, target, what, name, before=before, after=after)
 
     def undone(self, change: Change) -> None:

@@ -63,7 +63,6 @@ def _listed(members: int) -> Ints:
 
 
 def rules_of(where: Topology, what: Configuration, decide_s: float, force_s: float) -> Rules:
-    """The rules of one configuration."""
     members = len(where.members)
     preferred = _preferred(members)
     home = where.home or (1 << members) - 1

@@ -63,7 +63,6 @@ class Blueprint:
         return f"wp{self.number}br"
 
     def address(self, member: str) -> str:
-        """The member's own address."""
         return f"10.77.{self.number}.{11 + self.members.index(member)}"
 
     def namespace(self, member: str) -> str:
@@ -126,7 +125,6 @@ class Blueprint:
         return {name: self.port_base + i for i, name in enumerate(names)}
 
     def rest_url(self, member: str) -> str:
-        """Patroni's REST address."""
         return f"http://{self.address(member)}:{REST_PORT}"
 
     def endpoint(self, route: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
@@ -142,7 +140,6 @@ class Blueprint:
         return Endpoint(hosts, database, user, passfile, (("connect_timeout", "2"), *options), pooled)
 
     def member_endpoint(self, member: str, *, user: str = "postgres", database: str = "postgres") -> Endpoint:
-        """Straight to one member."""
         return Endpoint(
             ((self.address(member), POSTGRES_PORT),), database, user, str(self.passfile), (("connect_timeout", "2"),)
         )

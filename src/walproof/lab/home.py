@@ -171,7 +171,6 @@ def load(name: str | None = None) -> Blueprint:
 
 
 def used_numbers() -> set[int]:
-    """Numbers of all labs in this state folder."""
     stored_labs = (stored(path.parent.name) for path in state_folder().glob("*/blueprint.json"))
     return {blueprint.number for blueprint in stored_labs if blueprint is not None}
 

@@ -70,7 +70,6 @@ def start_member(blueprint: Blueprint, member: str) -> None:
 
 
 def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
-    """Kill every process of the member with -9."""
     kill_all(partial(processes, blueprint, member), clock)
 
 
@@ -148,7 +147,6 @@ def _marks() -> Iterator[tuple[int, str]]:
 
 
 def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
-    """The last lines of every log of the member."""
     parts = []
     for path in sorted(blueprint.member_dir(member).glob("*.log")):
         tail = path.read_text(errors="replace").splitlines()[-lines:]
@@ -254,7 +252,6 @@ class LabTraces:
         return (dumped.stdout + dumped.stderr)[:_MOST_BYTES]
 
     def discard(self) -> None:
-        """Remove what was put aside."""
         shutil.rmtree(self.blueprint.home / "traces", ignore_errors=True)
 
 

@@ -83,7 +83,6 @@ def _delete(kind: str, name: str) -> None:
 
 
 def device_names() -> set[str]:
-    """Names of all network devices in this namespace."""
     # Not /sys/class/net: a mounted sysfs shows the namespace it was mounted in.
     return {name for _, name in socket.if_nameindex()}
 

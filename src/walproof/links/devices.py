@@ -34,7 +34,6 @@ def inside(namespace: str) -> Iterator[None]:
 
 
 def exists(namespace: str) -> bool:
-    """Whether a network namespace of that name is there."""
     return (NAMESPACES / namespace).exists()
 
 

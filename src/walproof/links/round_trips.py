@@ -86,7 +86,6 @@ def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSe
 
 
 def sites_of(regions: Regions, members: tuple[str, ...]) -> dict[str, str]:
-    """The site of every member."""
     if not regions.sites:
         raise UsageError("the region file names no site", 'sites = ["london", "paris"]')
     named = regions.members
@@ -141,7 +140,6 @@ class Measured:
 
     @property
     def median_ms(self) -> float | None:
-        """Median round trip."""
         return self.quantile_ms(0.5)
 
 

@@ -81,16 +81,13 @@ class Links:
 
     @property
     def cuts(self) -> tuple[Direction, ...]:
-        """The directions cut now."""
         return tuple(direction for direction, setting in self.settings.items() if setting.cut)
 
     def changed(self, directions: Iterable[Direction], change: Change) -> "Links":
-        """With `change` made in each of the directions."""
         new = {direction: change.onto(self.setting(direction)) for direction in directions}
         return replace(self, settings={**self.settings, **new})
 
     def setting(self, direction: Direction) -> LinkSetting:
-        """What is configured of one direction."""
         return self.settings.get(direction, LinkSetting())
 
     def without_cuts(self, member: str | None = None) -> "Links":

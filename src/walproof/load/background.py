@@ -48,10 +48,6 @@ class BackgroundLoad:
             raise
 
     def keep_up(self, led: object, patience_s: float) -> str:
-        """Start it again where its clients are gone, or hang; what they saw just now, "" for nothing new.
-
-        `led`: who leads on which timeline, None where that is not known; clients of a leader before have so long.
-        """
         with self._lock:
             now = self._clock.now()
             if led not in (None, self._led):
@@ -91,7 +87,6 @@ class BackgroundLoad:
             self._load.end(_GRACE_S, lambda: None)
 
     def seen(self, fault_at: float) -> LoadFigures:
-        """What its clients saw until now, when it ends; `fault_at`: when the fault began, seconds since the epoch."""
         with self._lock:
             self._over = True
             until = self._clock.now()
@@ -112,7 +107,6 @@ class BackgroundLoad:
         return summary(list(ahead), since, until, paced=self._arm.rate is not None, ahead=ahead)
 
     def close(self) -> None:
-        """End it and close its places; safe to call twice."""
         with self._lock:
             self._over = True
             self._end()

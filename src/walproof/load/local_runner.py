@@ -142,7 +142,6 @@ class StartedProgram:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its process ids on this machine, without those it starts."""
         return tuple(pid for process in self._processes for pid in process.pids)
 
     @property
@@ -164,14 +163,11 @@ class StartedProgram:
 
 
 class LocalProcess:
-    """One process of this machine."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its process id."""
         return (self._process.pid,)
 
     def cpu_s(self) -> float:
@@ -180,11 +176,9 @@ class LocalProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs."""
         return self._process.poll()
 
     def sockets(self) -> int:
-        """How many sockets it has open."""
         try:
             links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{self._process.pid}/fd")]
         except OSError:
@@ -200,7 +194,6 @@ class LocalProcess:
             self._process.send_signal(signal.SIGALRM)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; False when it still runs after that many seconds."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -208,7 +201,6 @@ class LocalProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once, with all that it started."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -226,15 +218,12 @@ class LocalWorkspace:
         self._remove = weakref.finalize(self, shutil.rmtree, self.directory, True)
 
     def clock(self) -> PlaceClock:
-        """This machine's own."""
         return PlaceClock(OFFSET)
 
     def seen_from_there(self, endpoint: Endpoint) -> Endpoint:
-        """The same."""
         return endpoint
 
     def put(self, name: str, text: str) -> None:
-        """Write a file there."""
         (Path(self.directory) / name).write_text(text, encoding="utf-8")
 
     def start(self, argv: Sequence[str], log: str) -> LocalProcess:
@@ -262,17 +251,13 @@ class LocalWorkspace:
         return LocalProcess(process)
 
     def fetch(self, pattern: str, *, head: int | None = None) -> tuple[Path, ...]:
-        """Files there that match, as they are now."""
         return tuple(sorted(Path(self.directory).glob(pattern)))
 
     def close(self) -> None:
-        """Remove the directory."""
         self._remove()
 
 
 class LocalRunner:
-    """Runs load on this machine."""
-
     def pgbench(self) -> Path:
         """This machine's; MachineError where there is none."""
         return pgbench()

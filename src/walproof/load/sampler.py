@@ -111,7 +111,6 @@ class Sampler:
 
     @property
     def names(self) -> Set[str]:
-        """Its members."""
         return self._members.keys()
 
     def connect(self) -> None:
@@ -192,7 +191,6 @@ class Sampler:
         self._query(leader, _TERMINATE)
 
     def close(self) -> None:
-        """Close every connection."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -236,7 +234,6 @@ def counters_statement(connection: StatsConnection) -> bytes:
 
 
 def counters_of(row: Row) -> Counters:
-    """The row of that statement."""
     lsn, flushes, flush_ms, checkpoints, names, streaming, *more = row
     first = (_int(lsn), _int(flushes), _float(flush_ms), _int(checkpoints) or 0, names or "")
     return Counters(*first, _int(streaming) or 0, *map(_int, more))

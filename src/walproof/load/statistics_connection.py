@@ -30,7 +30,6 @@ class StatsConnection:
         return self._connection.info.backend_pid
 
     def close(self) -> None:
-        """Close it; safe to call twice."""
         self._connection.close()
 
     def query(self, statement: bytes) -> list[Row]:

@@ -37,19 +37,15 @@ class RealClock:
         self.waits = waits or {}
 
     def now(self) -> float:
-        """Seconds since the epoch."""
         return now()
 
     def pause(self, seconds: float) -> None:
-        """Let that much time pass."""
         time.sleep(seconds)
 
     def every(self, seconds: float, act: Callable[[], None]) -> "Repeating":
-        """Call `act` at once and then about every so many seconds, in a thread, until closed."""
         return Repeating(seconds, act)
 
     def together(self, acts: Sequence[Callable[[], None]]) -> None:
-        """Do all of them at once, each in a thread; the first error is raised when all have ended."""
         if len(acts) == 1:
             acts[0]()
             return
@@ -74,7 +70,6 @@ class Repeating:
 
     @property
     def failed(self) -> bool:
-        """Whether an error ended it."""
         return not self._closed.is_set() and not self._thread.is_alive()
 
     def close(self) -> None:

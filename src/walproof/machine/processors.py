@@ -56,7 +56,6 @@ def group_folder(where: Hierarchy, name: str) -> Path:
 
 
 def group(name: str) -> Path | None:
-    """The folder of the group of that name; None where there is none."""
     cgroups = hierarchy()
     return group_folder(cgroups, name) if cgroups and group_folder(cgroups, name).exists() else None
 

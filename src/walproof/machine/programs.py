@@ -29,7 +29,6 @@ class Packaged:
 
 @cache
 def table() -> tuple[Packaged, ...]:
-    """Every program of the table, in its order."""
     text = (files("walproof.machine") / "packages.txt").read_text("utf-8")
     rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return tuple(Packaged(name, need, {"debian": debian, "fedora": fedora}) for name, need, debian, fedora in rows)
@@ -68,7 +67,6 @@ def install_command(programs: Iterable[str], of: str | None) -> str:
 
 
 def this_family() -> str | None:
-    """The family of this machine's distribution."""
     try:
         return family(Path("/etc/os-release").read_text("utf-8"))
     except OSError:

@@ -40,7 +40,6 @@ class _Stream:
         return len(text)
 
     def flush(self) -> None:
-        """As the stream's own."""
         with self._unless_lost():
             self._stream.flush()
 

@@ -134,7 +134,6 @@ class DrillSummary:
 
     @property
     def text(self) -> str:
-        """One clause."""
         drills = counted(self.decided, "drill")
         fault = f"{self.fault} of {Victim(self.victim).named}" + (f" ({self.loss})" if self.loss else "")
         if not self.decided:
@@ -193,7 +192,6 @@ class YearlyRisk:
 
     @property
     def text(self) -> str:
-        """One clause."""
         return (
             f"{self.minutes:.3g} minutes without writes ({100 * self.availability.value:.6g} %), P(loss) "
             f"{self.structural.value:.2g} by structure, {self.p_loss.value:.2g} not excluded by drills"
@@ -274,7 +272,6 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """Level, quorum and clients."""
         quorum = f" {self.quorum_kind} {self.quorum}" if self.quorum and self.level.remote else ""
         return f"{self.level}{quorum}, {counted(self.clients, 'client')}"
 

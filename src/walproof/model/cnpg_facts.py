@@ -187,5 +187,4 @@ class CnpgFacts:
 
     @property
     def wal_volume_mib(self) -> float | None:
-        """Size of the volume that WAL is written to, MiB."""
         return mebibytes(self.wal_storage or self.storage)

@@ -85,7 +85,6 @@ class Victim(StrEnum):
 
     @property
     def takes_the_leader(self) -> bool:
-        """Whether the leader is among them."""
         return self in (Victim.LEADER, Victim.CLUSTER)
 
     @property

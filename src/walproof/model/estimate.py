@@ -31,7 +31,6 @@ class Estimate:
         return (self.high - self.low) / 2
 
     def covers(self, number: float) -> bool:
-        """Whether the interval holds the number."""
         return self.low <= number <= self.high
 
 
@@ -76,7 +75,6 @@ def bucketed(latencies_ms: NDArray[np.float64]) -> dict[int, int]:
 
 
 def pooled(histograms: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    """The sum of several histograms."""
     total: dict[int, int] = {}
     for histogram in histograms:
         for bucket, count in histogram.items():

@@ -69,7 +69,6 @@ class ScenarioLeftOut:
 
     @property
     def text(self) -> str:
-        """Scenario and reason."""
         return f"{self.scenario.text} is left out: {self.reason}"
 
 
@@ -150,7 +149,6 @@ class LoadSeen:
 
     @property
     def text(self) -> str:
-        """All of it in a sentence."""
         seen = self.figures
         failed = f", {seen.failed} failed" if seen.failed else ""
         return (
@@ -238,7 +236,6 @@ Event = (
 
 
 def is_simulated(events: Sequence[Event]) -> bool:
-    """Whether a record is of a simulated cluster."""
     return any(isinstance(e, Described) and e.description.simulated for e in events)
 
 

@@ -185,7 +185,6 @@ class PatroniFacts:
 
     @property
     def standbys(self) -> tuple[PatroniMember, ...]:
-        """Members that are no leader."""
         return tuple(m for m in self.members if m.role not in (*LEADER_ROLES, "standby_leader"))
 
     @property
@@ -195,7 +194,6 @@ class PatroniFacts:
 
     @property
     def strict(self) -> bool:
-        """synchronous_mode_strict."""
         return is_on(self.config, "synchronous_mode_strict")
 
     @property

@@ -114,7 +114,6 @@ def primary_start_timeout(config: Mapping[str, Any]) -> int:
 
 
 def is_standby_cluster(config: Mapping[str, Any]) -> bool:
-    """Whether it follows another cluster."""
     section = config.get("standby_cluster")
     return isinstance(section, dict) and any(section.get(key) for key in ("host", "port", "restore_command"))
 

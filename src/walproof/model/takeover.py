@@ -95,7 +95,6 @@ class LockState:
 
     @property
     def sealed(self) -> bool:
-        """Whether a guard holds the lock."""
         return self.holder.startswith(GUARD)
 
     @property

@@ -108,7 +108,6 @@ class ClusterView:
     standby_names: str = ""
 
     def member(self, name: str) -> MemberView | None:
-        """The member of that name, or None."""
         return next((m for m in self.members if m.name == name), None)
 
     @property
@@ -208,7 +207,6 @@ class Description:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Every fact that is a version."""
         return {name: fact for name, fact in self.facts.items() if "version" in name or name == "postgres"}
 
     @property

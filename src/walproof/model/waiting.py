@@ -42,7 +42,6 @@ class Wait(Enum):
 
     @property
     def what(self) -> str:
-        """What is awaited, in words."""
         return str(self.value[1])
 
 

@@ -63,7 +63,6 @@ def _host(url: str) -> str:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether the host is this machine itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -89,7 +88,6 @@ class PatroniRest:
         self._known = list(access.urls)
 
     def close(self) -> None:
-        """Close its connections."""
         self._client.close()
 
     def plain_get(self) -> httpx2.Client:

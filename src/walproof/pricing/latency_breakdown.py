@@ -62,7 +62,6 @@ class Breakdown:
 
     @property
     def sum_ms(self) -> float:
-        """The parts added up."""
         return sum(part.ms.value for part in self.parts)
 
 
@@ -176,7 +175,6 @@ def _bottleneck(
 
 
 def breakdown_as_json(breakdown: Breakdown) -> dict[str, Any]:
-    """The breakdown as JSON-ready values."""
     return {
         "scenario": breakdown.scenario.text,
         "level": str(breakdown.level),

@@ -197,7 +197,6 @@ class Required:
 
     @property
     def text(self) -> str:
-        """One line."""
         where = "" if self.clients is None else f", {counted(self.clients, 'client')}, {self.scenario}"
         ratio = f": ratio {self.ratio.value:.3f} ({self.ratio.low:.3f}–{self.ratio.high:.3f})" if self.clients else ""
         return f"{self.answer}: {self.requirement.text}{where}{ratio}{f'; {self.why}' if self.why else ''}"
@@ -251,8 +250,6 @@ def _judged(one: Requirement, price: ArmPrice, table: PriceTable) -> Required:
 
 
 class Answered(Protocol):
-    """A requirement with its answer."""
-
     @property
     def answer(self) -> Answer:
         """What the interval says of it."""
@@ -267,7 +264,6 @@ def exit_code(judged: Sequence[Answered]) -> ExitCode:
 
 
 def required_as_json(judged: Sequence[Required]) -> list[dict[str, Any]]:
-    """One object a line."""
     return [
         {
             "requirement": one.requirement.text,

@@ -214,7 +214,6 @@ class _Grid:
             self.bench.measure(planned, self.question.sample_s)
 
     def report(self, planned: Sample) -> None:
-        """Report how far the run is."""
         arm = planned.arm
         doing = f"block {planned.block}: {arm.level}, {counted(arm.clients, 'client')}, {planned.scenario.text}"
         self.on_progress(RunProgress(self.elapsed(), self.question.budget_s, self.number, doing))

@@ -41,7 +41,6 @@ class WaitRequired:
 
     @property
     def text(self) -> str:
-        """One line."""
         interval = f" ({self.ms.low:.2f}–{self.ms.high:.2f})" if self.ms.known else ""
         return f"{self.answer}: {self.requirement.text}: {self.ms.value:.2f} ms{interval}"
 

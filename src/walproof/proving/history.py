@@ -79,7 +79,6 @@ class DrillRun:
 
     @property
     def leader_after(self) -> str | None:
-        """The leader afterwards, None where there is none."""
         return self.after.leader if self.after else None
 
     @property

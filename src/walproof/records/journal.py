@@ -72,7 +72,6 @@ class Journal:
         return tuple(entry for entry in self._entries() if "journal" in entry)
 
     def undone(self, change: Change) -> None:
-        """The change has been reverted."""
         self._append({"undone": change.number})
 
     def changes(self) -> tuple[Change, ...]:
@@ -111,7 +110,6 @@ class Journal:
         return [entry for entry in entries if isinstance(entry, dict)]
 
     def remove(self) -> None:
-        """Remove the file."""
         self.path.unlink(missing_ok=True)
         self._findable = False
 
@@ -199,7 +197,6 @@ class RegisteredJournal:
             return change
 
     def undone(self, change: Change) -> None:
-        """The change has been reverted."""
         with self._one:
             self._own.undone(change)
             if self.run.record and self.run.journal in journals_in(self.path):

@@ -46,7 +46,6 @@ class Header:
 
     @property
     def text(self) -> str:
-        """As written to disk."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 

@@ -36,7 +36,6 @@ def sentences(events: Sequence[Event], table: PriceTable | None = None) -> tuple
 
 
 def conclusion(events: Sequence[Event]) -> str:
-    """The conclusion as one text."""
     return " ".join(sentences(events))
 
 

@@ -131,7 +131,6 @@ def _file(name: str) -> str:
 
 
 def markdown(outline: Outline) -> str:
-    """The report as one text."""
     parts = [f"# {_safe(outline.title)}", " ".join(_safe(s) for s in outline.sentences)]
     parts += (
         ["*" + " · ".join(_safe(f"{name} {value}") for name, value in outline.facts) + "*"] if outline.facts else []

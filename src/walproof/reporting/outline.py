@@ -227,8 +227,6 @@ Block = Prose | Table | Figure | Evidence
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of the report."""
-
     key: str
     title: str
     intro: str

@@ -91,7 +91,6 @@ def _finite(step: SearchStep) -> Estimate:
 
 
 def _tried_text(step: SearchStep) -> str:
-    """What a step tried: names and values."""
     return ", ".join(f"{name} {value}" for name, value in step.tried.items())
 
 
@@ -187,7 +186,6 @@ def price_sections(events: Sequence[Event], table: PriceTable) -> tuple[Section,
 
 
 def _price_table(arms: Sequence[ArmPrice], baseline: str) -> Table:
-    """Every arm as a row."""
     heads = columns(
         "scenario", "workload", "level", ">clients", ">tps", f">{ratio_heading(baseline)}", ">mean ms", ">p50 ms",
         ">p95 ms", ">p99 ms", ">blocks", "caveats",

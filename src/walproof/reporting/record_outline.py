@@ -49,7 +49,6 @@ _GUARANTEES = {
 
 
 def composed(record: Record) -> Outline:
-    """The outline of one record."""
     events = record.events
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     table = price_table(events)

@@ -119,23 +119,19 @@ def svg(size: tuple[float, float], body: str, kind: str, title: str, description
 
 
 def text(x: float, y: float, label: str, kind: str = "", anchor: str = "middle") -> str:
-    """A text element."""
     cls = f' class="{kind}"' if kind else ""
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{cls}>{escape(label)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A line element."""
     return f'<path class="{kind}" d="M{x1:g} {y1:g}L{x2:g} {y2:g}"/>'
 
 
 def with_tooltip(body: str, tooltip: str) -> str:
-    """A group with a tooltip."""
     return f'<g class="hit"><title>{escape(tooltip)}</title>{body}</g>'
 
 
 def marker(tone: str) -> Markup:
-    """A level's marker for legends."""
     path = MARKERS.get(tone, MARKERS["other"])
     return Markup(
         f'<svg class="key" viewBox="-7 -7 14 14" aria-hidden="true"><path class="m t-{tone}" d="{path}"/></svg>'
@@ -368,7 +364,6 @@ def _panel(panel: SeriesPanel, x: Scale, top: float) -> list[str]:
 
 
 def draw(chart: Chart) -> Markup:
-    """The chart as SVG."""
     match chart:
         case LineChart():
             return line_chart(chart)

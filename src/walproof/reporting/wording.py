@@ -170,7 +170,6 @@ def outage_interval(estimate: Estimate) -> str:
 
 
 def verdict_name(drill: Drill) -> str:
-    """The verdict with its mark."""
     return f"{drill.verdict.mark} {drill.verdict}"
 
 

@@ -229,8 +229,6 @@ class Figure(_Strict):
 
 
 class Study(_Strict):
-    """A published study as declared."""
-
     name: str
     title: str
     source: str

@@ -208,7 +208,6 @@ def run_study(
 
 
 def _why_not(target: Target, part: StudyPart) -> str | None:
-    """Why the target cannot run the part, None when it can."""
     needed = (
         (bool(part.rtt_ms), Capability.SHAPE_LINKS),
         (bool(part.cores), Capability.LIMIT_PROCESSORS),

@@ -50,7 +50,6 @@ class NoJournal:
         """Nothing is."""
 
     def pending(self, target: str | None = None) -> tuple[()]:
-        """Nothing."""
         return ()
 
 

@@ -31,7 +31,6 @@ class Collector:
         self._thread.start()
 
     def add_probe(self, probe: Probe) -> None:
-        """Take in one canary commit."""
         self.update(with_probe, probe)
 
     def update(self, step: Callable[[Picture, News], Picture], news: News) -> None:
@@ -42,7 +41,6 @@ class Collector:
                 self.picture, self.version = changed, self.version + 1
 
     def close(self) -> None:
-        """Stop collecting."""
         self._closed.set()
         self._thread.join(timeout=3)
         if self._poller:

@@ -125,7 +125,6 @@ class Picture:
         return self.sync.text if self.leader else "no leader: nothing can be committed"
 
     def as_json(self) -> dict[str, Any]:
-        """As plain JSON values."""
         guard = self.guard.text if self.guard else ""
         return {**asdict(self), "severity": self.severity, "summary": self.summary, "guard": guard}
 
@@ -220,7 +219,6 @@ def with_timeline_event(picture: Picture, event: TimelineEvent) -> Picture:
 
 
 def with_record_event(picture: Picture, event: Event) -> Picture:
-    """The picture after one event of a record."""
     kind: str = event.kind
     match event:
         case SampleDone(result=result):

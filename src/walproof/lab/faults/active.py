@@ -43,7 +43,6 @@ def in_effect(blueprint: Blueprint) -> tuple[ActiveFault, ...]:
 
 
 def add(blueprint: Blueprint, fault: ActiveFault) -> None:
-    """Add one to the list."""
     with exclusively(blueprint.home / "faults.lock"):
         _store(blueprint, (*in_effect(blueprint), fault))
 

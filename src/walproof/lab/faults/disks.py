@@ -105,7 +105,6 @@ def full(blueprint: Blueprint, member: str) -> None:
 
 
 def fault_of(blueprint: Blueprint, member: str) -> active.ActiveFault | None:
-    """The fault of the member's disk; None when there is none."""
     return next((f for f in active.in_effect(blueprint) if f.member == member and f.fault in active.DISK), None)
 
 

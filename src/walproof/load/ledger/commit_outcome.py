@@ -45,7 +45,6 @@ class Answer:
 
     @property
     def success(self) -> bool:
-        """Whether the command succeeded."""
         return self.sqlstate == SUCCESS
 
     @property

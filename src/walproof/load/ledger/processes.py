@@ -85,7 +85,6 @@ class _Place:
         self.readers: list[LoadProcess] = []
 
     def start(self, order: LedgerOrder, members: Members) -> None:
-        """Start the processes; OSError when one does not."""
         for number, task in enumerate(self.tasks):
             self.writers.append(self._started("writer", task, f"writer-{number}"))
         if order.witnesses and members:
@@ -109,7 +108,6 @@ class _Place:
         return Progress(sum(c.acknowledged for c in counts), last or None, alive, error)
 
     def files(self, head: int | None = None) -> list[Path]:
-        """The attempt files."""
         return [path for path in self.workspace.fetch("attempts-*", head=head) if path.suffix == ""]
 
     def crash(self) -> str:
@@ -195,7 +193,6 @@ class RunningLedger:
         return Progress(sum(p.acknowledged for p in each), last or None, sum(p.writers_alive for p in each), error)
 
     def stop(self) -> Attempts:
-        """End the writers and give the ledger; safe to call twice."""
         if self._attempts is None:
             self._finish([process for place in self._places for process in place.writers])
             self._finish([process for place in self._places for process in place.readers])
@@ -210,12 +207,10 @@ class RunningLedger:
         return self._attempts
 
     def witnessed(self) -> WitnessReport:
-        """What the readers saw; empty when there were none."""
         self.stop()
         return self._report or WitnessReport({})
 
     def incomplete(self) -> str:
-        """Why the ledger is incomplete, or ""."""
         self.stop()
         return self._incomplete
 

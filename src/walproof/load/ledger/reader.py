@@ -120,7 +120,6 @@ class ReadTally:
             (self._leaders if read.leads else self._standbys).append(read.newest)
 
     def report(self) -> WitnessReport:
-        """Everything seen."""
         return WitnessReport(
             {member: (shown, missed) for member, (shown, missed) in self.fresh.items()},
             tuple(self.seen),

@@ -70,18 +70,15 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
 
 
 def task_text(task: WriterTask | ReaderTask) -> str:
-    """The task as JSON."""
     return json.dumps(asdict(task))
 
 
 def read_writer_task(path: Path) -> WriterTask:
-    """The task in a file of its text."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     return WriterTask(**{**raw, "endpoint": _endpoint(raw["endpoint"]), "level": Level(raw["level"])})
 
 
 def read_reader_task(path: Path) -> ReaderTask:
-    """The task in a file of its text."""
     raw = json.loads(path.read_text(encoding="utf-8"))
     members = tuple((str(name), _endpoint(endpoint)) for name, endpoint in raw["members"])
     files = tuple(str(name) for name in raw["attempt_files"])
@@ -224,7 +221,6 @@ class AttemptFile:
             self._last_at = ended
 
     def write_counts(self) -> None:
-        """Write the counts into the header."""
         _COUNTS.pack_into(self._map, _COUNTS_AT, self.acknowledged, self._last_at, self.rows, self.connected)
 
     def set_error(self, text: str) -> None:

@@ -30,8 +30,6 @@ _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
 class Stage(Enum):
-    """What a connection is doing."""
-
     CONNECTING = "connecting"
     ASKING = "asking which server it is"
     PREPARING = "preparing"

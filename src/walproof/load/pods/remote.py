@@ -174,8 +174,6 @@ class RemotePod:
 
 
 class RemoteProcess:
-    """A program in a load pod."""
-
     pids = ()
 
     def __init__(self, pod: RemotePod, clock: Clock, number: int) -> None:
@@ -188,7 +186,6 @@ class RemoteProcess:
             return _State(exit_code=LOST, cpu_s=0.0, sockets=0)
 
     def cpu_s(self) -> float:
-        """Processor seconds it used so far."""
         return self._state().cpu_s
 
     @property
@@ -197,16 +194,13 @@ class RemoteProcess:
         return self._state().exit_code
 
     def sockets(self) -> int:
-        """How many sockets it has open."""
         return self._state(sockets=True).sockets
 
     def finish(self) -> None:
-        """As for a process of this machine."""
         with suppress(LoadLost):
             self._pod.ask("finish", process=self._number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; False when it still runs after that many seconds."""
         deadline = self._clock.now() + timeout_s
         while self.exit_code is None:
             if self._clock.now() >= deadline:
@@ -215,7 +209,6 @@ class RemoteProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once."""
         with suppress(LoadLost):
             self._pod.ask("kill", process=self._number)
 
@@ -236,23 +229,18 @@ class RemoteWorkspace:
 
     @property
     def lost(self) -> str:
-        """Why what was written there cannot be had any more."""
         return self._pod.lost or self._damaged
 
     def clock(self) -> PlaceClock:
-        """The pod's clocks."""
         return self._pod.clock()
 
     def put(self, name: str, text: str) -> None:
-        """Write a file there."""
         self._pod.ask("put", text.encode(), workspace=self._number, name=name)
 
     def start(self, argv: Sequence[str], log: str) -> RemoteProcess:
-        """Start a program there."""
         return self._started(log, argv=list(argv))
 
     def start_module(self, module: str, argument: str, log: str) -> RemoteProcess:
-        """Start a module of walproof there."""
         return self._started(log, module=module, argument=argument)
 
     def _started(self, log: str, **what: Any) -> RemoteProcess:

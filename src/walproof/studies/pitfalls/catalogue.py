@@ -245,7 +245,6 @@ def run_all(wanted: Sequence[Pitfall], report: Report) -> Generator[PitfallRun, 
 
 
 def as_dict(done: PitfallRun) -> dict[str, Any]:
-    """For --json."""
     return {
         "pitfall": done.pitfall.number,
         "title": done.pitfall.title,

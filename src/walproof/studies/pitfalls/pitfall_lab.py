@@ -62,7 +62,6 @@ class PitfallLab:
 
     @property
     def standbys(self) -> tuple[str, ...]:
-        """Every other member."""
         leader = self.leader
         return tuple(m for m in self.blueprint.members if m != leader)
 
@@ -92,7 +91,6 @@ class PitfallLab:
             self.wait_until(lambda m=member: self.readable(m))  # type: ignore[misc]
 
     def readable(self, member: str) -> bool:
-        """Whether the table can be read there."""
         try:
             return self.count(member) is not None
         except psycopg.Error:
@@ -193,7 +191,6 @@ class PitfallLab:
         return self.leader
 
     def recover(self) -> None:
-        """Clear every fault and wait until the lab is healthy."""
         clear_faults(self.blueprint, self.clock)
 
     def close(self, *, recover: bool = True) -> None:

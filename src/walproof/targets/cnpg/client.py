@@ -69,7 +69,6 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The API server's address."""
         return str(self._configuration.host)
 
     def serves(self, kind: Kind) -> bool:
@@ -82,7 +81,6 @@ class Client:
         return any(one.get("name") == kind.plural for one in self._parsed(text).get("resources") or [])
 
     def get(self, kind: Kind, name: str) -> Tree:
-        """One object."""
         return self._asked(_Request("get", kind, name))
 
     def list(self, kind: Kind, labels: str = "") -> list[Tree]:
@@ -100,13 +98,11 @@ class Client:
         raise self._endless(f"the list of {kind.shown}")
 
     def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:
-        """Make an object."""
         return self._asked(_Request("create", kind, body=body))
 
     def patch(
         self, kind: Kind, name: str, body: Mapping[str, Any], subresource: str = "", *, dry_run: bool = False
     ) -> Tree:
-        """Merge into an object."""
         query = [("dryRun", "All")] if dry_run else []
         return self._asked(_Request("patch", kind, name, subresource, body, query))
 
@@ -147,7 +143,6 @@ class Client:
             talk.close()
 
     def log(self, pod: str, container: str = "postgres", lines: int = 1000) -> str:
-        """The last lines of a container's log."""
         query = [("container", container), ("tailLines", str(lines))]
         return self._answered(_Request("get", PODS, pod, "log", query=query))
 
@@ -159,7 +154,6 @@ class Client:
         return connected
 
     def close(self) -> None:
-        """Close its connections."""
         self._api.close()
 
     def _headers(self) -> dict[str, str]:

@@ -91,7 +91,6 @@ class ClusterSpec:
         self._api, self._name, self._clock = api, name, clock
 
     def read(self) -> Tree:
-        """The whole object."""
         return self._api.get(CLUSTERS, self._name)
 
     def changed(self) -> TargetError:

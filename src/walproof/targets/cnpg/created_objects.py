@@ -58,7 +58,6 @@ def metadata(name: str, cluster: Tree, more: Mapping[str, str] | None = None) ->
 
 
 def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tree:
-    """A secret with these values."""
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": dict(meta), "type": kind, "data": data}
 
@@ -175,7 +174,6 @@ def busy_processors(namespace: str, member: str) -> Experiment:
 
 
 def tree_of(experiment: Experiment, cluster: Cluster) -> Tree:
-    """The object to create."""
     meta = cluster.metadata
     owner = {"metadata": {"name": meta.name, "uid": meta.uid}}
     return {
@@ -217,7 +215,6 @@ class Left:
 
     @property
     def ours(self) -> bool:
-        """Whether walproof made it."""
         return LABELS.items() <= self.meta.labels.items()
 
     @property
@@ -236,11 +233,9 @@ class Left:
 
     @property
     def text(self) -> str:
-        """Its kind and name."""
         return f"{self.kind_name} {self.meta.name}"
 
     def by_hand(self, namespace: str) -> str:
-        """How it is removed by hand."""
         if self.kind is ROLES:
             return f"take {self.meta.name} out of spec.managed.roles"
         return f"kubectl delete {self.kind_name}/{self.meta.name} -n {namespace}"
@@ -295,7 +290,6 @@ def left_behind(api: KubernetesApi, cluster: str, unread: set[str] | None = None
 
 
 def managed_roles(cluster: Tree) -> list[dict[str, Any]]:
-    """Of its spec."""
     return list(((cluster["spec"].get("managed") or {}).get("roles")) or [])
 
 

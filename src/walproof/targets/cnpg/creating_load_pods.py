@@ -195,7 +195,6 @@ class LoadPods:
         return tuple(RemoteWorkspace(p.pod, self._clock, partial(self._seen, p)) for p in self._places)
 
     def facts(self) -> dict[str, str]:
-        """Where the load comes from, for the record."""
         clocks = [place.pod.clock() for place in self._places if not place.pod.lost]
         facts = {"load": f"from within: {self._load.pods} of {self._load.image}"}
         if clocks:

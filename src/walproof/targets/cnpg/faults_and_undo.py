@@ -118,7 +118,6 @@ class Instances:
             raise
 
     def end(self, fault: Capability, member: str) -> None:
-        """It is undone."""
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
         journal = self.journal()
         for change in noted(journal, self.target, FAULT, f"{fault} {member}"):
@@ -280,8 +279,6 @@ class CnpgRecovery:
 
 @dataclass(frozen=True, slots=True)
 class CnpgSwitchover:
-    """Promotes a standby."""
-
     instances: Instances
     observe: Callable[[], ClusterView]
 

@@ -48,7 +48,6 @@ class ChaosMesh:
         return f"{wrong.message}; {wrong.hint} ({hint})" if wrong else ""
 
     def cluster(self) -> Cluster:
-        """The Cluster as it is now."""
         return read(Cluster, self.instances.api.get(CLUSTERS, self.instances.cluster))
 
     def others(self, member: str) -> list[str]:
@@ -156,7 +155,6 @@ class ChaosMesh:
         return by_member
 
     def faults(self) -> dict[Capability, MemberFault]:
-        """What can be done to one member now."""
         place = self.instances.api.namespace
         made: dict[Capability, Callable[[str], Sequence[Experiment]]] = {
             Capability.PARTITION: lambda m: [created_objects.partition(place, m, self.others(m))],
@@ -212,11 +210,9 @@ class ChaosSlowDisk:
         return ChaosFault(self.chaos, partial(self.chaos.disk_fault, Capability.SLOW_DISK, delay_s=delay_s))
 
     def inject(self, member: str, delay_s: float) -> None:
-        """Each flush takes `delay_s` seconds longer."""
         self._fault(delay_s).inject(member)
 
     def undo(self, member: str) -> None:
-        """Flushes as they were."""
         self._fault(0.0).undo(member)
 
 
@@ -227,11 +223,9 @@ class ChaosOneWay:
     chaos: ChaosMesh
 
     def inject(self, source: str, destination: str) -> None:
-        """Packets from source no longer reach destination."""
         self.chaos.instances.check(source)
         self.chaos.begin(created_objects.one_way(self.chaos.instances.api.namespace, source, destination))
 
     def undo(self, source: str, destination: str) -> None:
-        """They reach it again."""
         experiment = created_objects.one_way(self.chaos.instances.api.namespace, source, destination)
         self.chaos.end(experiment.kind, experiment.name)

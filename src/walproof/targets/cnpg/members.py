@@ -39,7 +39,6 @@ class Forward:
         threading.Thread(target=self._accept, name="port-forward", daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -122,14 +121,12 @@ class Addresses:
         return self._forwards[name].place
 
     def close(self) -> None:
-        """Take no more connections."""
         for forward in self._forwards.values():
             forward.close()
         self._forwards.clear()
 
 
 def answers(place: Place) -> bool:
-    """Whether something listens there."""
     try:
         with socket.create_connection(place, timeout=_CONNECT_S):
             return True
@@ -163,14 +160,12 @@ class CnpgAccess:
         return credential_of(self.api, self.file.login_secret)
 
     def parameters(self, credential: Credential) -> ConnectionParameters:
-        """How this user connects."""
         passfile = password_file(credential.password)
         return ConnectionParameters(
             (), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),)
         )
 
     def log_in_as(self, credential: Credential) -> None:
-        """Connect as this user from now on."""
         self.credential = credential
         self.login = self.parameters(credential)
         self.members.renew()

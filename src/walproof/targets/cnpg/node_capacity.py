@@ -32,11 +32,9 @@ class Amount:
         return self + other.times(-1)
 
     def times(self, number: int) -> "Amount":
-        """So many of it."""
         return Amount(self.cores * number, self.memory * number)
 
     def larger(self, other: "Amount") -> "Amount":
-        """The larger of each."""
         return Amount(max(self.cores, other.cores), max(self.memory, other.memory))
 
     def holds(self, each: "Amount", most: int) -> int:

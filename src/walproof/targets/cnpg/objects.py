@@ -36,8 +36,6 @@ class Metadata(Read):
 
 
 class Object(Read):
-    """Of any kind."""
-
     metadata: Metadata
 
 
@@ -165,8 +163,6 @@ class ClusterStatus(Read):
 
 
 class Cluster(Read):
-    """A Cluster of CloudNativePG."""
-
     metadata: Metadata
     spec: ClusterSpec
     status: ClusterStatus = ClusterStatus()
@@ -181,7 +177,6 @@ class Cluster(Read):
 
     @property
     def database(self) -> str:
-        """The application's database."""
         return self.spec.bootstrap.initdb.database if self.spec.bootstrap.initdb else "app"
 
 
@@ -261,8 +256,6 @@ class PodStatus(Read):
 
 
 class Pod(Read):
-    """A pod of an instance."""
-
     metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()

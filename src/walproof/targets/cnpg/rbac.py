@@ -307,7 +307,6 @@ class CnpgRights:
         return missing
 
     def missing(self, uses: Sequence[str]) -> Sequence[str]:
-        """Verb by verb."""
         return [f"{verb} {rule.kind.shown}" for rule in self._missing(uses) for verb in rule.verbs]
 
     def role_of_missing(self, uses: Sequence[str]) -> str:

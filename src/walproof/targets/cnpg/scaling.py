@@ -160,7 +160,6 @@ class CnpgScaling:
         )
 
     def taken(self) -> str:
-        """What rolls took so far, "" where there were none."""
         if not self._rolls:
             return ""
         took = ", ".join(f"{roll.until - roll.began:.0f}" for roll in self._rolls)
@@ -306,5 +305,4 @@ class Roll:
 
 
 def _patched(changes: Sequence[Any]) -> list[Resources]:
-    """What these changes of the journal patched."""
     return [json.loads(change.after) for change in changes]

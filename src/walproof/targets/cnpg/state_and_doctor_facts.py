@@ -153,7 +153,6 @@ _PERIOD_S, _FAILURES = 10.0, 3
 
 
 def facts_of(state: State) -> CnpgFacts:
-    """Everything that the checks read."""
     cluster, spec, status = state.cluster, state.cluster.spec, state.cluster.status
     return CnpgFacts(
         namespace=cluster.metadata.namespace,

@@ -59,12 +59,10 @@ class CnpgFile(TargetFile):
 
     @property
     def namespace(self) -> str:
-        """Where it is."""
         return self.cluster.partition("/")[0]
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return self.cluster.partition("/")[2]
 
     @property

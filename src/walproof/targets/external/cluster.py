@@ -125,11 +125,9 @@ class ExternalCluster(ABC):
         return Description(self.name, tuple(members), facts, settings)
 
     def observe(self) -> ClusterView:
-        """One observation of every member there is now."""
         return observed(self.members(), self.clock)
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
-        """A connection to each member, polled."""
         return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s)
 
     def admin(self, member: str) -> Endpoint:
@@ -158,7 +156,6 @@ class ExternalCluster(ABC):
     # routes: always into walproof's own database
 
     def member_endpoint(self, member: str) -> Endpoint:
-        """Connection parameters straight to one member."""
         return self._inside(self.admin(member))
 
     def _addressed(self) -> dict[str, Endpoint]:
@@ -170,7 +167,6 @@ class ExternalCluster(ABC):
         return (Route("direct", follows=False), Route("multi-host"), *named)
 
     def endpoint(self, route: str) -> Endpoint:
-        """Connection parameters of a route; TargetError where the target file names none of that name."""
         if route == "direct":
             return self.member_endpoint(self.leader())
         if route == "multi-host":

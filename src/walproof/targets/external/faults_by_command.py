@@ -195,7 +195,6 @@ class UserCommands:
         self.run(fault.value, member)
 
     def undo(self, fault: Capability, member: str) -> None:
-        """Run the command that undoes the fault, where there is one."""
         if UNDOES[fault] in self.commands:
             self.run(UNDOES[fault], member)
             for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
@@ -269,7 +268,6 @@ class CommandOperations:
         return self.commands.run("logs", member) if "logs" in self.commands.commands else ""
 
     def restart(self, member: str) -> None:
-        """Run the command restart."""
         self.commands.run("restart", member)
 
     def switch_over(self, to: str | None = None) -> None:

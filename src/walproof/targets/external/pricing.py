@@ -112,11 +112,9 @@ class ExternalPricing:
             self._database.close()
 
     def checkpoints(self) -> Checkpoints:
-        """The leader's last checkpoint."""
         return self._pricer.checkpoints()
 
     def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
-        """Start the workload beside a drill."""
         return self._pricer.open_load(arm, seed)
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:

@@ -35,7 +35,6 @@ class MemberSettings:
         return {str(row["name"]): row for row in rows}
 
     def shown(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        """The settings of every member that answers."""
         shown = {}
         for member in self._members() if names else ():
             rows = self.rows(member, names)

@@ -40,7 +40,6 @@ class RoutePart(Strict):
 
     @property
     def host(self) -> tuple[str, int]:
-        """Host and port."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 

@@ -23,11 +23,9 @@ class LabFault:
     undo_act: Act
 
     def inject(self, *of: Any, **named: Any) -> None:
-        """Do it, to what the port names."""
         self.act(self.blueprint, *of, **named)
 
     def undo(self, *of: Any, **named: Any) -> None:
-        """Undo it and start what it ended."""
         self.undo_act(self.blueprint, *of, **named)
 
 
@@ -40,7 +38,6 @@ class LabOperations:
     observe: Callable[[], ClusterView]
 
     def restart(self, member: str) -> None:
-        """PostgreSQL restarted through Patroni."""
         crashes.restart(self.blueprint, member)
 
     def switch_over(self, to: str | None = None) -> None:
@@ -51,15 +48,12 @@ class LabOperations:
         client_access.switch_over(self.blueprint, leader, to, self.clock)
 
     def recover(self) -> None:
-        """Undo every fault and wait until the cluster is healthy."""
         catalogue.recover(self.blueprint, self.clock)
 
     def logs(self, member: str) -> str:
-        """The last lines of every log of the member."""
         return members.logs(self.blueprint, member)
 
     def links(self) -> tuple[LinkView, ...]:
-        """Every direction that is shaped or cut, as asked."""
         asked = network_links.configured(self.blueprint)
         trips = {d: 1000 * (s.delay_s + asked.setting((d[1], d[0])).delay_s) for d, s in asked.table.items()}
         shaped = [LinkView(a, b, rtt_ms=trips[a, b] or None, cut=s.cut) for (a, b), s in asked.table.items()]
@@ -68,7 +62,6 @@ class LabOperations:
         return (*shaped, *alone)
 
     def pool_clients(self) -> dict[str, int]:
-        """PgBouncer's clients by state."""
         return client_access.pool_clients(self.blueprint)
 
 

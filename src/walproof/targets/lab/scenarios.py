@@ -53,8 +53,6 @@ def wanted(scenario: Scenario) -> dict[str, object]:
 
 
 class LabScenarios:
-    """Enters and leaves settings of one lab."""
-
     def __init__(self, blueprint: Blueprint, clock: Clock) -> None:
         self._blueprint = blueprint
         self._clock = clock
@@ -80,7 +78,6 @@ class LabScenarios:
             self._entered.pop(name).restore()
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse what this lab or this machine cannot bring into effect; changes nothing."""
         standbys = len(self._blueprint.members) - 1
         if scenario.quorum is not None and not 0 <= scenario.quorum <= standbys:
             raise UsageError(f"a quorum of {scenario.quorum} needs as many standbys; there are {standbys}")

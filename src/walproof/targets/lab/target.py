@@ -45,19 +45,15 @@ from walproof.targets.sql.settings import settings_of
 
 @dataclass(frozen=True, slots=True)
 class LabTakeover:
-    """What a guard needs of the lab."""
-
     blueprint: Blueprint
     clock: Clock
 
     def lock(self) -> LeaderLock:
-        """The leader lock in the lab's etcd."""
         b = self.blueprint
         urls = tuple(f"http://{b.address(m)}:{ETCD_PORT}" for m in b.members)
         return EtcdLeaderLock(EtcdAccess(urls), f"/service/{b.name}/", self.clock.now)
 
     def signs_of_life(self) -> SignsOfLife:
-        """Starts asking the members."""
         b = self.blueprint
         addresses = {
             m: Addresses(b.member_endpoint(m), b.rest_url(m), f"{b.address(m)}:{POSTGRES_PORT}") for m in b.members
@@ -91,7 +87,6 @@ class LabTarget:
     # observing
 
     def describe(self) -> Description:
-        """Versions, machine and settings in effect on the leader."""
         b = self.blueprint
         settings: dict[str, str] = {}
         try:
@@ -114,11 +109,9 @@ class LabTarget:
         return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, times(dynamic_config(b))[0])
 
     def observe(self) -> ClusterView:
-        """One observation of every member."""
         return observe(self.blueprint)
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
-        """A connection to each member, polled."""
         return SqlPoller(self._members, self.clock, pace_s=pace_s, silent_s=silent_s)
 
     def elected_at(self, since: float) -> float | None:
@@ -145,7 +138,6 @@ class LabTarget:
         return self.blueprint.member_endpoint(leader)
 
     def member_endpoint(self, member: str) -> Endpoint:
-        """Connection parameters straight to one member."""
         return self.blueprint.member_endpoint(member)
 
     # what it can do
@@ -157,7 +149,6 @@ class LabTarget:
 
     @cached_property
     def ledger(self) -> SqlLedger:
-        """The ledger."""
         return SqlLedger(self)
 
     @cached_property
@@ -167,7 +158,6 @@ class LabTarget:
 
     @cached_property
     def configuration(self) -> Configuration:
-        """Patroni's dynamic configuration."""
         b = self.blueprint
         return PatroniConfiguration(f"lab:{b.name}", self.clock, patroni.rest(b), self._members, self.observe)
 
@@ -208,7 +198,6 @@ class LabTarget:
         )
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Undo every pending change of the journal."""
         return self.configuration.undo(journal, reverting)
 
     def close(self) -> None:
@@ -229,11 +218,9 @@ class LabPricing(SqlPricer):
         self._scenarios = LabScenarios(blueprint, target.clock)
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse factors that this lab or this machine cannot bring into effect."""
         self._scenarios.check(scenario)
 
     def enter(self, scenario: Scenario) -> dict[str, tuple[float, ...]]:
-        """Bring the outer factors into effect; measured round trips in ms by "a-b"."""
         measured = self._scenarios.enter(scenario)
         self.link_measured(measured, scenario.rtt_ms)
         return measured

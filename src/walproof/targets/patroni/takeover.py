@@ -59,7 +59,6 @@ class GuardProcess:
         return self.folder / f"{self.name}.log"
 
     def start(self) -> None:
-        """Start it where it does not run; returns when it answers."""
         if pid_files.living(self._pid_file) is not None:
             return
         guard = [sys.executable, "-P", "-m", "walproof", "guard", *self.options]
@@ -75,7 +74,6 @@ class GuardProcess:
         wait_for(Wait.PROGRAM_READY, answers, self.clock, pace_s=0.05)
 
     def stop(self) -> None:
-        """End it in order; nothing where it does not run."""
         pid = pid_files.living(self._pid_file)
         if pid is None:
             return
@@ -83,7 +81,6 @@ class GuardProcess:
         wait_for(Wait.PROGRAM_GONE, lambda: _ended(pid, self._pid_file), self.clock, pace_s=0.02)
 
     def status(self) -> GuardStatus | None:
-        """What it does now; None where it does not run or does not answer."""
         try:
             answer = httpx2.get(f"http://127.0.0.1:{self.port}/state", timeout=1, trust_env=False, verify=False)
             return _STATUS.validate_json(answer.content)
@@ -91,7 +88,6 @@ class GuardProcess:
             return None
 
     def log(self) -> str:
-        """What it wrote so far."""
         try:
             return self._log_file.read_text(errors="replace")
         except FileNotFoundError:
@@ -136,11 +132,9 @@ class GuardOfDrills:
             self._folder = None
 
     def status(self) -> GuardStatus | None:
-        """What it does now; None where it does not run or does not answer."""
         return self._process.status() if self._process is not None else None
 
     def log(self) -> str:
-        """What it wrote so far."""
         return self._process.log() if self._process is not None else ""
 
 
@@ -173,7 +167,6 @@ class PatroniTakeover:
         return EtcdLeaderLock(_access(part), f"/{part.namespace.strip('/')}/{part.scope}/", self.clock.now)
 
     def signs_of_life(self) -> SignsOfLife:
-        """Starts asking the members."""
         return PatroniSignsOfLife(self._addresses, self.rest.plain_get(), self.clock)
 
     def _etcd3(self) -> Etcd3Part:

@@ -43,13 +43,10 @@ def elected_at(log: str, since: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class PatroniOperations:
-    """Restart and switchover through Patroni."""
-
     rest: PatroniRest
     cluster: ExternalCluster
 
     def restart(self, member: str) -> None:
-        """Returns when Patroni says that PostgreSQL was restarted."""
         self.rest.restart(self.rest.member_url(member))
 
     def switch_over(self, to: str | None = None) -> None:
@@ -90,7 +87,6 @@ class PatroniCluster(ExternalCluster):
 
     @cached_property
     def configuration(self) -> Configuration:
-        """Patroni's dynamic configuration."""
         return PatroniConfiguration(self.name, self.clock, self.rest, self.members, self.observe)
 
     @cached_property

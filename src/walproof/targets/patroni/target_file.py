@@ -42,13 +42,10 @@ class Etcd3Part(Strict):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The members' addresses as URLs."""
         return tuple(host if "://" in host else f"{self.protocol}://{host}" for host in self.hosts)
 
 
 class PatroniFile(TargetFile):
-    """An external cluster that Patroni manages."""
-
     rest: tuple[str, ...] = ()
     restapi: RestPart = RestPart()
     etcd3: Etcd3Part | None = None

@@ -277,7 +277,6 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def _answer(endpoint: Endpoint) -> _Server | None:
-    """The server there as it is now, None when it does not answer."""
     try:
         return _asked(endpoint)
     except (psycopg.Error, TargetError):

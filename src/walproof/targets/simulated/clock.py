@@ -20,7 +20,6 @@ class VirtualClock:
         self._schedule: list[tuple[float, int, Callable[[], None]]] = []
 
     def now(self) -> float:
-        """The virtual time, seconds since the epoch."""
         return self._now
 
     def pause(self, seconds: float) -> None:
@@ -60,6 +59,5 @@ class _Repeated:
         self.act, self._among = act, among
 
     def close(self) -> None:
-        """Call it no more."""
         if self in self._among:
             self._among.remove(self)

@@ -321,7 +321,6 @@ class World:
         self.up(member)
 
     def recover(self) -> None:
-        """Undo every fault and wait until the cluster is healthy."""
         self.sync()
         self.slow.clear()
         self.disks.clear()

@@ -43,17 +43,13 @@ class OneFault:
 
 @dataclass(frozen=True, slots=True)
 class SlowFlushes:
-    """Flushes of one member that take longer."""
-
     world: World
 
     def inject(self, member: str, delay_s: float) -> None:
-        """From now on."""
         self.world.sync()
         self.world.slow[member] = delay_s
 
     def undo(self, member: str) -> None:
-        """As they were."""
         self.world.sync()
         self.world.slow.pop(member, None)
 
@@ -86,7 +82,6 @@ class LostDcs:
         self.faults.lose_dcs()
 
     def undo(self) -> None:
-        """It is back."""
         self.faults.world.dcs = True
 
 
@@ -314,13 +309,11 @@ class SimulatedFaults:
         world.back_by_itself(member, 2.0)
 
     def recover(self) -> None:
-        """Undo every fault and wait until the cluster is healthy."""
         self.world.recover()
         if self.world.nature.odd == "twice":
             self.world.clock.after(0.3, lambda: self.restart(self.world.leader or ""))
 
     def logs(self, member: str) -> str:
-        """A simulated log."""
         return f"{member}: simulated, {self.world.states.get(member, 'unknown')}\n"
 
 

@@ -267,7 +267,6 @@ class SimulatedLedger:
         self._resolved = len(self.columns["writer"])
 
     def progress(self, now: float) -> Progress:
-        """What the writers would say now."""
         ended = self._floats("ended")
         acknowledged = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & (ended <= now)
         last = float(ended[acknowledged].max()) if acknowledged.any() else None

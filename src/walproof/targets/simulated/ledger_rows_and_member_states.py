@@ -12,13 +12,10 @@ from walproof.targets.simulated.ledger import SimulatedLedger
 
 
 class SimulatedRun:
-    """The simulated writers, as the port shows them."""
-
     def __init__(self, world: World, ledger: SimulatedLedger) -> None:
         self._world, self._ledger = world, ledger
 
     def progress(self) -> Progress:
-        """How it stands now."""
         self._world.sync()
         return self._ledger.progress(self._world.clock.now())
 
@@ -32,7 +29,6 @@ class SimulatedRun:
         return self._world.nature.its_lie.incomplete
 
     def witnessed(self) -> WitnessReport:
-        """What the readers saw."""
         world = self._world
         synchronous = tuple(m.name for m in world.view().members if m.sync_state in ("sync", "quorum"))
         others = tuple(m for m in world.nature.members if m not in synchronous and m != world.leader)
@@ -48,7 +44,6 @@ class SimulatedLedgers:
         self._ledgers: dict[int, SimulatedLedger] = {}
 
     def open_ledger(self, order: LedgerOrder) -> SimulatedRun:
-        """Start the simulated writers."""
         world = self.world
         world.sync()
         nature = world.nature
@@ -77,11 +72,9 @@ class SimulatedLedgers:
         return int((acknowledged & ~ledger["kept"].astype(bool)).sum())
 
     def check_data(self, member: str) -> str:
-        """Simulated data are sound."""
         return ""
 
     def drop_ledger(self) -> None:
-        """Forget every ledger."""
         self._ledgers.clear()
         self.world.ledger = None
 
@@ -99,7 +92,6 @@ class SimulatedMemberStates:
         self._first: tuple[MemberState, ...] = ()
 
     def states(self) -> tuple[MemberState, ...]:
-        """Every member now."""
         self._world.sync()
         now = tuple(self._state(member) for member in self._world.nature.members)
         self._first = self._first or now

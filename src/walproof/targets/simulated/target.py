@@ -53,7 +53,6 @@ class SimulatedConfiguration:
         return json.dumps([self.parameters, self._world.nature.sync.text], sort_keys=True)
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """Journaled, then in effect; TargetError when it is no longer what was planned on."""
         if plan.version != self._version():
             raise TargetError("the configuration was changed meanwhile", "do it once more")
         before = {"parameters": self.parameters, "sync": asdict(self._world.nature.sync)}
@@ -72,7 +71,6 @@ class SimulatedConfiguration:
         """It is in effect already."""
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Revert every pending change, newest first."""
         for change in journal.pending(self._target):
             before = json.loads(change.before or "{}")
             self.parameters = before["parameters"]
@@ -91,8 +89,6 @@ _COMMIT_MS = {Level.OFF: 0.0, Level.LOCAL: 0.25, Level.REMOTE_WRITE: 0.35, Level
 
 
 class SimulatedPricing:
-    """Samples of the simulated cluster."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._scenario = Scenario()
@@ -118,7 +114,6 @@ class SimulatedPricing:
         return {f"{first}-{other}": (scenario.rtt_ms,) for other in others}
 
     def leave(self) -> None:
-        """Back to what it was."""
         self._scenario = Scenario()
 
     def checkpoints(self) -> Checkpoints:
@@ -240,7 +235,6 @@ class Simulated:
         return Description(self.name, nature.members, facts, settings)
 
     def observe(self) -> ClusterView:
-        """One observation."""
         self.world.sync()
         return self.world.nature.its_lie.view(self.world.view())
 
@@ -289,7 +283,6 @@ class Simulated:
         )
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Undo every pending change of the journal."""
         return self._configuration.undo(journal, reverting)
 
     def close(self) -> None:
@@ -297,13 +290,10 @@ class Simulated:
 
 
 class SimulatedPoller:
-    """Snapshots of a simulated cluster."""
-
     def __init__(self, target: Simulated) -> None:
         self._target = target
 
     def snapshot(self) -> Snapshot:
-        """One observation."""
         return Snapshot(self._target.observe())
 
     def close(self) -> None:

@@ -43,7 +43,6 @@ class ConnectionParameters:
     options: tuple[tuple[str, str], ...]
 
     def endpoint(self, hosts: tuple[tuple[str, int], ...], *, database: str = "", **options: str) -> Endpoint:
-        """An Endpoint to these hosts."""
         return Endpoint(hosts, database or self.database, self.user, self.passfile, (*self.options, *options.items()))
 
 

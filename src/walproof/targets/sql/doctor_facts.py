@@ -50,7 +50,6 @@ class Inspector:
     """Proxies and pools, where the target has their configuration."""
 
     def facts(self) -> Facts:
-        """One snapshot; TargetError when no member answers."""
         facts = gathered(self.target, self.members(), self.manager)
         if not facts.inspected:
             reason = facts.members[0].error if facts.members else "it has no members"

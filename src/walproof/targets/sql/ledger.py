@@ -165,7 +165,6 @@ class SqlLedger:
         self._open, self._close, self._limits, self._grant = database.open, database.close, limits, grant
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
-        """Create the ledger's own table when missing (never touch one that is not ours) and start the writers."""
         self._limits.check(order.writers)
         self._open()
         self._make(order.drill)
@@ -206,7 +205,6 @@ class SqlLedger:
         return True
 
     def read_ledger(self, member: str, drill: int) -> Rows:
-        """The rows of one drill as that member holds them."""
         with _connected(self._target.member_endpoint(member), member) as connection:
             summed = connection.info.server_version >= 180000
             query = (_ROWS if summed else _ROWS_17).format(drill=int(drill))

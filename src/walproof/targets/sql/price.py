@@ -78,7 +78,6 @@ class SqlPricer:
                 place.close()
 
     def checkpoints(self) -> Checkpoints:
-        """The leader's last checkpoint and how far apart timed ones are."""
         try:
             with session(self._leader()) as connection:
                 return last_checkpoint(connection)
@@ -97,7 +96,6 @@ class SqlPricer:
         self._verified = link_verified(measured, asked_ms)
 
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
-        """Run one sample and observe meanwhile."""
         arm = planned.arm
         view = self._target.observe()
         if view.leader is None:
@@ -120,7 +118,6 @@ class SqlPricer:
                 place.close()
 
     def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
-        """Start the workload beside a drill."""
         places = self._runner.open()
 
         def start(number: int) -> RunningLoad:
