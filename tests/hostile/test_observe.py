@@ -1,13 +1,18 @@
 """The reader of commit waits before servers that refuse, lie, hang or die, with names and numbers of every size."""
 
+import socket
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import errors, pq
 
 from walproof.errors import TargetError
+from walproof.load.statistics_connection import StatsConnection
+from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql import commit_waits
 from walproof.targets.sql.commit_waits import SqlCommitWaits
@@ -35,6 +40,7 @@ class Server:
     process, version, dies = 7, 18, False
 
     def __init__(self, clock: Clock, answers: dict[str, Any], took_s: float = 0.001) -> None:
+        self.opened, self.in_flight, self.most_in_flight = list[float](), 0, 0
         self.clock, self.answers, self.took_s, self.statements, self.ids = clock, answers, took_s, list[str](), 0
 
     def query(self, statement: bytes) -> list[Any]:
@@ -53,7 +59,14 @@ class Server:
         rows: list[Any] = found
         return rows
 
-    def close(self) -> None: ...
+    def open(self) -> "Server":
+        self.opened.append(self.clock.time)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        return self
+
+    def close(self) -> None:
+        self.in_flight = 0
 
 
 def watching(
@@ -67,7 +80,7 @@ def watching(
             raise answers["connect"]
         assert "default_transaction_read_only=on" in conninfo
         assert "statement_timeout" in conninfo
-        return server
+        return server.open()
 
     monkeypatch.setattr(commit_waits, "StatsConnection", connect)
     target: Any = SimpleNamespace(
@@ -102,7 +115,7 @@ def session(name: str = "app", **more: str) -> tuple[str, ...]:
         ({"connect": psycopg.OperationalError("password authentication failed")}, "password is refused"),
         ({"rights": psycopg.OperationalError("server closed the connection")}, "does not answer"),
         ({"leader": None}, "has no leader"),
-        ({"waits": psycopg.OperationalError("canceling statement due to statement timeout")}, "in distress"),
+        ({"waits": errors.QueryCanceled("canceling statement due to statement timeout")}, "in distress"),
         ({"took_s": 0.6}, "in distress"),
     ],
 )
@@ -123,13 +136,113 @@ def test_the_grant_to_paste_names_the_role_as_sql_does(monkeypatch: pytest.Monke
     assert wrong.value.hint == f"GRANT pg_monitor TO {typed}"
 
 
-def test_a_leader_that_dies_is_looked_for_then_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("statement", ["waits", "standbys", "level", "overrides", "rights"])
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("57014", "storniere Anfrage wegen Zeitüberschreitung"),
+        ("57014", "выполнение оператора отменено по запросу пользователя"),
+        ("55P03", "ロックのタイムアウトのためステートメントをキャンセルしています"),
+        ("53100", "could not write: kein Speicherplatz"),
+        ("53200", "memoria agotada"),
+        ("53300", "sorry, too many clients already"),
+        ("53400", "configuration limit exceeded"),
+    ],
+)
+def test_distress_is_a_sqlstate_in_every_language(
+    monkeypatch: pytest.MonkeyPatch, statement: str, state: str, words: str
+) -> None:
+    answers: dict[str, Any] = {statement: errors.lookup(state)(words)}
+    waits, server = watching(monkeypatch, **answers)
+    with pytest.raises(TargetError, match=f"n1 is in distress.*{state}: {words}"):
+        some(waits)
+    assert len(server.opened) == 1
+
+
+@pytest.mark.parametrize("statement", ["waits", "level", "overrides"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        errors.AdminShutdown("terminating connection"),
+        errors.InternalError_("a relation named statement timeout"),
+        errors.InsufficientPrivilege("keine Berechtigung"),
+        psycopg.OperationalError("no answer: connection reset by peer"),
+    ],
+    ids=str,
+)
+def test_a_member_that_fails_again_and_again_is_asked_ever_less_often_and_then_gone(
+    monkeypatch: pytest.MonkeyPatch, statement: str, wrong: Exception
+) -> None:
+    answers: dict[str, Any] = {statement: wrong}
+    waits, server = watching(monkeypatch, **answers)
+    with pytest.raises(TargetError, match="n1 is gone: 6 attempts in a row failed"):
+        some(waits)
+    pauses = [b - a for a, b in pairwise(server.opened)]
+    assert len(pauses) == commit_waits.ATTEMPTS
+    assert min(pauses) >= 1.0
+    assert sum(pauses) >= 30.0
+    assert server.most_in_flight == 1
+
+
+def test_a_leader_that_dies_is_looked_for_then_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch)
     stream = waits.watch(1.0, lambda: False)
     next(stream)
     server.answers = {"waits": psycopg.OperationalError("gone"), "rights": psycopg.OperationalError("gone")}
-    with pytest.raises(TargetError, match="n1 stopped answering, and no leader was found"):
+    with pytest.raises(TargetError, match="n1 is gone: 6 attempts"):
         next(stream)
+
+
+def test_attempts_count_in_a_row_and_end_when_observing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, server = watching(monkeypatch)
+    stream: Iterator[Any] = waits.watch(1.0, lambda: server.clock.time > 60.0)
+    for _ in range(3 * commit_waits.ATTEMPTS):
+        next(stream)
+        server.dies = True
+    server.answers = {"waits": psycopg.OperationalError("gone")}
+    server.clock.time = 58.0
+    assert list(stream) == []
+    assert server.clock.time < 61.5
+
+
+class _Failed:
+    """A libpq result and connection with one error that the server words in its own language."""
+
+    socket, status, nfields = 0, pq.ExecStatus.FATAL_ERROR, 0
+
+    def __init__(self, state: str | None) -> None:
+        self.state = state
+
+    def error_field(self, _field: object) -> bytes | None:
+        return self.state.encode() if self.state else None
+
+    def get_error_message(self, _encoding: str = "utf-8") -> str:
+        return "ошибка"
+
+    def get_result(self) -> "_Failed":
+        return self
+
+    def is_busy(self) -> bool:
+        return False
+
+    def send_prepare(self, *_words: object) -> None: ...
+
+
+@pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
+def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
+    monkeypatch.setattr(psycopg, "connect", lambda *words, **more: SimpleNamespace(pgconn=_Failed(state)))
+    with pytest.raises(psycopg.Error, match="ошибка") as wrong:
+        StatsConnection("", RealClock()).query(b"SELECT")
+    assert wrong.value.sqlstate == state
+
+
+def test_silence_is_a_timeout_like_the_servers_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, _writing = socket.socketpair()
+    busy = SimpleNamespace(socket=reading.fileno(), is_busy=lambda: True, send_prepare=lambda *words: None)
+    monkeypatch.setattr(psycopg, "connect", lambda *words, **more: SimpleNamespace(pgconn=busy))
+    with pytest.raises(psycopg.Error) as wrong:
+        StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
+    assert wrong.value.sqlstate == "57014"
 
 
 def test_a_new_leader_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

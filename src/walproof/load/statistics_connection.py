@@ -3,7 +3,7 @@
 import select
 
 import psycopg
-from psycopg import pq
+from psycopg import errors, pq
 
 from walproof.model.ports import Clock
 
@@ -11,7 +11,10 @@ Row = tuple[str | None, ...]
 
 
 class StatsConnection:
-    """One connection to one member; psycopg.Error when it cannot be opened, breaks, or exceeds `timeout_s`."""
+    """One connection to one member; psycopg.Error when it cannot be opened, breaks, or exceeds `timeout_s`.
+
+    The error has the server's SQLSTATE; 57014 (as of statement_timeout) where no answer came at all.
+    """
 
     def __init__(self, conninfo: str, clock: Clock, timeout_s: float = 2.0) -> None:
         self._connection = psycopg.connect(conninfo, autocommit=True)
@@ -51,13 +54,13 @@ class StatsConnection:
         while True:
             while pg.is_busy():
                 if not select.select([pg.socket], [], [], max(0.0, deadline - self._clock.now()))[0]:
-                    raise psycopg.OperationalError(f"no answer within {self._timeout_s:g} s")
+                    raise errors.QueryCanceled(f"no answer within {self._timeout_s:g} s")
                 pg.consume_input()
             result = pg.get_result()
             if result is None:
                 break
             if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-                raise psycopg.OperationalError(result.get_error_message())
+                raise errors.error_from_result(result)
             last = result
         if last is None:
             raise psycopg.OperationalError("the server sent no result")

@@ -30,7 +30,10 @@ _FIRST_POLLS, _FIRST_PACE_S, _CHEAP_S = 20, 0.2, 0.02
 """So many polls are at most so far apart, where the fastest is cheap: until then it is not known what one costs."""
 _SLOW_S, _SLOW_POLLS = 0.5, 5
 """The server is in distress when so many polls in a row took as long."""
-_NEW_LEADER_S = 15.0
+_DISTRESS = ("57014", "55P03", "53")
+"""SQLSTATEs, or their class: a timeout, a lock not had, too little disk, memory or connections."""
+ATTEMPTS = 6
+"""In a row without a stretch of time seen: then the member is gone. Pauses double from 1 s: half a minute in all."""
 _ENDS_S = 0.2
 """How soon it notices that it shall end."""
 _EVERY = {"standbys": 2, "blockers": 4}
@@ -116,7 +119,7 @@ class SqlCommitWaits:
         self._target, self._clock = target, target.clock
         self._random = random.Random(1)
         self._costs: dict[str, deque[float]] = {}
-        self._slow, self._due, self._polls = 0, 0.0, 0
+        self._slow, self._due, self._polls, self._failures = 0, 0.0, 0, 0
         self._standbys: tuple[StandbySeen, ...] = ()
         """As last looked at: where polls are rare, not every event has a look of its own."""
 
@@ -132,9 +135,10 @@ class SqlCommitWaits:
                     seen = self._seen(leader, connection, every_s, ended)
                 except psycopg.Error as wrong:
                     connection.close()
-                    leader, connection = self._reopen(leader, wrong)
+                    leader, connection = self._reopen(leader, connection, _said(leader, wrong), ended)
                     continue
                 if seen is not None:
+                    self._failures = 0
                     yield replace(seen, overrides=overrides)
                     overrides = ()
         finally:
@@ -154,7 +158,7 @@ class SqlCommitWaits:
             ((sees, process, standby, role),) = connection.query(_SQL["rights"])
         except psycopg.Error as wrong:
             connection.close()
-            raise connection_error(wrong) from None
+            raise _said(leader, wrong) from None
         wrong_here = (
             _behind_pooler(leader)
             if process != str(connection.process)
@@ -172,20 +176,26 @@ class SqlCommitWaits:
             raise wrong_here
         return leader, connection
 
-    def _reopen(self, leader: str, wrong: psycopg.Error) -> tuple[str, StatsConnection]:
-        """The leader there is now; TargetError where none answers in time."""
-        if "statement timeout" in str(wrong) or "no answer" in str(wrong):
-            raise _distress(leader, 2.0)
-        until = self._clock.now() + _NEW_LEADER_S * self._clock.patience
-        while True:
+    def _reopen(
+        self, leader: str, closed: StatsConnection, said: TargetError, ended: Callable[[], bool]
+    ) -> tuple[str, StatsConnection]:
+        """The leader there is now, tried ever less often; TargetError in distress and after ATTEMPTS in a row."""
+        while not isinstance(said, _Distress) and self._failures < ATTEMPTS:
+            due = self._clock.now() + 2.0**self._failures
+            self._failures += 1
+            while (left := due - self._clock.now()) > 0:
+                if ended():
+                    return leader, closed
+                self._clock.pause(min(_ENDS_S, left))
             try:
                 return self._open()
-            except TargetError as error:
-                if self._clock.now() > until:
-                    raise TargetError(
-                        f"{leader} stopped answering, and no leader was found: {error.message}", "walproof doctor"
-                    ) from None
-                self._clock.pause(0.5)
+            except TargetError as wrong:
+                said = wrong
+        if isinstance(said, _Distress):
+            raise said
+        raise TargetError(
+            f"{leader} is gone: {ATTEMPTS} attempts in a row failed, the last with: {said.message}", "walproof doctor"
+        )
 
     def _seen(
         self, leader: str, connection: StatsConnection, every_s: float, ended: Callable[[], bool]
@@ -235,7 +245,7 @@ class SqlCommitWaits:
         took = self._costs["waits"][-1]
         self._slow = self._slow + 1 if took > _SLOW_S else 0
         if self._slow >= _SLOW_POLLS:
-            raise _distress(leader, took)
+            raise _Distress(leader, f"looks at its statistics took {took:.1f} s")
         if self._polls % _EVERY["standbys"] == 1:
             for row in self._timed(connection, "standbys"):
                 polls.standbys.setdefault(str(row[0]), []).append(row)
@@ -272,8 +282,18 @@ def _behind_pooler(leader: str) -> TargetError:
     )
 
 
-def _distress(leader: str, took_s: float) -> TargetError:
-    return TargetError(
-        f"{leader} is in distress: looks at its statistics took {took_s:.1f} s, and observing has stopped",
-        "what was seen so far is kept; look at its processors and disks first",
-    )
+class _Distress(TargetError):
+    """The server is not to be asked again."""
+
+    def __init__(self, leader: str, why: str) -> None:
+        hint = "what was seen so far is kept; look at its processors, disks and locks first"
+        super().__init__(f"{leader} is in distress: {why}; observing has stopped", hint)
+
+
+def _said(leader: str, wrong: psycopg.Error) -> TargetError:
+    """By SQLSTATE: messages are in the server's language (lc_messages)."""
+    if (wrong.sqlstate or "").startswith(_DISTRESS):
+        return _Distress(
+            leader, f"a look at its statistics ended with SQLSTATE {wrong.sqlstate}: {' '.join(str(wrong).split())}"
+        )
+    return connection_error(wrong)

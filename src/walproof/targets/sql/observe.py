@@ -29,7 +29,8 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
 
     def ask(name: str, endpoint: Endpoint) -> None:
         try:
-            with asked(endpoint, _LONGEST_S, application_name="walproof observe") as connection:
+            # Connecting takes 2 s at most: no thread outlives this call, so that no second one asks meanwhile.
+            with asked(endpoint, _LONGEST_S - 2, application_name="walproof observe") as connection:
                 row = connection.execute(OBSERVE).fetchone()
         except psycopg.Error:
             return
