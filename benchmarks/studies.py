@@ -1,17 +1,20 @@
 """The five published studies, one after another, as the page docs/studies.md: claims judged, figures compared.
 
-`python -m benchmarks.studies > docs/studies.md`: 25 minutes, each study on a lab of its own. `--from RECORD…` takes
-records of `walproof study run NAME --quick` instead and measures nothing: their samples and drills are judged anew by
-the studies as they are declared now.
+`python -m benchmarks.studies > docs/studies.md`: hours, each study on a lab of its own; `--quick` 25 minutes. `--from
+RECORD…` takes records of `walproof study run NAME` instead and measures nothing: their samples and drills are judged
+anew by the studies as they are declared now.
 """
 
 import json
 import subprocess
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.command import command
-from walproof.model.event import ClaimJudged, Event
+from walproof.model.event import ClaimJudged, Event, SampleDone
+from walproof.pricing.sampling import WARM_BLOCK
 from walproof.records.reader import read
 from walproof.reporting.conclusion import claims_tally
 from walproof.reporting.wording import interval, number
@@ -20,19 +23,28 @@ from walproof.studies.declaration import shipped, studies
 
 HEAD = """# The published studies, here
 
-What five published studies claim, compared with the same questions on two shared processors, where three members,
-their clients and the link emulator share what the papers gave to one server each. A claim that is *not reproduced* is
-not refuted: it did not hold at this scale. Printed by `python -m benchmarks.studies`; each part is one
-`walproof study run NAME --quick`.
+What five published studies claim, compared with the same questions asked here, smaller: each member is limited to a
+part of a processor, as each of the papers' servers had its own, so that members, clients and link emulator together
+leave some of the machine unused. A claim that is *not reproduced* is not refuted: it did not hold at this scale.
+Printed by `python -m benchmarks.studies`; each part is one `walproof study run NAME`.
 """
 
 
-def run(name: str) -> Path:
-    """The record of a quick run of one study, made now."""
-    finished = subprocess.run(
-        ["walproof", "study", "run", name, "--quick", "--json"], stdout=subprocess.PIPE, text=True, check=True
-    )
+def run(name: str, quick: bool) -> Path:
+    """The record of a run of one study, made now."""
+    words = ["walproof", "study", "run", name, *(["--quick"] if quick else []), "--json"]
+    finished = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return Path(json.loads(finished.stdout)["record"])
+
+
+def processors_in_use(events: Sequence[Event]) -> str:
+    """How much of the machine the samples of each scenario used, in words."""
+    seen: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
+            seen[event.result.sample.scenario.text].append(event.result.window.machine_busy)
+    shares = (f"{fmean(busy):.0%} with {label}" for label, busy in seen.items())
+    return f"Of the machine's processors {', '.join(shares)} were in use during the samples."
 
 
 def page(name: str, events: Sequence[Event]) -> str:
@@ -46,6 +58,7 @@ def page(name: str, events: Sequence[Event]) -> str:
         f"`{name}` · {study.source}. There: {study.machine}.\n",
         f"**{claims_tally(claims)}** of {len(claims)} claims.\n",
         *story.strip().splitlines(),
+        f"\n{processors_in_use(events)}",
         "\n| claim | the paper | here | verdict |\n|---|---|---|---|",
     ]
     for c in claims:
@@ -56,10 +69,10 @@ def page(name: str, events: Sequence[Event]) -> str:
     return "\n".join(lines)
 
 
-def main(*, from_: tuple[Path, ...] = ()) -> int:
+def main(*, quick: bool = False, from_: tuple[Path, ...] = ()) -> int:
     """Every study, in the order of their names."""
     print(HEAD, end="")
-    for record in from_ or map(run, studies()):
+    for record in from_ or (run(name, quick) for name in studies()):
         events = read(record).events
         print(page(next(e.study for e in events if isinstance(e, ClaimJudged)), events))
     return 0

@@ -44,13 +44,14 @@ ANY_1 = 'ANY 1 ("n2", "n3")'
         (LAB, True, view(ANY_1, 5), ("5 members, the study has 3",)),
         (LabNeeded(), False, view("", 1), ()),
         (LabNeeded.model_validate({"sync": "off"}), None, view(""), ()),
+        (LabNeeded(cores=0.5), None, view(""), ("processors per member: all, the study has 0.5",)),
         (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
     ],
 )
 def test_only_what_the_study_declares_and_the_target_misses_is_named(
     lab: LabNeeded, wal_volume: bool | None, seen: ClusterView, sentences: tuple[str, ...]
 ) -> None:
-    described = Description("t", ("n1",), settings={"commit_delay": "0"}, wal_volume=wal_volume)
+    described = Description("t", ("n1",), {"cpu per member": "all"}, {"commit_delay": "0"}, wal_volume)
     assert tuple(missed(lab, described, seen)) == sentences
 
 

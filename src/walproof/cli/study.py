@@ -16,6 +16,7 @@ from walproof.cli.runs import keep_journal, own_lab, progress_bar, started
 from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
 from walproof.lab.create import LabOrder
+from walproof.machine import processors
 from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
@@ -176,6 +177,9 @@ def _lab(declared: Study, port: int) -> Iterator[Target]:
     if why_not:
         console(stderr=True).print(f"the WAL stays with the data: {why_not}", style="yellow")
     wal_volume = needed.wal_volume and not why_not
+    unlimited = processors.control_groups_unavailable() if needed.cores else None
+    if unlimited:
+        console(stderr=True).print(f"members share every processor: {unlimited}", style="yellow")
     order = LabOrder(
         name=f"study-{os.getpid()}",
         members=needed.members,
@@ -183,6 +187,7 @@ def _lab(declared: Study, port: int) -> Iterator[Target]:
         quorum=needed.quorum,
         parameters=dict(needed.parameters),
         port=port,
+        cores=None if unlimited else needed.cores,
         disk=Disk("image" if wal_volume else "plain", wal_volume=wal_volume),
     )
     with own_lab(order, print_step, "study") as lab:

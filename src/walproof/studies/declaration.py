@@ -43,6 +43,8 @@ class LabNeeded(_Strict):
     sync: SyncMode | None = None
     quorum: Annotated[AskedQuorum | None, BeforeValidator(lambda text: read_quorum(str(text)))] = None
     wal_volume: bool = False
+    cores: PositiveFloat | None = None
+    """Processors per member, so that members which share a machine do not take each other's."""
     parameters: dict[str, str] = {}
 
     @property

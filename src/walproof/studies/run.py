@@ -47,6 +47,8 @@ def missed(lab: LabNeeded, described: Description, view: ClusterView) -> Iterato
             yield f"where WAL is written is not known, the study has it {asked}"
         elif described.wal_volume is not lab.wal_volume:
             yield f"WAL is {seen}, the study has it {asked}"
+    if lab.cores is not None and (limit := described.facts.get("cpu per member", "not known")) != f"{lab.cores:g}":
+        yield f"processors per member: {limit}, the study has {lab.cores:g}"
     for name, value in lab.parameters.items():
         setting = described.settings.get(name, "not known")
         if setting != value:
