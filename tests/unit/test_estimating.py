@@ -12,6 +12,7 @@ from tests.fixtures.known_prices import quantile_coverage
 from walproof.estimating.intervals import (
     Numbers,
     as_ratio,
+    duration_interval,
     narrow,
     stopped_interval,
     t_interval,
@@ -175,3 +176,10 @@ def test_an_interval_leans_no_further_than_one_event_could_be_missed(n: int, slo
     found, error = stopped_interval(values, 0.05), float(np.std(values, ddof=1)) / math.sqrt(n)
     assert found.value - found.low == pytest.approx(4.57 * error, rel=0.01)
     assert 1.2 * error < found.high - found.value < 2.3 * error
+
+
+@pytest.mark.parametrize("milliseconds", [(2.0, 90.0), (1.0, 1.0, 400.0), (0.5, 3.0, 3.0, 250.0)])
+def test_the_interval_of_a_mean_duration_never_begins_below_nothing(milliseconds: tuple[float, ...]) -> None:
+    values = np.array(milliseconds)
+    assert stopped_interval(values).low < 0 == duration_interval(values).low
+    assert math.isnan(duration_interval(values[:1]).low)

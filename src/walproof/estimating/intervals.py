@@ -80,6 +80,12 @@ def stopped_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
     return Estimate(mean, mean - error * below, mean + error * above)
 
 
+def duration_interval(seconds_or_ms: Numbers) -> Estimate:
+    """Mean of durations and its interval, which never begins below nothing."""
+    mean = stopped_interval(seconds_or_ms)
+    return Estimate(mean.value, max(mean.low, 0.0), mean.high)  # NaN stays NaN: it comes first
+
+
 def trimmed_interval(values: Numbers, alpha: float = STOPPED_ALPHA) -> Estimate:
     """Trimmed mean of values, shape (n,), and its interval: the centre of the blocks, without rare stalls."""
     n = len(values)

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from walproof.estimating.intervals import stopped_interval
+from walproof.estimating.intervals import duration_interval
 from walproof.estimating.quantiles import quantile_intervals
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.estimate import Caveat, Estimate, pooled, quantile_ms
@@ -288,7 +288,7 @@ def latency_of(means: Sequence[float], histograms: Sequence[dict[int, int]]) -> 
     p50, p95, p99, p999 = quantile_intervals(histograms, QUANTILES)
     known = np.array([mean for mean in means if mean > 0])
     longest = quantile_ms(pooled(histograms), 1.0)
-    return Latency(stopped_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
+    return Latency(duration_interval(known) if len(known) else UNKNOWN, p50, p95, p99, p999, longest)
 
 
 def price_table(events: Sequence[Event]) -> PriceTable:

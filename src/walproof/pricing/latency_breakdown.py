@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from walproof.estimating.intervals import stopped_interval
+from walproof.estimating.intervals import duration_interval, stopped_interval
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.guarantee import Level
@@ -95,7 +95,7 @@ def _breakdown(scenario: Scenario, blocks: Blocks, one: Arm, network: Estimate |
     parts = _split(_telescope(levels, latencies), network)
     strongest = levels[-1]
     every = [block[strongest] for block in by_level if strongest in block]
-    measured = stopped_interval(np.array([r.mean_ms for r in every]))
+    measured = duration_interval(np.array([r.mean_ms for r in every]))
     return Breakdown(
         scenario,
         strongest,

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import numpy as np
 
-from walproof.estimating.intervals import change, stopped_interval, upper_bound
+from walproof.estimating.intervals import change, duration_interval, stopped_interval, upper_bound
 from walproof.estimating.ratios import rate_interval, ratio_interval
 from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
@@ -99,7 +99,7 @@ class Measured:
             return None
         if unit == "tps":
             return rate_interval(totals(samples))
-        return stopped_interval(np.array([s.mean_ms for s in samples]))
+        return duration_interval(np.array([s.mean_ms for s in samples]))
 
     def added_ms(self, of: ArmNamed, to: ArmNamed) -> Estimate | None:
         """Mean latency of one arm less the other's, ms, paired by block; None below two samples of each."""
@@ -109,7 +109,7 @@ class Measured:
             return stopped_interval(np.array([a.mean_ms - b.mean_ms for a, b in pairs]))
         if len(left) < 2 or len(right) < 2:
             return None
-        a, b = (stopped_interval(np.array([s.mean_ms for s in one])) for one in (left, right))
+        a, b = (duration_interval(np.array([s.mean_ms for s in one])) for one in (left, right))
         half = math.hypot(a.half_width, b.half_width)
         return Estimate(a.value - b.value, a.value - b.value - half, a.value - b.value + half)
 
