@@ -202,7 +202,6 @@ def ledger(*, seconds: float = 10.0, writers: int = 16) -> int:
             started = time.monotonic()
             rows = target.ledger.read_ledger(target.blueprint.members[0], drill)
             print(f"  {len(rows):,} rows of {len(attempts):,} attempts read back in {time.monotonic() - started:.2f} s")
-        target.ledger.drop_ledger()
     return int(missed > 0)
 
 

@@ -133,10 +133,6 @@ class LyingLedger:
         """As it is."""
         return self.target.ledger.check_data(member)
 
-    def drop_ledger(self) -> None:
-        """As it is."""
-        self.target.ledger.drop_ledger()
-
 
 class LyingTarget(LabTarget):
     """The lab, telling one lie."""
@@ -321,7 +317,6 @@ def telling(target: LyingTarget) -> Iterator[None]:
         wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
         if target.lie.end:
             target.lie.end(target)
-        target.ledger.drop_ledger()
         sql(target, "DROP SCHEMA IF EXISTS walproof CASCADE")
         wait_for(Wait.CLUSTER_HEALTHY, lambda: bool(target.observe().standby_names), target.clock)
 

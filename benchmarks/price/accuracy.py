@@ -60,7 +60,7 @@ def precision(spell_s: float = 30.0) -> int:
             result, _ = priced(target, options)
     on = next(p for p in result.table.arms if p.arm.level is Level.ON)
     width, spread = on.ratio.high - on.ratio.low, max(ratios) - min(ratios)
-    print(f"blocks: on/local {on.ratio.value:.3f} ({on.ratio.low:.3f}–{on.ratio.high:.3f}), {on.paired} pairs")
+    print(f"blocks: on/local {on.ratio.value:.3f} ({on.ratio.low:.3f}–{on.ratio.high:.3f}), {on.blocks} blocks")
     print(f"load in spells of {spell_s:g} s; plain: spread {spread:.3f} of {REPEATS} runs; interval {width:.3f} wide")
     times = spread / width if width else math.nan
     return judged("times narrower than the spread of plain runs", times, "at least 3", times >= 3)

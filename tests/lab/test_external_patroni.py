@@ -76,7 +76,7 @@ def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(tar
     ledger.stop()
     leader = str(target.observe().leader)
     assert len(target.ledger.read_ledger(leader, 0)) >= 20
-    target.ledger.drop_ledger()
+    target.close()
     assert is_back(target, before)
 
 

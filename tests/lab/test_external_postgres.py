@@ -81,7 +81,7 @@ def test_it_is_priced_and_written_in_a_database_of_its_own_which_goes_away(pair:
         rows = target.ledger.read_ledger(str(target.observe().leader), 0)
         assert len(rows) >= 20
         assert len(attempts) >= len(rows) - 2
-        target.ledger.drop_ledger()
+        target.close()
         assert is_back(target, before)
 
 
@@ -362,6 +362,6 @@ def test_a_new_target_is_one_folder_and_one_line(pair: PlainPair, monkeypatch: p
     attempts = run.stop()
     readings = [compared(attempts, able.ledger.read_ledger("only", 0))]
     findings = judged(attempts, readings, lost_rows(attempts, readings))
-    able.ledger.drop_ledger()
+    pair.sql("n1", "DROP SCHEMA walproof CASCADE")
     assert findings.acknowledged >= 40
     assert (findings.lost, findings.phantom, findings.duplicate, findings.corrupted) == (0, 0, 0, 0)

@@ -161,16 +161,13 @@ def test_a_checkpoint_still_running_when_the_tables_are_loaded_costs_no_page_ima
 
 
 def test_tables_of_somebody_else_are_never_touched(pair: PlainPair) -> None:
-    pair.sql("n1", "CREATE SCHEMA IF NOT EXISTS walproof")
-    SqlLedger(PlainTarget(pair)).drop_ledger()
+    pair.sql("n1", "DROP TABLE IF EXISTS walproof.walproof_ledger")
     pair.sql("n1", "CREATE SCHEMA IF NOT EXISTS walproof")
     pair.sql("n1", "CREATE TABLE walproof.walproof_ledger (mine text)")
     try:
         ledger = SqlLedger(PlainTarget(pair))
         with pytest.raises(MachineError, match="not walproof's"):
             ledger.open_ledger(LedgerOrder(Level.ON, writers=1))
-        with pytest.raises(MachineError, match="not walproof's"):
-            ledger.drop_ledger()
         assert pair.sql("n1", "SELECT count(*) FROM walproof.walproof_ledger") == [(0,)]
     finally:
         pair.sql("n1", "DROP TABLE walproof.walproof_ledger")
@@ -198,8 +195,6 @@ def test_every_acknowledged_row_is_on_both_members_and_the_readers_saw_them(pair
     assert missed == 0, f"{fresh} fresh at remote_apply"
     assert set(run.witnessed().seen_on_leader) <= pairs(attempts.writer, attempts.number)
     assert run.stop() is attempts
-    ledger.drop_ledger()
-    assert pair.sql("n1", "SELECT to_regclass('walproof.walproof_ledger')") == [(None,)]
 
 
 def test_through_a_pool_each_row_carries_level_server_and_timeline(pair: PlainPair) -> None:

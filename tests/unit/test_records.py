@@ -16,9 +16,8 @@ from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.sample import Scenario
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode
-from walproof.records.reader import Tail, follow, read
+from walproof.records.reader import Tail, read
 from walproof.records.writer import Writer
-from walproof.targets.simulated.clock import EPOCH, VirtualClock
 
 
 def written(directory: Path, events: tuple[Event, ...]) -> Path:
@@ -247,10 +246,3 @@ def test_a_tail_gives_each_event_once_even_when_lines_come_in_pieces(tmp_path: P
         file.write(line[10:] + line)
         assert len(tail.more()) == 2
         assert tail.more() == ()
-
-
-def test_following_ends_with_the_record(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    path = written(tmp_path / "r", price_events())
-    assert tuple(follow(path, clock)) == price_events()
-    assert clock.now() == EPOCH

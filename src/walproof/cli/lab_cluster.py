@@ -29,6 +29,7 @@ from walproof.model.units import counted, size_bytes
 from walproof.patroni.config import SyncMode
 from walproof.reporting.console_output import (
     console,
+    plain_table,
     print_json,
     print_result,
     print_status,
@@ -173,9 +174,7 @@ def ls(as_json: bool) -> None:
     if not labs:
         print_result({}, f"No lab is in {home.state_folder()}.", as_json=False)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("name", "state", "made by", "members", "processes", "port"):
-        table.add_column(heading, justify="right" if heading in {"members", "processes", "port"} else "left")
+    table = plain_table("name", "state", "made by", ">members", ">processes", ">port")
     for one in labs:
         port = "" if one.port is None else str(one.port)
         table.add_row(one.name, one.state, one.made_by, str(len(one.members)), str(one.processes), port)
@@ -308,9 +307,7 @@ def doctor(port: int, raw: bool, as_json: bool) -> ExitCode:
 
 
 def _table(rows: tuple[requirements.Row, ...]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "", "found", "costs", "what to do"):
-        table.add_column(heading)
+    table = plain_table("", "", "found", "costs", "what to do")
     for row in rows:
         state = Text(row.state, _STYLE[row.state])
         table.add_row(row.subject, state, *map(Text, (row.found, row.costs, row.todo)))

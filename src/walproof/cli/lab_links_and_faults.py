@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import cloup
-from rich.table import Table
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command, Group
@@ -21,7 +20,7 @@ from walproof.links.round_trips import Measured, Probing, matrix, read_regions, 
 from walproof.links.settings import Change, Links, LinkSetting, check_members, directions_of
 from walproof.model.drill import Capability
 from walproof.model.units import counted, duration_s, rate_bps, share
-from walproof.reporting.console_output import console, print_json, print_result
+from walproof.reporting.console_output import console, plain_table, print_json, print_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +140,7 @@ def print_links(state: network_links.LinksState, measured: tuple[Measured, ...],
     screen.print(state.summary, style="bold red" if state.dead else "bold")
     if state.needed and not state.dead and not state.real_time:
         screen.print("the link emulator has no real-time priority here: delays grow on a busy machine", style="yellow")
-    table = Table(box=None, pad_edge=False)
-    for name in ("link", "configured", "round trip configured", "measured", "p99", "lost one way"):
-        table.add_column(name, justify="left" if name in ("link", "configured") else "right")
+    table = plain_table("link", "configured", ">round trip configured", ">measured", ">p99", ">lost one way")
     wanted = directions_of(members, sorted({m.source for m in measured})) if members else None
     for m in measured:
         if wanted is None or (m.source, m.destination) in wanted:
@@ -274,10 +271,8 @@ def list_faults(lab: str | None, as_json: bool) -> None:
         return
     possible = sum(one.capability not in reasons for one in FAULTS)
     click.echo(f"{possible} of {counted(len(FAULTS), 'fault')} available here")
-    table = Table(box=None, pad_edge=False)
-    table.add_column("walproof …", no_wrap=True)
-    for heading in ("what happens", "capability", "here"):
-        table.add_column(heading)
+    table = plain_table("walproof …", "what happens", "capability", "here")
+    table.columns[0].no_wrap = True
     for one in FAULTS:
         table.add_row(one.command, one.happens, one.capability.value, reasons.get(one.capability, "yes"))
     console().print(table)

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import cloup
 from click.shell_completion import CompletionItem
-from rich.table import Table
 
 from walproof.cli import options as opt
 from walproof.cli.options import Group
@@ -23,7 +22,7 @@ from walproof.model.ports import Target
 from walproof.pricing.command import restarts_forecast
 from walproof.records.writer import Writer, check_writable
 from walproof.reporting.conclusion import claims_tally
-from walproof.reporting.console_output import console, print_json, print_result, print_step, print_tables
+from walproof.reporting.console_output import console, plain_table, print_json, print_result, print_step, print_tables
 from walproof.reporting.record_outline import claim_sections
 from walproof.reporting.terminal import tables
 from walproof.studies.declaration import Study, read_study, shipped, studies
@@ -57,9 +56,7 @@ def list_studies(as_json: bool) -> None:
     if as_json:
         print_json({"studies": [{"name": s.name, "title": s.title, "source": s.source} for s in listed]})
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("name", "claims", "what", "source"):
-        table.add_column(heading, justify="right" if heading == "claims" else "left")
+    table = plain_table("name", ">claims", "what", "source")
     for s in listed:
         table.add_row(s.name, str(len(s.claim)), s.title, s.source)
     console().print(table)
@@ -78,9 +75,7 @@ def show(name: str, as_json: bool) -> None:
     screen = console()
     screen.print(declared.title, style="bold")
     screen.print(f"{declared.source}\n{declared.machine}\n\n{story}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("claim", "the paper says", "here it is judged on"):
-        table.add_column(heading)
+    table = plain_table("claim", "the paper says", "here it is judged on")
     for claim in declared.claim:
         here = "; ".join(note for note in (claim.scaled, claim.accepted) if note) or "the same, on this machine"
         table.add_row(claim.name, f"{claim.says}: {claim.paper}", here)

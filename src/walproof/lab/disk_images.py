@@ -78,13 +78,9 @@ def check(disk: Disk) -> None:
 
 def prepare(blueprint: Blueprint) -> None:
     """Create and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
-    check(blueprint.disk)
-    if blueprint.disk.kind != "image":
-        return
-    wanted = volumes(blueprint)
     try:
         images_dir(blueprint).mkdir(mode=0o700, parents=True, exist_ok=True)
-        for volume in wanted:
+        for volume in volumes(blueprint):
             _format(volume.image, blueprint.disk.size_bytes)
             volume.mount_point.mkdir(parents=True, exist_ok=True)
             _attach(volume)

@@ -206,9 +206,7 @@ def current_problem(blueprint: Blueprint, wanted: dict[str, Any] | None = None) 
         return error.message
 
 
-def wait_until_healthy(
-    blueprint: Blueprint, clock: Clock, wait: Wait = Wait.CLUSTER_HEALTHY, *, wanted: dict[str, Any] | None = None
-) -> None:
+def wait_until_healthy(blueprint: Blueprint, clock: Clock, *, wanted: dict[str, Any] | None = None) -> None:
     """Wait until the cluster is healthy; WaitTimeout says why it is not.
 
     A member that is not streaming after half of the wait is cloned again from the leader.
@@ -219,12 +217,12 @@ def wait_until_healthy(
 
     def healthy() -> bool:
         reason[0] = current_problem(blueprint, wanted)
-        if reason[0] and clock.now() - started > longest_s(wait, clock) / 2:
+        if reason[0] and clock.now() - started > longest_s(Wait.CLUSTER_HEALTHY, clock) / 2:
             _clone_again(blueprint, cloned)
         return not reason[0]
 
     try:
-        wait_for(wait, healthy, clock, pace_s=0.25)
+        wait_for(Wait.CLUSTER_HEALTHY, healthy, clock, pace_s=0.25)
     except WaitTimeout as timeout:
         raise WaitTimeout(f"{timeout.message}: {reason[0]}", timeout.hint) from None
 

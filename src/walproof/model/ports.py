@@ -198,9 +198,6 @@ class Ledger(Protocol):
     def check_data(self, member: str) -> str:
         """What amcheck finds wrong with the ledger on that member, "" when nothing; TargetError: it may not be run."""
 
-    def drop_ledger(self) -> None:
-        """Remove the ledger's own table."""
-
 
 class Notebook(Protocol):
     """A journal of changes (records.journal.Journal), so that a run that was killed can be reverted."""

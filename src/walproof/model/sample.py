@@ -152,6 +152,11 @@ class Arm:
     label: str = ""
     """Tells arms apart that are otherwise equal, as in an A/A run."""
 
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Every level that its transactions run at."""
+        return tuple(level for level, _ in self.mix) or (self.level,)
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:

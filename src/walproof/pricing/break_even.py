@@ -93,25 +93,23 @@ def find_peak(baseline: Level, measure: Measure, most: int = MOST_CLIENTS) -> in
     return best
 
 
-def find_break_even(
-    level: Level, peak_clients: int, measure: Measure, most: int = MOST_CLIENTS, goal: float = GOAL
-) -> BreakEven:
-    """The fewest clients with which `level` reaches `goal` of the baseline with peak_clients."""
+def find_break_even(level: Level, peak_clients: int, measure: Measure, most: int = MOST_CLIENTS) -> BreakEven:
+    """The fewest clients with which `level` reaches GOAL of the baseline with peak_clients."""
     seen: dict[int, Estimate] = {}
     clients = min(peak_clients, most)
     while clients not in seen:
         seen[clients] = measure(TrialPoint(level, clients, peak_clients))
-        if seen[clients].low < goal and not _falling(seen):
+        if seen[clients].low < GOAL and not _falling(seen):
             clients = min(2 * clients, most)
-    while len(seen) < MOST_POINTS - 1 and (middle := _between(seen, goal)):
+    while len(seen) < MOST_POINTS - 1 and (middle := _between(seen)):
         seen[middle] = measure(TrialPoint(level, middle, peak_clients))
-    reached = min((n for n in seen if seen[n].low >= goal), default=None)
+    reached = min((n for n in seen if seen[n].low >= GOAL), default=None)
     if reached is not None:
         seen[reached] = measure(TrialPoint(level, reached, peak_clients, fresh=True))
-        if seen[reached].low < goal:
+        if seen[reached].low < GOAL:
             reached = None
-    below = [n for n in seen if seen[n].high < goal]
-    undecided = sorted(n for n in seen if seen[n].low < goal <= seen[n].high)
+    below = [n for n in seen if seen[n].high < GOAL]
+    undecided = sorted(n for n in seen if seen[n].low < GOAL <= seen[n].high)
     best = max(seen, key=lambda n: seen[n].value) if reached is None else reached
     return BreakEven(
         level,
@@ -125,15 +123,15 @@ def find_break_even(
     )
 
 
-def _between(seen: dict[int, Estimate], goal: float) -> int | None:
+def _between(seen: dict[int, Estimate]) -> int | None:
     """The next number of clients to try between the most that are below and the fewest that may not be.
 
     None when the two are close, or when that number was tried.
     """
-    high = min((n for n in seen if seen[n].high >= goal), default=None)
+    high = min((n for n in seen if seen[n].high >= GOAL), default=None)
     if high is None:
         return None
-    low = max((n for n in seen if seen[n].high < goal and n < high), default=0)
+    low = max((n for n in seen if seen[n].high < GOAL and n < high), default=0)
     middle = min(high - 1, max(low + 1, round((max(low, 1) * high) ** 0.5)))
     return None if high - low <= max(1, CLOSE * high) or middle in seen else middle
 

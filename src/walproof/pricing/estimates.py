@@ -79,13 +79,10 @@ def mixed_versions(events: Iterable[Event]) -> bool:
     return any(one.versions != seen[0].versions or len(one.member_versions) > 1 for one in seen)
 
 
-def _levels(arm: Arm) -> tuple[Level, ...]:
-    return tuple(level for level, _ in arm.mix) or (arm.level,)
-
-
 def _not_in_effect(results: Results) -> bool:
-    remote = any(level.remote for level in _levels(results[0].sample.arm))
-    durable = any(level is not Level.OFF for level in _levels(results[0].sample.arm))
+    levels = results[0].sample.arm.levels
+    remote = any(level.remote for level in levels)
+    durable = any(level is not Level.OFF for level in levels)
     unsafe = durable and any(r.sample.scenario.fsync is False for r in results)
     return unsafe or (remote and any(not r.window.standby_names.strip() for r in results))
 
@@ -203,8 +200,6 @@ class ArmPrice:
     classes: tuple[ClassPrice, ...] = ()
     transactions: int = 0
     failed: int = 0
-    paired: int = 0
-    """Blocks in which both the arm and its baseline were measured."""
     without_stalls: Estimate = UNKNOWN
     stalled_s: float = 0.0
     measured_s: float = 0.0
@@ -338,7 +333,7 @@ def _order(arm: Arm) -> tuple[str, str, int, str, int]:
 
 def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, general: tuple[Caveat, ...]) -> ArmPrice:
     results = [measured[arm] for _, measured in sorted(blocks.items()) if arm in measured]
-    ratio, paired = ratio_of(blocks, arm, baseline)
+    ratio, _ = ratio_of(blocks, arm, baseline)
     pairs = [] if is_baseline(arm, baseline) else pairs_of(blocks, arm, baseline)
     caveats = caveats_of(results, log_ratios(pairs), general)
     # Under overload a latency is that of the backlog, and grows with the length of the sample.
@@ -357,7 +352,6 @@ def _price(scenario: Scenario, arm: Arm, blocks: Blocks, baseline: Level, genera
         transactions=sum(r.transactions for r in results),
         failed=sum(r.failed for r in results),
         retries=sum(r.retries for r in results),
-        paired=paired,
         without_stalls=trimmed,
         stalled_s=sum(r.stalled_s for r in results),
         measured_s=sum(r.seconds for r in results),

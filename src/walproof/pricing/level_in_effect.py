@@ -111,17 +111,13 @@ def contradictions(events: Sequence[Event]) -> dict[Arm, str]:
             results[_alike(result.sample.arm)].append(result)
     scenarios = {r.sample.scenario for of in results.values() for r in of}
     trips = {scenario: trip.value for scenario in scenarios if (trip := round_trip(events, scenario))}
-    why = {key: contradiction(_levels(key), seen_of(of, trips)) for key, of in results.items()}
+    why = {key: contradiction(key.levels, seen_of(of, trips)) for key, of in results.items()}
     return {arm: text for arm in dict.fromkeys(r.sample.arm for r in done) if (text := why.get(_alike(arm), ""))}
 
 
 def _alike(arm: Arm) -> Arm:
     """What is the same of arms whose transactions run at one level."""
     return Arm(arm.level, 1, arm.workload, arm.route, mix=arm.mix)
-
-
-def _levels(arm: Arm) -> tuple[Level, ...]:
-    return tuple(level for level, _ in arm.mix) or (arm.level,)
 
 
 def seen_of(results: Sequence[SampleResult], trips: Mapping[Scenario, float]) -> Seen:

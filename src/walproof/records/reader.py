@@ -1,7 +1,6 @@
 """Reads a record as far as it goes: growing, cut short, damaged or with unknown events; says so in notices."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -9,7 +8,6 @@ from typing import TypeVar
 from walproof.errors import MachineError
 from walproof.machine.untrusted import bounded, regular
 from walproof.model.event import Ended, Event, Started
-from walproof.model.ports import Clock
 from walproof.records.codec import decode
 from walproof.records.layout import EVENTS, FILES, read_header, record_directory
 
@@ -128,14 +126,3 @@ class Tail:
         decoded = [decode(line.decode("utf-8", errors="replace")) for line in lines if line.strip()]
         self.notices += [notice for _, notice in decoded if notice]
         return tuple(event for event, _ in decoded if event is not None)
-
-
-def follow(path: Path, clock: Clock, pace_s: float = 0.2) -> Iterator[Event]:
-    """Every event of a growing record, from its beginning to its Ended; waits in between on the clock."""
-    tail = Tail(path)
-    while True:
-        for event in tail.more():
-            yield event
-            if isinstance(event, Ended):
-                return
-        clock.pause(pace_s)

@@ -76,6 +76,14 @@ def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str 
         screen.print(part)
 
 
+def plain_table(*headings: str) -> Table:
+    """An empty table without lines; a heading that starts with ">" is of numbers."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+    return table
+
+
 def print_step(text: str) -> None:
     """One dimmed line about the progress of a command, on standard error."""
     console(stderr=True).print(text, style="dim")
@@ -135,9 +143,7 @@ def summary(view: ClusterView) -> str:
 def print_status(view: ClusterView, console: Console) -> None:
     """The summary, then a row per member."""
     console.print(summary(view), style="bold" if view.leader else "bold red")
-    table = Table(box=None, pad_edge=False)
-    for title in ("member", "role", "state", "timeline", "lag, bytes", "synchronous", "address"):
-        table.add_column(title, justify="right" if title in ("timeline", "lag, bytes") else "left")
+    table = plain_table("member", "role", "state", ">timeline", ">lag, bytes", "synchronous", "address")
     for m in view.members:
         numbers = ("" if n is None else text.format(n) for n, text in ((m.timeline, "{}"), (m.lag_bytes, "{:,}")))
         table.add_row(m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)

@@ -37,7 +37,7 @@ class SimulatedRun:
 
 
 class SimulatedLedgers:
-    """Opens, reads and drops ledgers of one simulated cluster."""
+    """Opens and reads ledgers of one simulated cluster."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self.world, self._rng = world, rng
@@ -73,10 +73,6 @@ class SimulatedLedgers:
 
     def check_data(self, member: str) -> str:
         return ""
-
-    def drop_ledger(self) -> None:
-        self._ledgers.clear()
-        self.world.ledger = None
 
 
 _NO_POSTGRES = ("crashed", "stopped", "restarting", "failing", *GONE)

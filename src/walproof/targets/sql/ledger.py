@@ -147,7 +147,7 @@ def _endpoint(target: Target, member: str) -> Endpoint | None:
 
 
 class SqlLedger:
-    """The ledger of any target that speaks SQL; `route` is how the table itself is made and dropped."""
+    """The ledger of any target that speaks SQL; `route` is how the table itself is made."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class SqlLedger:
         """`grant` says what lets a role use amcheck."""
         self._target, self._runner = target, runner
         self._route = route
-        self._open, self._close, self._limits, self._grant = database.open, database.close, limits, grant
+        self._open, self._limits, self._grant = database.open, limits, grant
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         self._limits.check(order.writers)
@@ -235,23 +235,3 @@ class SqlLedger:
             return []
         connection.execute("SELECT bt_index_check('walproof.walproof_ledger_attempt'::regclass, true)")
         return connection.execute(_CHECK).fetchall()
-
-    def drop_ledger(self) -> None:
-        """Remove the ledger's own table, its schema when nothing else is in it, and walproof's own database."""
-        self._drop_table()
-        self._close()
-
-    def _drop_table(self) -> None:
-        with _connected(self._target.endpoint(self._route), "the leader") as connection:
-            if not self._ours(connection):
-                return
-            try:
-                connection.execute("DROP TABLE walproof.walproof_ledger")
-                others = connection.execute(
-                    "SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass"
-                    " AND refobjid = to_regnamespace('walproof')"
-                ).fetchone()
-                if others == (0,):
-                    connection.execute("DROP SCHEMA walproof")
-            except psycopg.Error as error:
-                raise TargetError(f"the ledger's table stays: {str(error).strip()}", "drop it by hand") from None
