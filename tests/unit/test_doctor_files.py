@@ -22,8 +22,11 @@ ALONE = [path for kind in KINDS for path in sorted((FILES / kind).iterdir())]
 TOGETHER = sorted((FILES / "together").iterdir())
 SOUND = sorted((FILES / "sound").iterdir())
 _MARK = re.compile(r"[#;] ! (.*)$")
-# pgbouncer.ini has no comments after a value.
+# pgbouncer.ini and pg_service.conf have no comments after a value.
 MARKS_OF = {
+    "pgbouncer-queue.ini": {(4, "pgbouncer-waits-for-dead")},
+    "connections.ini": {(1, "pgbouncer-keeps-server")},
+    "pg_service.conf": {(3, "client-any-host"), (3, "client-waits-for-dead")},
     "pgbouncer-keeps.ini": {
         (5, "pgbouncer-keeps-server"), (6, "pgbouncer-keeps-server"),
         (7, "pgbouncer-waits-for-dead"), (8, "pgbouncer-waits-for-dead"),

@@ -1,8 +1,10 @@
 """Files that a stranger wrote: each ends with one clear sentence and exit code 2, or beside others with exit code 4."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,18 +27,18 @@ def texts(name: str, text: str | bytes) -> Callable[[Path], None]:
 
 
 def circle(folder: Path) -> None:
-    (folder / "postgresql.conf").write_text("fsync = on\ninclude = 'more.conf'\n")
+    (folder / "postgresql.conf").write_text("fsync = off\ninclude = 'more.conf'\n")
     (folder / "more.conf").write_text("include 'postgresql.conf'\n")
 
 
 def itself(folder: Path) -> None:
-    (folder / "postgresql.conf").write_text("include = 'postgresql.conf'\n")
+    (folder / "postgresql.conf").write_text("fsync = off\ninclude = 'postgresql.conf'\n")
 
 
 def linked(folder: Path) -> None:
     (folder / "secret").write_text("password = x\n")
     (folder / "more.conf").symlink_to(folder / "secret")
-    (folder / "postgresql.conf").write_text("include = 'more.conf'\n")
+    (folder / "postgresql.conf").write_text("include = 'more.conf'\nfsync = off\n")
 
 
 def piped(folder: Path) -> None:
@@ -80,13 +82,6 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         texts("c.yaml", CNPG + "metadata: {name: x}\nspec: {instances: a}\n"),
         "spec.instances",
     ),
-    "circle": ("postgresql.conf", circle, "circle"),
-    "circle-of-one": ("postgresql.conf", itself, "circle"),
-    "include-up": ("postgresql.conf", texts("postgresql.conf", "include '../../etc/passwd'\n"), "outside"),
-    "include-absolute": ("postgresql.conf", texts("postgresql.conf", "include_dir '/etc'\n"), "outside"),
-    "include-a-link": ("postgresql.conf", linked, "includes more.conf"),
-    "include-missing": ("postgresql.conf", texts("postgresql.conf", "include 'x.conf'\n"), "No such file"),
-    "no-line": ("postgresql.conf", texts("postgresql.conf", "fsync = on\n= 3\n"), "line 2"),
     "pipe": ("patroni.yml", piped, "not a regular file"),
     "device": ("patroni.yml", to_a_device, "not a regular file"),
     "missing": ("nowhere.yml", lambda folder: None, "no such file"),
@@ -96,6 +91,181 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "standby cluster",
     ),
 }
+
+
+CFG = "global\n  maxconn 9\ndefaults\n  mode tcp\nlisten primary\n  option httpchk GET /primary\n"
+SERVERS = (
+    "  default-server check port 8008 on-marked-down shutdown-sessions\n  server a 10.0.0.1:5432\n"
+    "  server b 10.0.0.2:5432\n  timeout server 1s\n"
+)
+TWO = BOOTSTRAP.replace("30", "300") + "---\n"
+PARTLY: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
+    "circle": (
+        "postgresql.conf",
+        circle,
+        "more.conf:1:1: postgresql.conf, which it includes: it goes round",
+        "fsync-off",
+    ),
+    "circle-of-one": ("postgresql.conf", itself, "postgresql.conf:2:1: postgresql.conf, which", "fsync-off"),
+    "include-up": (
+        "postgresql.conf",
+        texts("postgresql.conf", "include '../../etc/passwd'\nfsync = off\n"),
+        "outside",
+        "fsync-off",
+    ),
+    "include-absolute": (
+        "postgresql.conf",
+        texts("postgresql.conf", "fsync = off\ninclude_dir '/etc'\n"),
+        "postgresql.conf:2:1: /etc, which it includes",
+        "fsync-off",
+    ),
+    "include-a-link": ("postgresql.conf", linked, "more.conf, which it includes", "fsync-off"),
+    "include-missing": (
+        "postgresql.conf",
+        texts("postgresql.conf", "include 'x.conf'\nfsync = off\n"),
+        "No such file",
+        "fsync-off",
+    ),
+    "no-line": (
+        "postgresql.conf",
+        texts("postgresql.conf", "fsync = off\n= 3\n"),
+        "postgresql.conf:2:1: this line",
+        "fsync-off",
+    ),
+    "auto-conf-no-line": (
+        "postgresql.conf",
+        texts("postgresql.conf", "fsync = off\n!\n"),
+        "postgresql.conf:2:1",
+        "fsync-off",
+    ),
+    "pgbouncer-no-line": (
+        "p.ini",
+        texts("p.ini", "[pgbouncer]\npool_mode\ntcp_keepalive = 0\n"),
+        "p.ini:2:1: this line",
+        "pgbouncer-waits-for-dead",
+    ),
+    "pgbouncer-include-up": (
+        "p.ini",
+        texts("p.ini", "[pgbouncer]\n%include /etc/pgbouncer/x.ini\ntcp_keepalive = 0\n"),
+        "p.ini:2:1: /etc/pgbouncer/x.ini, which it includes",
+        "pgbouncer-waits-for-dead",
+    ),
+    "server-alone": (
+        "h.cfg",
+        texts("h.cfg", CFG + "  server\n" + SERVERS),
+        "h.cfg:7:3: server: it has no address",
+        "haproxy-cuts-statements",
+    ),
+    "server-of-a-name": (
+        "h.cfg",
+        texts("h.cfg", CFG + "  server db-c\n" + SERVERS),
+        "h.cfg:7:3: server db-c: it has no address",
+        "haproxy-cuts-statements",
+    ),
+    "server-template-of-none": (
+        "h.cfg",
+        texts("h.cfg", CFG + "  server-template pg 3\n" + SERVERS),
+        "h.cfg:7:3: server-template",
+        "haproxy-cuts-statements",
+    ),
+    "server-template-of-words": (
+        "h.cfg",
+        texts("h.cfg", CFG + "  server-template pg all db:5432\n" + SERVERS),
+        "h.cfg:7:3: server-template",
+        "haproxy-cuts-statements",
+    ),
+    "one-document-is-a-template": (
+        "p.yml",
+        texts("p.yml", TWO + "loop_wait: {{ x }}\nttl: 30\n"),
+        "p.yml:4:1: it is a template",
+        "patroni-ttl-long",
+    ),
+    "one-document-is-conditional": (
+        "p.yml",
+        texts("p.yml", TWO + "{{- if .x }}\nscope: y\n{{- end }}\n"),
+        "p.yml:4:1: it is a template",
+        "patroni-ttl-long",
+    ),
+    "one-document-is-filled-in": (
+        "p.yml",
+        texts("p.yml", TWO + BOOTSTRAP.replace("30", "'{{ ttl }}'")),
+        "another program fills in ttl",
+        "patroni-ttl-long",
+    ),
+    "one-document-is-not-closed": (
+        "p.yml",
+        texts("p.yml", TWO + "scope: [\n"),
+        "p.yml:4:1: it is no YAML: line",
+        "patroni-ttl-long",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTLY)
+def test_what_can_be_read_is_read_and_the_rest_is_named_with_its_line(case: str, walproof: Run, tmp_path: Path) -> None:
+    name, make, words, finds = PARTLY[case]
+    make(tmp_path)
+    code, out, err = walproof("doctor", name)
+    assert code == 1, out + err
+    assert words in out
+    assert f"[{finds}]" in out
+    assert len([line for line in out.splitlines() if line.startswith("not read: ")]) == 1, out
+
+
+@pytest.mark.parametrize("case", ["include-up", "server-alone", "one-document-is-a-template", "pgbouncer-no-line"])
+@pytest.mark.parametrize("shape", ["sarif", "junit", "github", "json"])
+def test_what_was_not_read_is_in_every_format(case: str, shape: str, walproof: Run, tmp_path: Path) -> None:
+    name, make, words, _ = PARTLY[case]
+    make(tmp_path)
+    out = walproof("doctor", "--format", shape, name)[1]
+    if shape == "sarif":
+        notes = json.loads(out)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+        (note,) = [one for one in notes if one["level"] == "warning"]
+        assert words in note["message"]["text"].replace("not read: ", "")
+        where = note["locations"][0]["physicalLocation"]
+        assert where["artifactLocation"]["uri"] == name
+        assert where["region"]["startLine"] >= 1
+    elif shape == "junit":
+        (suite,) = ElementTree.fromstring(out.split("\n", 1)[1]).findall("testsuite[@name='Files']")
+        (skipped,) = suite.findall("testcase/skipped")
+        assert words.split(": ")[-1] in skipped.get("message", "")
+        assert (suite.get("skipped"), suite.get("tests")) == ("1", "1")
+    elif shape == "github":
+        (line,) = [one for one in out.splitlines() if "title=not read" in one]
+        assert line.startswith(f"::warning file={name},line=")
+    else:
+        assert any(words in f"{at}: {why}" for at, why in json.loads(out)["not_read"].items())
+
+
+def test_a_file_that_was_named_too_is_included_from_anywhere(walproof: Run, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "db").mkdir()
+    (tmp_path / "shared" / "all.conf").write_text("fsync = off\n")
+    (tmp_path / "db" / "postgresql.conf").write_text("include '../shared/all.conf'\n")
+    code, out, _ = walproof("doctor", "db/postgresql.conf", "shared/all.conf")
+    assert code == 1
+    assert "shared/all.conf:1:1" in out
+    assert "not read" not in out
+    assert out.count("[fsync-off]") == 1
+
+
+def test_two_files_may_include_the_same_one(walproof: Run, tmp_path: Path) -> None:
+    (tmp_path / "common.conf").write_text("wal_sender_timeout = 0\n")
+    for name in ("postgresql-a.conf", "postgresql-b.conf"):
+        (tmp_path / name).write_text("include 'common.conf'\ninclude 'common.conf'\n")
+    out = walproof("doctor", "--json", ".")[1]
+    assert json.loads(out)["not_read"] == {}
+    assert out.count('"sender-timeout-off"') == 2
+
+
+@pytest.mark.parametrize("text", ["\n" * 300_000, "---\n" * 80_000, "host=a " * 50_000, "host=a dbname=b " * 9000])
+@pytest.mark.parametrize("ending", ["yml", "env"])
+def test_a_text_made_to_be_slow_is_read_in_time_of_its_length(
+    text: str, ending: str, walproof: Run, tmp_path: Path
+) -> None:
+    """What takes the square of the length would end with the limit of a test, after minutes."""
+    (tmp_path / f"x.{ending}").write_text(text + "\n---\nscope: x\n")
+    assert "Traceback" not in walproof("doctor", f"x.{ending}")[2]
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -127,6 +297,7 @@ def test_beside_a_sound_file_it_is_named_and_leaves_the_verdict_open(case: str, 
 def test_links_and_hidden_files_of_a_folder_are_left_alone(walproof: Run, tmp_path: Path) -> None:
     (tmp_path / "d" / ".git").mkdir(parents=True)
     (tmp_path / "d" / ".git" / "patroni.yml").write_text(BOOTSTRAP)
+    (tmp_path / "d" / ".patroni.yml").write_text(BOOTSTRAP)
     (tmp_path / "outside.yml").write_text(BOOTSTRAP)
     (tmp_path / "d" / "linked.yml").symlink_to(tmp_path / "outside.yml")
     (tmp_path / "d" / "loop").symlink_to(tmp_path / "d")

@@ -11,9 +11,10 @@ from walproof.errors import UsageError
 from walproof.estimating.intervals import upper_bound
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.guarantee import Level, Loss
+from walproof.model.junit import junit
 from walproof.proving.campaign import enough
 from walproof.proving.campaign_results import answer_as_json, back_after, conclusion
-from walproof.proving.gate import exit_code, gate, junit
+from walproof.proving.gate import cases, exit_code, gate
 from walproof.proving.loss_bounds import Bound, Kind, bounds, cell, controls, drills_for, reached, worst_bounds
 from walproof.proving.options import parse_options
 from walproof.proving.verdict import Assumption, AtRisk, decided
@@ -260,12 +261,12 @@ def test_exit_codes() -> None:
 def test_junit_separates_failures_errors_and_skips() -> None:
     undecided = replace(drill(), verdict=Verdict.UNDECIDED, why="the writers were dead")
     skipped = replace(drill(), verdict=Verdict.SKIPPED, why="skipped, because no power")
-    text = junit([drill(), drill(findings=LOSS), drill(Level.OFF, LOSS), undecided, skipped])
+    text = junit("prove", cases([drill(), drill(findings=LOSS), drill(Level.OFF, LOSS), undecided, skipped]))
     assert text.startswith("<?xml")
     suite = ElementTree.fromstring(text)
     assert suite.attrib["tests"] == "5"
     assert (suite.attrib["failures"], suite.attrib["errors"], suite.attrib["skipped"]) == ("1", "1", "1")
-    failure = suite.find("testcase/failure")
+    failure = suite.find("testsuite/testcase/failure")
     assert failure is not None
     assert failure.attrib["message"].startswith("10 acknowledged commits lost")
 

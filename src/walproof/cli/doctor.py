@@ -1,6 +1,5 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
-from collections import defaultdict
 from datetime import date
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
 from walproof.machine.untrusted import bounded, from_toml, regular
-from walproof.model.declared import Declared
+from walproof.model.declared import Declared, Skipped
 from walproof.model.drill import Capability
 from walproof.model.facts import Facts
 from walproof.model.units import counted
@@ -60,7 +59,7 @@ def doctor(
     shape = "json" if as_json else "" if "-" in (sarif, junit) else shape
     if listed or explain:
         return _print_checks(explain, as_json=shape == "json")
-    facts, skipped = None, dict[str, str]()
+    facts, skipped = None, Skipped()
     if files:
         declared, skipped = _declared(files)
         examinations = [examined_files(one) for one in declared]
@@ -69,9 +68,9 @@ def doctor(
         examinations = [Examination(facts.target, diagnosed(facts))]
     examinations = _accepted(examinations)
     if sarif:
-        write_file(sarif, outputs.sarif_text(examinations, version()), "name a writable file")
+        write_file(sarif, outputs.sarif_text(examinations, version(), skipped), "name a writable file")
     if junit:
-        write_file(junit, outputs.as_junit(examinations), "name a writable file")
+        write_file(junit, outputs.as_junit(examinations, skipped), "name a writable file")
     _print(examinations, facts, skipped, shape)
     if any(failing(one.findings, Severity(fail_on)) for one in examinations):
         return ExitCode.BROKEN
@@ -86,12 +85,12 @@ def _facts(target: str | None) -> Facts:
     return able.inspection.facts()
 
 
-def _declared(files: tuple[str, ...]) -> tuple[list[Declared], dict[str, str]]:
+def _declared(files: tuple[str, ...]) -> tuple[list[Declared], Skipped]:
     declared, skipped = declared_in(files)
     if not declared:
         kinds = "patroni.yml, a Cluster, postgresql.conf, haproxy.cfg, pgbouncer.ini"
         nothing = f"no configuration that the doctor reads in {', '.join(files)}"
-        why = next((f"{name}: {reason}" for name, reason in skipped.items()), nothing)
+        why = next((f"{at.text}: {reason}" for at, reason in skipped.items()), nothing)
         raise UsageError(why, f"name {kinds}; docs/doctor.md says how they are read")
     return declared, skipped
 
@@ -119,21 +118,21 @@ def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
     return ExitCode.HELD
 
 
-def _print(examinations: list[Examination], facts: Facts | None, skipped: dict[str, str], shape: str) -> None:
+def _print(examinations: list[Examination], facts: Facts | None, skipped: Skipped, shape: str) -> None:
     if shape == "json":
         live = facts and as_json(facts, examinations[0].findings)
         print_json(live or outputs.as_json(examinations, skipped))
     elif shape == "sarif":
-        click.echo(outputs.sarif_text(examinations, version()), nl=False)
+        click.echo(outputs.sarif_text(examinations, version(), skipped), nl=False)
     elif shape in ("junit", "github"):
         junit = shape == "junit"
-        text = outputs.as_junit(examinations) if junit else outputs.as_github(examinations, skipped)
+        text = outputs.as_junit(examinations, skipped) if junit else outputs.as_github(examinations, skipped)
         click.echo(text, nl=False)
     elif shape:
         for one in examinations:
             _print_findings(one, facts)
-        for name, why in skipped.items():
-            console().print(f"not read: {name}: {why}", style="yellow", soft_wrap=True)
+        for at, why in skipped.items():
+            console().print(f"not read: {at.text}: {why}", style="yellow", soft_wrap=True)
 
 
 def _print_findings(one: Examination, facts: Facts | None) -> None:
@@ -156,8 +155,6 @@ def _print_findings(one: Examination, facts: Facts | None) -> None:
         for label, text in lines.items():
             if text:
                 screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)
-    reasons = defaultdict(list)
-    for check, why in one.not_checked.items():
-        reasons[why].append(check)
-    for number, (why, checks) in enumerate(reasons.items()):
-        screen.print("" if number else "\nnot checked:\n", f" {why}: {', '.join(checks)}", style="dim", soft_wrap=True)
+    if one.not_checked:
+        text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
+        screen.print(f"\n{text}", style="dim", soft_wrap=True)

@@ -20,13 +20,14 @@ from walproof.machine.signals import shielded
 from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
+from walproof.model.junit import junit
 from walproof.model.ports import Target
 from walproof.model.topology import route_of
 from walproof.model.units import counted
 from walproof.proving.campaign import PlannedDrill, consents_needed, enough, fewest, planned, planned_clauses
 from walproof.proving.campaign_results import answer_as_json, conclusion, control_sentences
 from walproof.proving.faults import CATALOGUE
-from walproof.proving.gate import Gate, exceeded, exit_code, gate, junit
+from walproof.proving.gate import Gate, cases, exceeded, exit_code, gate
 from walproof.proving.inject import HELD_ALONE_S, happens_here, no_takeover, why_skipped
 from walproof.proving.options import ProveOptions, RawOptions, parse_options
 from walproof.proving.own_load import prepare
@@ -115,7 +116,11 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     elif junit_file != "-":
         _print_answer(drills, events, limits, str(writer.directory))
     if junit_file:
-        write_file(junit_file, junit(drills, limits), "the record holds the verdicts; name another --junit FILE")
+        write_file(
+            junit_file,
+            junit("walproof prove", cases(drills, limits)),
+            "the record holds the verdicts; name another --junit FILE",
+        )
     return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
 
 

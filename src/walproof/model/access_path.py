@@ -1,5 +1,6 @@
 """What lies between clients and the leader: proxies and pools, as their configuration says it. Values."""
 
+import re
 from dataclasses import dataclass, field
 
 LEADER_PATHS = ("/", "/primary", "/master", "/leader", "/read-write", "/standby-leader", "/standby_leader")
@@ -9,6 +10,20 @@ STANDBY_PATHS = (
     "/read-only-sync", "/read-only-synchronous", "/read-only-quorum",
 )  # fmt: skip
 """There on standbys, or on every member that serves reads."""
+CLIENT_PARAMETERS = (
+    "target_session_attrs", "connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle",
+)  # fmt: skip
+"""Of a connection string, as far as checks read it."""
+_READS = re.compile(r"replica(?!tion)|standby|read(?!y|.?wr)|slave|secondary|(?<![a-z])ro(?![a-z])", re.IGNORECASE)
+
+
+def reads_by_name(name: str) -> bool:
+    """Whether a proxy, database or service is for reads, by its name.
+
+    >>> [reads_by_name(name) for name in ("shop_ro", "db-replicas", "readwrite", "ready", "pg_read", "prod")]
+    [True, True, False, False, True, False]
+    """
+    return bool(_READS.search(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +50,7 @@ class Proxy:
     @property
     def for_reads(self) -> bool:
         """Whether it leads to standbys, by its check or else by its name."""
-        words = ("replica", "standby", "read", "slave", "secondary", "_ro", "-ro")
-        return self.asks in STANDBY_PATHS or (not self.asks_role and any(word in self.name.lower() for word in words))
+        return self.asks in STANDBY_PATHS or (not self.asks_role and reads_by_name(self.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +61,10 @@ class Pool:
     hosts: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     instances: int | None = None
-    """None where it is no Pooler."""
+    """None where it is no operator's."""
     paused: bool = False
+    key: str = "instances"
+    """What its resource calls these."""
 
     def seconds(self, name: str) -> float | None:
         """A setting in seconds; None where it is not set, or is no number."""
@@ -59,8 +75,18 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
+class Client:
+    """A connection string of libpq's: what it is called, its hosts, and CLIENT_PARAMETERS as written."""
+
+    name: str
+    hosts: tuple[str, ...]
+    parameters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPath:
-    """All of a cluster's proxies and pools."""
+    """All of a cluster's proxies, pools and clients."""
 
     proxies: tuple[Proxy, ...] = ()
     pools: tuple[Pool, ...] = ()
+    clients: tuple[Client, ...] = ()

@@ -119,6 +119,10 @@ class CnpgProbes:
     isolation_check: bool = True
     liveness_s: float = 30.0
     """How long PostgreSQL may be unresponsive before the container is killed (period × failures)."""
+    readiness_s: float = 30.0
+    """Likewise before the primary is taken to have failed."""
+    startup_s: float = 3600.0
+    """How long it may start, which includes crash recovery, before the container is killed."""
     smart_shutdown_s: float = 180.0
     stop_delay_s: float = 1800.0
     failover_delay_s: float = 0.0
@@ -158,6 +162,8 @@ class CnpgFacts:
     wal_storage: str = ""
     """Size of the volume of its own for WAL, "" without one."""
     fenced: tuple[str, ...] = ()
+    services_of_all: tuple[str, ...] = ()
+    """Services made by hand that lead to its instances of any role, and are not for reads by their name."""
     pods: tuple[CnpgPod, ...] = ()
     resources: str = ""
     """spec.resources in words, "" where none are declared."""

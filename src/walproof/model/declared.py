@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from walproof.model.facts import Facts
 
-_KEY = re.compile(r"[A-Za-z_-][A-Za-z0-9_.-]*[A-Za-z0-9]")
+_KEY = re.compile(r"\*(?=:)|[A-Za-z_-][A-Za-z0-9_.-]*[A-Za-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value is written: a file as it was named, and its line and column from 1."""
+    """Where a value is written: a file as it was named, and its line and column from 1; line 0 is the whole file."""
 
     file: str
     line: int = 1
@@ -20,7 +20,11 @@ class Place:
     @property
     def text(self) -> str:
         """As compilers write it."""
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+Skipped = dict[Place, str]
+"""What was not read, each with the reason."""
 
 
 class Places:

@@ -1,11 +1,11 @@
-"""`--require rpo=0,rto=30s`: drills against limits, an exit code, and JUnit XML for a CI system. Pure."""
+"""`--require rpo=0,rto=30s`: drills against limits, an exit code, and cases for a CI system. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
 from walproof.errors import ExitCode, UsageError
 from walproof.model.drill import Drill, Verdict
+from walproof.model.junit import Case
 from walproof.model.units import counted, duration_s
 
 
@@ -66,32 +66,20 @@ def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> ExitCode:
     return ExitCode.HELD
 
 
-def junit(drills: Sequence[Drill], limits: Gate | None = None) -> str:
-    """A JUnit test suite, one case a drill: failure when broken or exceeded, error when undecided, skipped, or fine."""
-    suite = ElementTree.Element("testsuite", name="walproof prove", tests=str(len(drills)))
-    counts = {"failures": 0, "errors": 0, "skipped": 0}
+def cases(drills: Sequence[Drill], limits: Gate | None = None) -> Iterator[Case]:
+    """A case of JUnit's a drill: failure when broken or exceeded, error when undecided, skipped, or fine."""
+    outcomes = {
+        Verdict.EXPECTED_LOSS: "system-out", Verdict.UNDECIDED: "error", Verdict.SKIPPED: "skipped"
+    }  # fmt: skip
     for drill in drills:
-        seconds = 0.0 if drill.rto_s is None else drill.rto_s
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            classname=f"walproof.{drill.fault}.{drill.level}",
-            name=f"drill {drill.number}: {drill.fault} of {drill.victim} at {drill.level}",
-            time=f"{seconds:.3f}",
-        )
         over = exceeded(limits, drill) if limits else (drill.why if drill.verdict is Verdict.BROKEN else "")
-        if over:
-            counts["failures"] += 1
-            ElementTree.SubElement(case, "failure", message=over).text = drill.why
-        elif drill.verdict is Verdict.EXPECTED_LOSS:
-            ElementTree.SubElement(case, "system-out").text = drill.why
-        elif drill.verdict is Verdict.UNDECIDED:
-            counts["errors"] += 1
-            ElementTree.SubElement(case, "error", message=drill.why)
-        elif drill.verdict is Verdict.SKIPPED:
-            counts["skipped"] += 1
-            ElementTree.SubElement(case, "skipped", message=drill.why)
-    for name, count in counts.items():
-        suite.set(name, str(count))
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+        outcome = "failure" if over else outcomes.get(drill.verdict, "")
+        yield Case(
+            "walproof prove",
+            f"walproof.{drill.fault}.{drill.level}",
+            f"drill {drill.number}: {drill.fault} of {drill.victim} at {drill.level}",
+            outcome,
+            over or drill.why,
+            drill.why if outcome in ("failure", "system-out") else "",
+            drill.rto_s or 0.0,
+        )

@@ -6,7 +6,7 @@ from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
 from walproof.model.advice import ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER
-from walproof.model.declared import Declared
+from walproof.model.declared import Declared, Skipped
 from walproof.model.guarantee import ConfigChange, Setting
 from walproof.model.ports import Target
 from walproof.model.standby_names import is_host_and_port
@@ -37,7 +37,7 @@ def choose(address: str | None) -> Target:
     raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
 
 
-def declared_in(files: Iterable[str]) -> tuple[list[Declared], dict[str, str]]:
+def declared_in(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
     """Every cluster that these files, folders, globs or - declare; the files that could not be read, each with why."""
     from walproof.targets.files.clusters import declared_by
     from walproof.targets.files.sources import gathered

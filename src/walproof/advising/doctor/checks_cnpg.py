@@ -5,18 +5,28 @@ Nodes, zones, evictions, the WAL's volume."""
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
-from walproof.advising.doctor.finding import Hit, Severity, checks_of, of_cnpg, patch_cluster, reset_all, reset_names
+from walproof.advising.doctor.finding import (
+    Hit,
+    Rule,
+    Severity,
+    checks_of,
+    of_cnpg,
+    patch_cluster,
+    reset_all,
+    reset_names,
+)
 from walproof.model.cnpg_facts import CnpgFacts, is_off
 from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
 from walproof.model.units import counted
 
 SYNC = "spec.postgresql.synchronous"
-_SMART_S, _LIVENESS_S, _HASTY_S, _DELAY_S = 180.0, 60.0, 10.0, 30.0
-"""The first is CloudNativePG's default; the others are twice the default, a third of it, and what a failover takes."""
+_SMART_S, _DELAY_S = 180.0, 30.0
+"""CloudNativePG's default, and what a failover takes."""
 
 
 def _patched(cnpg: CnpgFacts, evidence: str, where: str, spec: dict[str, Any]) -> Hit:
@@ -133,11 +143,17 @@ def _smart_shutdown(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
         yield _patched(cnpg, evidence, "spec", {"smartShutdownTimeout": 30})
 
 
-@of_cnpg
-def _liveness(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    if not _HASTY_S <= cnpg.probes.liveness_s <= _LIVENESS_S:
-        evidence = f"the liveness probe gives PostgreSQL {cnpg.probes.liveness_s:g} s"
-        yield _patched(cnpg, evidence, "spec.probes.liveness", {"livenessProbeTimeout": 30})
+def _probe(name: str, least_s: float, most_s: float = inf) -> Rule:
+    """A rule about how long one of the instance's probes lets PostgreSQL fail."""
+
+    @of_cnpg
+    def find(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+        if not least_s <= (seconds := getattr(cnpg.probes, f"{name}_s")) <= most_s:
+            allowed = {"periodSeconds": 10, "failureThreshold": 360 if name == "startup" else 3}
+            evidence = f"the {name} probe gives PostgreSQL {seconds:g} s"
+            yield _patched(cnpg, evidence, f"spec.probes.{name}", {"probes": {name: allowed}})
+
+    return find
 
 
 @of_cnpg
@@ -227,6 +243,13 @@ def _wal_volume(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
         yield _patched(cnpg, evidence, f"spec.{part}", larger)
 
 
+@of_cnpg
+def _service_of_all(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    for name in cnpg.services_of_all:
+        fix = f"cnpg.io/instanceRole: primary in its selector; or let clients use the service {cnpg.name}-rw"
+        yield Hit(f"its selector asks for {cnpg.name} and no role", fix, "spec.selector", name)
+
+
 CHECKS = checks_of(
     "cnpg",
     {
@@ -239,7 +262,10 @@ CHECKS = checks_of(
         "cnpg-standbys-elsewhere": _elsewhere,
         "cnpg-isolation-check-off": _isolation,
         "cnpg-smart-shutdown-long": _smart_shutdown,
-        "cnpg-liveness": _liveness,
+        # Of its default of 30 s a third and twice as much; five minutes replay what a default max_wal_size keeps.
+        "cnpg-liveness": _probe("liveness", 10, 60),
+        "cnpg-readiness": _probe("readiness", 10, 60),
+        "cnpg-startup-hasty": _probe("startup", 300),
         "cnpg-failover-delay": _failover_delay,
         "cnpg-fenced": _fenced,
         "cnpg-not-ready": _not_ready,
@@ -248,5 +274,6 @@ CHECKS = checks_of(
         "cnpg-spread-selects-nobody": _spread,
         "cnpg-no-disruption-budget": _no_budget,
         "cnpg-wal-volume-small": _wal_volume,
+        "cnpg-service-of-all": _service_of_all,
     },
 )

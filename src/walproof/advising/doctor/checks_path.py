@@ -1,19 +1,18 @@
-"""Checks of the clients' way to the leader: HAProxy's checks and timeouts, PgBouncer's and Poolers' connections."""
+"""Checks of the clients' way to the leader: HAProxy's checks and timeouts, poolers' connections, clients' own."""
 
 from collections.abc import Callable, Iterator
+from math import inf
 
-from walproof.advising.doctor.finding import Hit, Rule, checks_of
-from walproof.model.access_path import Pool, Proxy
+from walproof.advising.doctor.finding import Hit, Rule, Severity, checks_of
+from walproof.model.access_path import Pool, Proxy, reads_by_name
 from walproof.model.facts import Facts
 
 _NOTICED_S = 10.0
 """Patroni's own template, inter 3s fall 3, takes 9 s."""
 _STATEMENT_S = 60.0
 """Of an OLTP statement that nothing else ends: a commit may wait for a standby as long as wal_sender_timeout."""
-_MOST_S = {"server_lifetime": 3600.0, "server_check_delay": 30.0}
-"""PgBouncer's defaults."""
-_PATIENCE_S = {"server_connect_timeout": 30.0, "server_login_retry": 30.0}
-"""Twice PgBouncer's defaults."""
+_ROLES = ("read-write", "primary", "standby", "prefer-standby", "read-only")
+"""Values of target_session_attrs that ask for one; "any" is libpq's default."""
 
 
 def _of_pools(rule: Callable[[Pool], Iterator[Hit]]) -> Rule:
@@ -36,7 +35,9 @@ def _asks_no_role(facts: Facts) -> Iterator[Hit]:
 def _unchecked(facts: Facts) -> Iterator[Hit]:
     for proxy in facts.access.proxies:
         for server in proxy.unchecked if len(proxy.servers) > 1 else ():
-            yield Hit(f"{proxy.name}.{server} has no check", "add check port 8008 to its line", proxy.name)
+            severity = Severity.WARNING if proxy.for_reads else None
+            evidence = f"{proxy.name}.{server} has no check"
+            yield Hit(evidence, "add check port 8008 to its line", proxy.name, severity=severity)
 
 
 def _keeps_sessions(facts: Facts) -> Iterator[Hit]:
@@ -69,39 +70,55 @@ def _cuts(facts: Facts) -> Iterator[Hit]:
 @_of_pools
 def _any_host(pool: Pool) -> Iterator[Hit]:
     for database, host in pool.hosts.items():
-        if "," in host:
+        if "," in host and not reads_by_name(database):
             fix = "one host: HAProxy or an address that follows the leader (PgBouncer has no target_session_attrs)"
             yield Hit(f"{database}: host={host}", fix, "", pool.name)
 
 
-@_of_pools
-def _keeps_server(pool: Pool) -> Iterator[Hit]:
-    for name, most in _MOST_S.items():
-        if (seconds := pool.seconds(name)) is not None and seconds > most:
-            yield Hit(f"{name} = {seconds:g} s", f"{name} = {most:g}", "", pool.name)
+def _limits(allowed: dict[str, tuple[float, float, str]]) -> Rule:
+    """A rule about PgBouncer's settings: the least and the most s of each, and what to set instead."""
 
+    @_of_pools
+    def find(pool: Pool) -> Iterator[Hit]:
+        for name, (least, most, good) in allowed.items():
+            if (seconds := pool.seconds(name)) is not None and not least <= seconds <= most:
+                yield Hit(f"{name} = {seconds:g}", f"{name} = {good}", "", pool.name)
 
-@_of_pools
-def _waits_for_dead(pool: Pool) -> Iterator[Hit]:
-    if pool.seconds("tcp_keepalive") == 0:
-        fix = "tcp_keepalive = 1, tcp_keepidle = 5, tcp_keepintvl = 1, tcp_keepcnt = 3"
-        yield Hit("tcp_keepalive = 0", fix, "", pool.name)
-    for name, most in _PATIENCE_S.items():
-        seconds = pool.seconds(name)
-        if seconds is not None and (seconds > most or (seconds == 0 and name == "server_connect_timeout")):
-            yield Hit(f"{name} = {seconds:g} s", f"{name} = {most / 2:g}", "", pool.name)
+    return find
 
 
 @_of_pools
 def _alone(pool: Pool) -> Iterator[Hit]:
     if pool.instances == 1:
-        yield Hit("instances: 1", "spec.instances: 2, on nodes of their own", "", pool.name)
+        yield Hit(f"{pool.key}: 1", f"{pool.key}: 2, on nodes of their own", "", pool.name)
 
 
 @_of_pools
 def _paused(pool: Pool) -> Iterator[Hit]:
     if pool.paused:
         yield Hit("paused: true", "spec.pgbouncer.paused: false", "", pool.name)
+
+
+def _client_any_host(facts: Facts) -> Iterator[Hit]:
+    for client in facts.access.clients:
+        asked = client.parameters.get("target_session_attrs")
+        if len(client.hosts) > 1 and asked not in _ROLES and not reads_by_name(client.name):
+            evidence = f"host={','.join(client.hosts)}, target_session_attrs {'= any' if asked else 'is not set'}"
+            yield Hit(evidence, "target_session_attrs=read-write; standby or prefer-standby to read", "", client.name)
+
+
+def _client_waits(facts: Facts) -> Iterator[Hit]:
+    """A lone host may be a proxy beside the client, or an address that moves: that is a note."""
+    for client in facts.access.clients:
+        given = {name: value for name, value in client.parameters.items() if value not in ("", "0")}
+        missing = ["connect_timeout"] * ("connect_timeout" not in given)
+        if client.parameters.get("keepalives") == "0" or not {"tcp_user_timeout", "keepalives_idle"} & given.keys():
+            missing.append("tcp_user_timeout or keepalives_idle")
+        if missing:
+            fix = "connect_timeout=3 keepalives_idle=5 keepalives_interval=1 keepalives_count=3 tcp_user_timeout=5000"
+            severity = Severity.NOTE if len(client.hosts) == 1 else None
+            evidence = f"host={','.join(client.hosts)} without {' and '.join(missing)}"
+            yield Hit(evidence, fix, "", client.name, severity)
 
 
 CHECKS = checks_of(
@@ -113,9 +130,20 @@ CHECKS = checks_of(
         "haproxy-check-slow": _slow,
         "haproxy-cuts-statements": _cuts,
         "pgbouncer-any-host": _any_host,
-        "pgbouncer-keeps-server": _keeps_server,
-        "pgbouncer-waits-for-dead": _waits_for_dead,
+        # The most are PgBouncer's defaults.
+        "pgbouncer-keeps-server": _limits({"server_lifetime": (0, 3600, "3600"), "server_check_delay": (0, 30, "30")}),
+        # Twice its defaults; 0 is for ever in all but one of them.
+        "pgbouncer-waits-for-dead": _limits(
+            {
+                "tcp_keepalive": (1, inf, "1, tcp_keepidle = 5, tcp_keepintvl = 1, tcp_keepcnt = 3"),
+                "server_connect_timeout": (0.001, 30, "15"),
+                "server_login_retry": (0, 30, "15"),
+                "query_wait_timeout": (0.001, inf, "120"),
+            }
+        ),
         "pooler-alone": _alone,
         "pooler-paused": _paused,
+        "client-any-host": _client_any_host,
+        "client-waits-for-dead": _client_waits,
     },
 )

@@ -166,7 +166,7 @@ def _strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 @of_patroni
 def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
-    if patroni.synchronous == "off" or patroni.strict:
+    if patroni.synchronous == "off" or patroni.strict or _none_named(patroni):
         return
     able = [m for m in patroni.able if not nofailover(m.tags)]
     wanted = synchronous_node_count(patroni.config)
@@ -202,7 +202,7 @@ def _mixed(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 @of_patroni
 def _count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    if patroni.synchronous == "off":
+    if patroni.synchronous == "off" or _none_named(patroni):
         return
     name, there = "synchronous_node_count", len(patroni.able)
     if (wanted := synchronous_node_count(patroni.config)) > there:
@@ -214,6 +214,12 @@ def _or_set(patroni: PatroniFacts, name: str, value: str) -> str:
     """Let one more standby be named, or set that key."""
     spare = next((bring_back(*one) for one in patroni.barred.items()), "add a standby")
     return f"{spare}; or {set_patroni(name, value)}"
+
+
+def _none_named(patroni: PatroniFacts) -> Mapping[str, str]:
+    """Why Patroni names none of the standbys in a synchronous mode: one finding, whatever else follows of it."""
+    all_barred = patroni.synchronous != "off" and len(patroni.barred) == len(patroni.standbys)
+    return patroni.barred if all_barred else {}
 
 
 def _none_left(barred: Callable[[PatroniFacts], Mapping[str, str]]) -> Rule:
@@ -231,7 +237,8 @@ def _none_left(barred: Callable[[PatroniFacts], Mapping[str, str]]) -> Rule:
 
 def _barred_from_lead(patroni: PatroniFacts) -> Mapping[str, str]:
     """With a mode, the tags and what is not named; without one, how far each is behind, too."""
-    most, reasons = number(patroni.config, _LAG), dict(patroni.ineligible)
+    unnamed, most = _none_named(patroni), number(patroni.config, _LAG)
+    reasons = {name: why for name, why in patroni.ineligible.items() if unnamed.get(name) != why}
     for member in patroni.standbys if patroni.synchronous == "off" and most >= _WAL_PAGE else ():
         if (lag := member.lag_bytes or 0) > most:
             reasons.setdefault(member.name, f"behind: {lag} bytes, over {_LAG}")
@@ -301,7 +308,7 @@ CHECKS = checks_of(
         "patroni-mixed-versions": _mixed,
         "patroni-node-count": _count,
         "patroni-nobody-eligible": _none_left(_barred_from_lead),
-        "patroni-nobody-synchronous": _none_left(lambda its: its.barred if its.synchronous != "off" else {}),
+        "patroni-nobody-synchronous": _none_left(_none_named),
         "patroni-no-rewind": _rewind,
         "patroni-erases-divergence": _erases,
         "patroni-member-down": _state,

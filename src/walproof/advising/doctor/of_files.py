@@ -32,6 +32,7 @@ def examined_files(declared: Declared) -> Examination:
     facts, absent = replace(declared.facts, members=tuple(members)), dict(declared.absent)
     absent |= {} if facts.access.proxies else {"haproxy": "no file is a haproxy.cfg that leads to PostgreSQL"}
     absent |= {} if facts.access.pools else {"pgbouncer": "no file is a pgbouncer.ini or a Pooler"}
+    absent |= {} if facts.access.clients else {"clients": "no file holds a connection string of libpq's"}
     findings: list[Finding] = []
     not_checked: dict[str, str] = {}
     for check in CATALOGUE:

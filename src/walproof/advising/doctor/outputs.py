@@ -3,46 +3,49 @@
 import json
 import re
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
-from xml.etree import ElementTree
 
 from walproof.advising.doctor.catalogue import CATALOGUE, GROUPS, Tree, counts
 from walproof.advising.doctor.finding import Examination, Finding, Severity
 from walproof.errors import UsageError
+from walproof.model.declared import Place, Skipped
+from walproof.model.junit import Case, junit
 
 
-def as_json(examinations: Iterable[Examination], skipped: Mapping[str, str]) -> Tree:
-    """One object: what was found in each cluster, what was not checked, which files were not read."""
+def as_json(examinations: Iterable[Examination], skipped: Skipped) -> Tree:
+    """One object: what was found in each cluster, what was not checked, what was not read."""
     clusters = [asdict(one) | {"counts": counts(one.findings)} for one in examinations]
-    return {"clusters": clusters, "checks": len(CATALOGUE), "not_read": dict(skipped)}
+    return {"clusters": clusters, "checks": len(CATALOGUE), "not_read": {at.text: why for at, why in skipped.items()}}
 
 
 def _words(finding: Finding) -> str:
     return f"{finding.title}: {finding.evidence}. {finding.could_cost} Fix: {finding.fix}"
 
 
+def _location(place: Place) -> Tree:
+    """The file with its line and column, or the whole of it."""
+    where: Tree = {"artifactLocation": {"uri": urllib.parse.quote(place.file, safe="/")}}
+    region = {"region": {"startLine": place.line, "startColumn": place.column}} if place.line else {}
+    return {"physicalLocation": where | region}
+
+
 def _result(target: str, index: int, finding: Finding) -> Tree:
     """With the file's line and column, or the member of a live cluster; suppressed where it is accepted."""
-    place = finding.place
-    location: Tree = {"logicalLocations": [{"name": finding.member or target, "kind": "resource"}]}
-    if place is not None:
-        address = {"uri": urllib.parse.quote(place.file, safe="/")}
-        region = {"startLine": place.line, "startColumn": place.column}
-        location = {"physicalLocation": {"artifactLocation": address, "region": region}}
+    of_member: Tree = {"logicalLocations": [{"name": finding.member or target, "kind": "resource"}]}
     return {
         "ruleId": finding.id,
         "ruleIndex": index,
         "level": str(finding.severity),
         "message": {"text": _words(finding)},
-        "locations": [location],
+        "locations": [_location(finding.place) if finding.place else of_member],
         "suppressions": [{"kind": "external", "justification": finding.accepted}] if finding.accepted else [],
     }
 
 
-def as_sarif(examinations: Iterable[Examination], version: str) -> Tree:
-    """A rule per check, a result per finding; checks that did not run as notifications."""
+def as_sarif(examinations: Iterable[Examination], version: str, skipped: Skipped) -> Tree:
+    """A rule per check, a result per finding; checks that did not run and what was not read as notifications."""
     rules = [
         {
             "id": c.id,
@@ -54,50 +57,43 @@ def as_sarif(examinations: Iterable[Examination], version: str) -> Tree:
         for c in CATALOGUE
     ]
     examinations, order = list(examinations), {c.id: i for i, c in enumerate(CATALOGUE)}
-    unchecked = [
+    notifications: list[Tree] = [
         {"level": "note", "message": {"text": f"{one.target}: not checked: {why}"}, "associatedRule": {"id": check}}
         for one in examinations
         for check, why in one.not_checked.items()
     ]
+    notifications += [
+        {"level": "warning", "message": {"text": f"{at.text}: not read: {why}"}, "locations": [_location(at)]}
+        for at, why in skipped.items()
+    ]
     run = {
         "tool": {"driver": {"name": "walproof doctor", "version": version, "rules": rules}},
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": unchecked}],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
         "results": [_result(one.target, order[f.id], f) for one in examinations for f in one.findings],
     }
     return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
 
 
-def sarif_text(examinations: Iterable[Examination], version: str) -> str:
+def sarif_text(examinations: Iterable[Examination], version: str, skipped: Skipped) -> str:
     """The SARIF log as text."""
-    return json.dumps(as_sarif(examinations, version), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(as_sarif(examinations, version, skipped), indent=2, ensure_ascii=False) + "\n"
 
 
-def as_junit(examinations: Iterable[Examination]) -> str:
-    """A suite per cluster and group, a case per check: errors and warnings fail, notes are output, the rest skipped."""
-    examinations = list(examinations)
-    root = ElementTree.Element("testsuites", name="walproof doctor", tests=str(len(CATALOGUE) * len(examinations)))
-    for one in examinations:
-        for title, checks in GROUPS.items():
-            suite = ElementTree.SubElement(root, "testsuite", name=title, tests=str(len(checks)))
-            suite.set("failures", str(sum(_case(suite, one, check.id) for check in checks)))
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+def as_junit(examinations: Iterable[Examination], skipped: Skipped) -> str:
+    """A suite per group, a case per check: errors and warnings fail, notes are output; not checked or read: skipped."""
+    groups = [(one, title, check.id) for one in examinations for title, checks in GROUPS.items() for check in checks]
+    not_read = [Case("Files", "doctor", f"read {at.text}", "skipped", why) for at, why in skipped.items()]
+    return junit("walproof doctor", [*(_case(*given) for given in groups), *not_read])
 
 
-def _case(suite: ElementTree.Element, one: Examination, check: str) -> bool:
-    """The case of one check, and whether it failed."""
-    case = ElementTree.SubElement(suite, "testcase", classname=f"doctor.{one.target}", name=check)
+def _case(one: Examination, suite: str, check: str) -> Case:
     its = [f for f in one.findings if f.id == check]
     severe = [f for f in its if f.severity is not Severity.NOTE and not f.accepted]
+    outcome = "failure" if severe else "system-out" if its else "skipped" * (check in one.not_checked)
+    message = severe[0].title if severe else one.not_checked.get(check, "")
     where = [f.place.text if f.place else f.member for f in its]
     lines = [f"{at}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for at, f in zip(where, its, strict=True)]
-    if severe:
-        failure = ElementTree.SubElement(case, "failure", message=severe[0].title, type=str(severe[0].severity))
-        failure.text = "\n".join(lines)
-    elif its:
-        ElementTree.SubElement(case, "system-out").text = "\n".join(lines)
-    elif check in one.not_checked:
-        ElementTree.SubElement(case, "skipped", message=one.not_checked[check])
-    return bool(severe)
+    return Case(suite, f"doctor.{one.target}", check, outcome, message, "\n".join(lines))
 
 
 def _escaped(text: str, letters: str = "%\r\n") -> str:
@@ -105,14 +101,20 @@ def _escaped(text: str, letters: str = "%\r\n") -> str:
     return "".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text)
 
 
-def as_github(examinations: Iterable[Examination], skipped: Mapping[str, str]) -> str:
+def as_github(examinations: Iterable[Examination], skipped: Skipped) -> str:
     """Workflow commands that put each finding beside its line."""
+    said = [
+        ({"note": "notice"}.get(f.severity, str(f.severity)), f.place, f.id, _words(f))
+        for one in examinations
+        for f in one.findings
+        if not f.accepted
+    ]
+    said += [("warning", at, "not read", why) for at, why in skipped.items()]
     lines = []
-    for f in (f for one in examinations for f in one.findings if not f.accepted):
-        name, at = {"note": "notice"}.get(f.severity, str(f.severity)), f.place
-        where = f"file={_escaped(at.file, '%:,')},line={at.line},col={at.column}," if at else ""
-        lines.append(f"::{name} {where}title={f.id}::{_escaped(_words(f))}\n")
-    lines += [f"::warning file={_escaped(n, '%:,')},title=not read::{_escaped(why)}\n" for n, why in skipped.items()]
+    for level, at, title, words in said:
+        where = f"file={_escaped(at.file, '%:,')}," if at else ""
+        where += f"line={at.line},col={at.column}," if at and at.line else ""
+        lines.append(f"::{level} {where}title={title}::{_escaped(words)}\n")
     return "".join(lines)
 
 

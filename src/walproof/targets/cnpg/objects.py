@@ -43,14 +43,18 @@ class IsolationCheck(Read):
     enabled: bool = True
 
 
-class Liveness(Read):
+class Probe(Read):
+    """isolation_check is the liveness probe's alone."""
+
     isolation_check: IsolationCheck = IsolationCheck()
     period_seconds: float | None = None
     failure_threshold: int | None = None
 
 
 class Probes(Read):
-    liveness: Liveness = Liveness()
+    liveness: Probe = Probe()
+    readiness: Probe = Probe()
+    startup: Probe = Probe()
 
 
 class Affinity(Read):
@@ -136,6 +140,7 @@ class ClusterSpec(Read):
     liveness_probe_timeout: float | None = None
     smart_shutdown_timeout: float = 180
     stop_delay: float = 1800
+    start_delay: float = 3600
     failover_delay: float = 0
     storage: Storage = Storage()
     wal_storage: Storage | None = None

@@ -11,7 +11,7 @@ from walproof.machine.untrusted import from_json
 from walproof.model.cnpg_facts import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
-from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, ServiceEndpoints, Spread, read
+from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, Probe, ServiceEndpoints, Spread, read
 
 Answer = TypeVar("Answer")
 FENCED = "cnpg.io/fencedInstances"
@@ -149,7 +149,7 @@ def _joined(name: str, seen: MemberView | None, pod: Pod | None) -> MemberView:
 
 
 _PERIOD_S, _FAILURES = 10.0, 3
-"""Of CloudNativePG's liveness probe, as the recorded pods have them."""
+"""Of CloudNativePG's probes, as the recorded pods have them."""
 
 
 def facts_of(state: State) -> CnpgFacts:
@@ -215,13 +215,19 @@ def _synchronous(spec: ClusterSpec) -> CnpgSync | None:
     return CnpgSync("any", former, required=False, least=spec.min_sync_replicas) if former > 0 else None
 
 
+def _seconds_of(probe: Probe, whole_s: float | None = None) -> float:
+    """How long it may fail: whole_s where the Cluster sets no number of failures (pkg/specs/pods.go, 1.30)."""
+    period = probe.period_seconds or _PERIOD_S
+    return period * probe.failure_threshold if probe.failure_threshold else whole_s or period * _FAILURES
+
+
 def _probes(spec: ClusterSpec) -> CnpgProbes:
     liveness = spec.probes.liveness
-    period = liveness.period_seconds or _PERIOD_S
-    unresponsive = spec.liveness_probe_timeout or period * (liveness.failure_threshold or _FAILURES)
     return CnpgProbes(
         isolation_check=liveness.isolation_check.enabled,
-        liveness_s=unresponsive,
+        liveness_s=_seconds_of(liveness, spec.liveness_probe_timeout),
+        readiness_s=_seconds_of(spec.probes.readiness),
+        startup_s=_seconds_of(spec.probes.startup, spec.start_delay),
         smart_shutdown_s=spec.smart_shutdown_timeout,
         stop_delay_s=spec.stop_delay,
         failover_delay_s=spec.failover_delay,

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from walproof.errors import Error, UsageError
-from walproof.model.access_path import AccessPath, Pool
-from walproof.model.declared import Declared, Place, Places
+from walproof.model.access_path import AccessPath, Pool, reads_by_name
+from walproof.model.declared import Declared, Place, Places, Skipped
 from walproof.model.facts import Facts, MemberFacts, PatroniFacts, PatroniMember, Sender, SettingFact
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
 from walproof.model.patroni_values import is_on, is_standby_cluster, refused, synchronous_node_count
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
-from walproof.targets.files.pieces import Conf, PatroniPart, Pieces, pieces_of
+from walproof.targets.files.documents import IS_TEMPLATE, TEMPLATE, Document, without_placeholders
+from walproof.targets.files.pieces import ODD, Conf, PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import Sources
-from walproof.targets.files.yaml_documents import Document
 
 _NO_MEMBERS = {"members": "no file says how many members there are (give every member's file, or haproxy.cfg)"}
 _NO_PATRONI = {"patroni": "no file configures Patroni", "tags": "no file configures Patroni"}
@@ -28,7 +28,6 @@ _NO_CNPG = {"cnpg": "no file is a CloudNativePG Cluster"}
 _FOLLOWS = "it is a standby cluster: check the files of the cluster that it follows"
 _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
 _UNKNOWN = ("standby1", "standby2")
-_ODD = "its keys hold other kinds of values"
 
 
 @dataclass(slots=True)
@@ -49,14 +48,13 @@ class _Draft:
         return Declared(Facts(self.name, tuple(members), **parts), self.start, self.places, self.absent)
 
 
-def declared_by(sources: Sources) -> tuple[list[Declared], dict[str, str]]:
+def declared_by(sources: Sources) -> tuple[list[Declared], Skipped]:
     """Every cluster that the texts declare, and what of them could not be read, each with the reason."""
-    made, skipped, included = [], dict(sources.skipped), list[Path]()
-    for pieces in [pieces_of(group, included) for group in sources.groups]:
+    skipped, included = dict(sources.skipped), list[Path]()
+    groups = [pieces_of(group, skipped, included) for group in sources.groups]
+    for pieces in groups:
         pieces.confs = [conf for conf in pieces.confs if conf.path not in included]
-        made += _clusters(pieces)
-        skipped |= pieces.skipped
-    return made, skipped
+    return [one for pieces in groups for one in _clusters(pieces)], skipped
 
 
 def _clusters(pieces: Pieces) -> list[Declared]:
@@ -73,44 +71,40 @@ def _clusters(pieces: Pieces) -> list[Declared]:
     if not made:
         absent = {"settings": "no file has PostgreSQL's settings", **_NO_PATRONI, **_NO_CNPG, **_NO_MEMBERS}
         made = [Declared(Facts("clients' way", ()), pieces.access_start, absent=absent)]
-    path = AccessPath(tuple(pieces.proxies), (*made[0].facts.access.pools, *pieces.pools))
+    pools = (*made[0].facts.access.pools, *pieces.pools)
+    path = AccessPath(tuple(pieces.proxies), pools, tuple(pieces.clients))
     made[0] = replace(made[0], facts=replace(made[0].facts, access=path))
     made[0].places.merge(pieces.access_places)
     return made
 
 
 def _resources(pieces: Pieces) -> Iterator[Declared]:
-    poolers = [document for kind, document in pieces.resources if kind == "pooler"]
     clusters = {_name(document) for kind, document in pieces.resources if kind == "cnpg"}
     for kind, document in pieces.resources:
         try:
             if kind == "cnpg":
-                its = [one for one in poolers if one.mapping("spec", "cluster").get("name") == _name(document)]
-                yield _cnpg(document, its)
-            elif kind != "pooler":
-                yield _operator(kind, document)
-            elif document.mapping("spec", "cluster").get("name") not in clusters:
+                yield _cnpg(document, pieces.resources)
+            elif kind == "pooler" and document.mapping("spec", "cluster").get("name") not in clusters:
                 absent = {"settings": "the Pooler's Cluster is in no file", **_NO_PATRONI, **_NO_CNPG, **_NO_MEMBERS}
                 draft = _Draft(f"Pooler {_name(document)}", document.start, absent)
-                yield draft.declared((), access=_pools(draft, [document]))
-        except Error as wrong:
-            pieces.skipped[document.start.text] = wrong.message
-        except (TypeError, ValueError, AttributeError, LookupError):
-            pieces.skipped[document.start.text] = _ODD
+                yield draft.declared((), access=AccessPath(pools=(_pool(draft, document),)))
+            elif kind in _OPERATORS:
+                yield _operator(kind, document)
+        except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
+            own = str(wrong) if type(wrong) is ValueError else ODD
+            why = wrong.message if isinstance(wrong, Error) else own
+            pieces.skipped[document.start] = IS_TEMPLATE if TEMPLATE.search(str(document.value)) else why
 
 
 def _name(document: Document) -> str:
     return str(document.mapping("metadata").get("name"))
 
 
-def _pools(draft: _Draft, poolers: list[Document]) -> AccessPath:
-    pools = []
-    for one in poolers:
-        draft.keys(one, _name(one))
-        settings = {key: str(value) for key, value in one.mapping("spec", "pgbouncer", "parameters").items()}
-        paused = one.mapping("spec", "pgbouncer").get("paused") is True
-        pools.append(Pool(_name(one), {}, settings, int(one.mapping("spec").get("instances", 1)), paused))
-    return AccessPath(pools=tuple(pools))
+def _pool(draft: _Draft, pooler: Document) -> Pool:
+    draft.keys(pooler, _name(pooler))
+    settings = {key: str(value) for key, value in pooler.mapping("spec", "pgbouncer", "parameters").items()}
+    paused = pooler.mapping("spec", "pgbouncer").get("paused") is True
+    return Pool(_name(pooler), {}, settings, int(pooler.mapping("spec").get("instances", 1)), paused=paused)
 
 
 def _written(document: Document | None, *path: str) -> Written:
@@ -143,7 +137,7 @@ def _with_names(settings: dict[str, SettingFact], names: str) -> dict[str, Setti
     return {_LEVEL: SettingFact(_LEVEL, "on")} | settings | {_NAMES: SettingFact(_NAMES, names)}
 
 
-def _cnpg(document: Document, poolers: list[Document]) -> Declared:
+def _cnpg(document: Document, resources: list[tuple[str, Document]]) -> Declared:
     tree = _without_nulls(document.value)
     tree["metadata"].setdefault("namespace", "default")
     if parameters := document.mapping("spec", "postgresql", "parameters"):
@@ -151,6 +145,9 @@ def _cnpg(document: Document, poolers: list[Document]) -> Declared:
     facts = cnpg_facts(State(read(Cluster, tree), {}))
     draft = _Draft(f"CloudNativePG {facts.name}", document.start, dict(_NO_PATRONI))
     draft.keys(document)
+    facts = replace(facts, services_of_all=tuple(_services_of_all(draft, facts.name, resources)))
+    poolers = [one for kind, one in resources if kind == "pooler"]
+    its = [one for one in poolers if one.mapping("spec", "cluster").get("name") == facts.name]
     written = _written(document, "spec", "postgresql", "parameters")
     settings = facts_of(written, TABLE["cnpg"], draft.places, draft.absent)
     first, *others = [f"{facts.name}-{number}" for number in range(1, max(1, facts.instances) + 1)]
@@ -165,7 +162,18 @@ def _cnpg(document: Document, poolers: list[Document]) -> Declared:
         draft.absent["settings"] = "a replica cluster takes no commits of its own"
     leader = _server(first, settings, None if facts.replica else (*others, *(sync.elsewhere if sync else ())))
     members = (leader, *(_server(one, settings) for one in others))
-    return draft.declared(members, cnpg=facts, access=_pools(draft, poolers))
+    return draft.declared(members, cnpg=facts, access=AccessPath(pools=tuple(_pool(draft, one) for one in its)))
+
+
+def _services_of_all(draft: _Draft, cluster: str, resources: list[tuple[str, Document]]) -> Iterator[str]:
+    """Services whose selector names the Cluster and no role; the operator's own poolers have a name of their own."""
+    for kind, one in resources:
+        selector = one.mapping("spec", "selector")
+        roles = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
+        if kind == "service" and selector.get("cnpg.io/cluster") == cluster and not roles & selector.keys():
+            draft.places.add(("selector",), one.places["spec", "selector"], _name(one))
+            if not reads_by_name(_name(one)):
+                yield _name(one)
 
 
 def _without_nulls(tree: Any) -> Any:
@@ -175,26 +183,57 @@ def _without_nulls(tree: Any) -> Any:
     return [_without_nulls(one) for one in tree] if isinstance(tree, list) else tree
 
 
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """Where a resource has Patroni's configuration, PostgreSQL's settings, and its pooler with how many there are."""
+
+    patroni: tuple[str, ...]
+    parameters: tuple[str, ...]
+    pooler: tuple[str, ...]
+    pooler_count: str
+    poolers: int
+    """How many where nothing says so."""
+
+
+_DYNAMIC = ("spec", "patroni", "dynamicConfiguration")
+_OPERATORS = {
+    "zalando": _Operator(
+        ("spec", "patroni"), ("spec", "postgresql", "parameters"),
+        ("spec", "connectionPooler"), "numberOfInstances", 2,
+    ),
+    "crunchy": _Operator(
+        _DYNAMIC, (*_DYNAMIC, "postgresql", "parameters"), ("spec", "proxy", "pgBouncer"), "replicas", 1
+    ),
+}  # fmt: skip
+
+
 def _operator(kind: str, document: Document) -> Declared:
     """A resource of Zalando's or Crunchy's operator, which make Patroni's configuration of it."""
-    spec, name = document.mapping("spec"), _name(document)
+    keys, spec, name = _OPERATORS[kind], document.mapping("spec"), _name(document)
     patroni, standby = document.mapping("spec", "patroni"), document.mapping("spec", "standby")
-    parameters: tuple[str, ...] = ("spec", "postgresql", "parameters")
-    if kind == "zalando":
-        config, count = dict(patroni), spec.get("numberOfInstances", 1)
-    else:
-        dynamic = ("spec", "patroni", "dynamicConfiguration")
-        own = {"ttl": patroni.get("leaderLeaseDurationSeconds", 30), "loop_wait": patroni.get("syncPeriodSeconds", 10)}
-        config, parameters = document.mapping(*dynamic) | own, (*dynamic, "postgresql", "parameters")
+    config, count = dict(document.mapping(*keys.patroni)), spec.get("numberOfInstances", 1)
+    if kind == "crunchy":
+        config |= {
+            "ttl": patroni.get("leaderLeaseDurationSeconds", 30),
+            "loop_wait": patroni.get("syncPeriodSeconds", 10),
+        }
         count = sum(int(one.get("replicas", 1)) for one in spec.get("instances") or [{}])
     if standby.get("enabled", kind == "zalando" and bool(standby)):
         raise UsageError(_FOLLOWS)
+    without_placeholders(config)
     section = config.get("postgresql")
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
     draft = _Draft(f"{kind.capitalize()} {name}", document.start, dict(_NO_CNPG))
     draft.keys(document)
+    pools = []
+    if keys.pooler in document.places or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
+        place, its = ".".join((*keys.pooler, keys.pooler_count)), document.mapping(*keys.pooler)
+        pools.append(Pool(f"{name}'s pooler", {}, {}, int(its.get(keys.pooler_count, keys.poolers)), key=place))
+        if keys.pooler in document.places:
+            draft.places.add(tuple(place.split(".")), document.places[keys.pooler])
     tags: dict[str, dict[str, Any]] = {f"{name}-{number}": {} for number in range(int(count))}
-    return _of_patroni(draft, config, tags, {"": _written(document, *parameters)})
+    made = _of_patroni(draft, config, tags, {"": _written(document, *keys.parameters)})
+    return replace(made, facts=replace(made.facts, access=AccessPath(pools=tuple(pools))))
 
 
 def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Declared | None:
@@ -204,7 +243,7 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Declared |
     draft = _Draft(f"Patroni {scope}".strip(), start, dict(_NO_CNPG))
     config: dict[str, Any] = dict(source.value) if source is not None else {}
     if is_standby_cluster(config):
-        pieces.skipped[start.file] = _FOLLOWS
+        pieces.skipped[start] = _FOLLOWS
         return None
     if source is None:
         draft.absent["patroni"] = "no file holds bootstrap.dcs: the dynamic configuration is in the DCS alone"
@@ -244,8 +283,10 @@ def _of_patroni(
         kind = QuorumKind.ANY if patroni.synchronous == "quorum" else QuorumKind.FIRST
         names = Quorum(kind, min(max(1, synchronous_node_count(config)), len(others)), tuple(others)).text
     members = []
+    own = next((written[name] for name in tags if name in written), {})
     for name in (first, *others):
-        its = written[""] | written.get(name, {})
+        # A member whose file is not given is as the one whose file is: they are not known to differ.
+        its = written[""] | written.get(name, own)
         settings = facts_of(its, TABLE["patroni"], draft.places, draft.absent)
         if "patroni" not in draft.absent:
             settings = _with_names(settings, names or (settings[_NAMES].value if _NAMES in settings else ""))
@@ -256,8 +297,8 @@ def _of_patroni(
 
 def _plain(conf: Conf) -> Declared:
     """A server without a manager: what it sets holds for the leader that it is and the standby that it may become."""
-    draft = _Draft(conf.name, Place(conf.name), _NO_MEMBERS | _NO_PATRONI | _NO_CNPG)
-    settings = facts_of(conf.written, {}, draft.places, draft.absent)
+    draft = _Draft(conf.document.start.file, conf.document.start, _NO_MEMBERS | _NO_PATRONI | _NO_CNPG)
+    settings = facts_of(_written(conf.document), {}, draft.places, draft.absent)
     if _LEVEL in settings:
         settings = {_NAMES: SettingFact(_NAMES, "")} | settings
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None

@@ -3,32 +3,41 @@
 A text within a text (a ConfigMap's, SPILO_CONFIGURATION) is read as if it stood alone, its lines as in the file."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from walproof.model.access_path import Pool, Proxy
-from walproof.model.declared import Place, Places
+from walproof.model.access_path import Client, Pool, Proxy
+from walproof.model.declared import Place, Places, Skipped
 from walproof.targets.files import access_path
-from walproof.targets.files.settings import Written, is_conf, read_conf
-from walproof.targets.files.sources import Source
-from walproof.targets.files.yaml_documents import Document, documents
+from walproof.targets.files.documents import (
+    IS_TEMPLATE,
+    TEMPLATE,
+    Document,
+    containers,
+    documents,
+    key_values,
+    without_placeholders,
+    yaml_parts,
+)
+from walproof.targets.files.settings import is_conf
+from walproof.targets.files.sources import Includes, Source
 
-_TEMPLATE = re.compile(r"\{\{|\{%|<%")
 _OURS = re.compile(
-    r"postgresql\.cnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION"
-    r"|^\s*\"?(?:dcs|loop_wait|restapi|scope)\"?\s*:|\[pgbouncer\]|haproxy\.cfg|postgresql\.conf",
+    r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION"
+    r"|^[ \t]*\"?(?:dcs|loop_wait|restapi|scope)\"?\s*:|\[pgbouncer\]|haproxy\.cfg|postgresql\.conf",
     re.MULTILINE,
 )
-_ENV = re.compile(r"^\s*(?:export\s+)?((?:PATRONI|SPILO)_\w+)=(.*)$", re.MULTILINE)
+_ENV = re.compile(r"^[ \t]*(?:export\s+)?(?:PATRONI|SPILO)_\w+=", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*[#;].*", re.MULTILINE)
 RESOURCES = {
     ("postgresql.cnpg.io", "Cluster"): "cnpg",
     ("postgresql.cnpg.io", "Pooler"): "pooler",
+    ("v1", "Service"): "service",
     ("acid.zalan.do", "postgresql"): "zalando",
     ("postgres-operator.crunchydata.com", "PostgresCluster"): "crunchy",
 }
 """What is read of Kubernetes, by the group of its API and its kind."""
+ODD = "its keys hold other kinds of values"
 
 
 @dataclass(slots=True)
@@ -44,101 +53,118 @@ class PatroniPart:
 
 @dataclass(slots=True)
 class Conf:
-    """A postgresql.conf with everything that it includes."""
+    """A postgresql.conf with everything that it includes, and what is in effect over it."""
 
-    name: str
     path: Path | None
-    written: Written
+    document: Document
     standby: bool
+    """Whether a standby.signal is beside it: since PostgreSQL 12 primary_conninfo alone makes none."""
 
 
 @dataclass(slots=True)
 class Pieces:
     """Everything that a group of texts declares."""
 
+    includes: Includes
     patroni: list[PatroniPart] = field(default_factory=list)
     resources: list[tuple[str, Document]] = field(default_factory=list)
     confs: list[Conf] = field(default_factory=list)
     proxies: list[Proxy] = field(default_factory=list)
     pools: list[Pool] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
     access_places: Places = field(default_factory=Places)
     access_start: Place | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def skipped(self) -> Skipped:
+        """What was not read."""
+        return self.includes.skipped
 
 
 def kind_of(name: str, text: str) -> str:
-    """What to read it as: yaml, conf, haproxy, pgbouncer or env; "" for none of these."""
-    base = Path(name).name.lower()
+    """What to read it as: yaml, conf, haproxy, pgbouncer, env or clients; "" for none of these."""
+    base = re.sub(r"\.(j2|tpl|tmpl|template|erb)$", "", Path(name).name.lower())
+    clients = "clients" if base.endswith("pg_service.conf") or access_path.DSN.search(text) else ""
     if base.endswith((".yml", ".yaml", ".json")):
-        return "yaml" if _OURS.search(text) else ""
-    if re.search(r"^\s*\[pgbouncer\]", text, re.MULTILINE):
+        return "yaml" if _OURS.search(text) else clients
+    if re.search(r"^[ \t]*\[pgbouncer\]", text, re.MULTILINE):
         return "pgbouncer"
     if access_path.is_haproxy(text):
         return "haproxy"
     if re.match(r"postgresql\b.*\.conf$", base) or (not _OURS.search(text) and is_conf(text)):
         return "conf"
-    return "env" if _ENV.search(text) else "yaml" if _OURS.search(text) else ""
+    return "env" if _ENV.search(text) else "yaml" if _OURS.search(text) else clients
 
 
-def pieces_of(group: list[Source], included: list[Path]) -> Pieces:
-    """All that these texts declare together; what cannot be read is skipped with a reason.
-
-    `included` gets the files that a postgresql.conf includes: they are none of their own.
-    """
-    pieces = Pieces()
-    # postgresql.auto.conf is in effect over the file beside it, not on its own.
-    confs = {source.path: source for source in group if source.path and source.path.name.endswith(".conf")}
+def pieces_of(group: list[Source], skipped: Skipped, used: list[Path]) -> Pieces:
+    """All that these texts declare together; what cannot be read is skipped with a reason."""
+    named = {source.path: source for source in group}
+    pieces = Pieces(Includes(named, skipped, used))
     for source in group:
+        # postgresql.auto.conf is in effect over the file beside it, not on its own.
         path, kind = source.path, kind_of(source.name, source.text)
-        if not kind or (path and path.name == "postgresql.auto.conf" and path.with_name("postgresql.conf") in confs):
-            continue
-        try:
-            if kind != "haproxy" and _TEMPLATE.search(source.text):
-                raise ValueError("it is a template: fill it in first (helm template, kustomize build, ansible --diff)")
-            _read(pieces, kind, source, included)
-            auto = confs.get(path.with_name("postgresql.auto.conf")) if path and kind == "conf" else None
-            if auto and auto is not source:
-                pieces.confs[-1].written |= read_conf(auto.name, auto.path, auto.text, [])
-        except ValueError as wrong:
-            pieces.skipped[source.name] = str(wrong)
-        except (TypeError, AttributeError, LookupError):
-            pieces.skipped[source.name] = "its keys hold other kinds of values"
+        if kind and not (path and path.name == "postgresql.auto.conf" and path.with_name("postgresql.conf") in named):
+            _read(pieces, kind, source)
     return pieces
 
 
-def _read(pieces: Pieces, kind: str, source: Source, included: list[Path]) -> None:
-    name, text, path = source.name, source.text, source.path
-    if kind in ("haproxy", "pgbouncer"):
-        pieces.access_start = pieces.access_start or Place(name)
-        pieces.proxies += access_path.proxies(name, text, pieces.access_places) if kind == "haproxy" else []
-        pieces.pools += [access_path.pool(name, text, pieces.access_places)] if kind == "pgbouncer" else []
-    elif kind == "conf":
-        written = read_conf(name, path, text, included)
-        signal = path is not None and path.with_name("standby.signal").exists()
-        pieces.confs.append(Conf(name, path, written, signal or bool(written.get("primary_conninfo", ("",))[0])))
-    elif kind == "env":
-        found = {m[1]: (m[2].strip().strip("'\""), text.count("\n", 0, m.start(1)) + 1) for m in _ENV.finditer(text)}
-        places: dict[tuple[str, ...], Place] = {(key,): Place(name, line) for key, (_, line) in found.items()}
-        _environment(pieces, Document({key: value for key, (value, _) in found.items()}, Place(name), places), text)
-    else:
-        for document in documents(name, text):
-            if isinstance(document.value, dict):
-                _document(pieces, document, text, included)
+def _read(pieces: Pieces, kind: str, source: Source) -> None:
+    """One text; each document of YAML for itself."""
+    parts = list(yaml_parts(source.text, _OURS)) if kind == "yaml" else [(0, source.text)]
+    for before, text in parts:
+        try:
+            if kind == "yaml":
+                for document in documents(source.name, text, before):
+                    if isinstance(document.value, dict):
+                        _document(pieces, document, source.text)
+            elif kind not in ("haproxy", "clients") and TEMPLATE.search(_COMMENT.sub("", text)):
+                raise ValueError(IS_TEMPLATE)
+            else:
+                _read_lines(pieces, kind, source)
+        except ValueError as wrong:
+            pieces.skipped[Place(source.name, before and before + 1)] = str(wrong)
+        except (TypeError, AttributeError, LookupError):
+            pieces.skipped[Place(source.name, before and before + 1)] = ODD
+    if kind in ("yaml", "env", "clients"):
+        pieces.clients += access_path.clients(source, pieces.access_places)
+    if pieces.clients or kind in ("haproxy", "pgbouncer"):
+        pieces.access_start = pieces.access_start or Place(source.name)
 
 
-def _document(pieces: Pieces, document: Document, text: str, included: list[Path]) -> None:
+def _read_lines(pieces: Pieces, kind: str, source: Source) -> None:
+    """Of another kind than YAML."""
+    path, grammar = source.path, "pgbouncer" if kind == "clients" else kind
+    if kind == "haproxy":
+        pieces.proxies += access_path.proxies(source, pieces.access_places, pieces.skipped)
+    elif kind != "clients" or source.name.endswith("pg_service.conf"):
+        document = key_values(source, grammar, pieces.includes)
+        if kind == "pgbouncer":
+            pieces.pools.append(access_path.pool(document, pieces.access_places))
+        elif kind == "conf":
+            auto = path and pieces.includes.named.get(path.with_name("postgresql.auto.conf"))
+            if auto and auto is not source:
+                document = document.over(key_values(auto, kind, pieces.includes))
+            standby = path is not None and path.with_name("standby.signal").exists()
+            pieces.confs.append(Conf(path, document, standby))
+        elif kind == "env":
+            _environment(pieces, document, source.text)
+        else:
+            pieces.clients += access_path.services(document, pieces.access_places)
+
+
+def _document(pieces: Pieces, document: Document, text: str) -> None:
     tree = document.value
     kind = RESOURCES.get((str(tree.get("apiVersion", "")).partition("/")[0], str(tree.get("kind"))))
     if kind:
         pieces.resources.append((kind, document))
     elif str(tree.get("kind", "")).endswith("List") and isinstance(tree.get("items"), list):
         for at in range(len(tree["items"])):
-            _document(pieces, document.below("items", str(at)), text, included)
+            _document(pieces, document.below("items", str(at)), text)
     elif tree.get("kind") == "ConfigMap":
         for key, value in document.mapping("data").items():
             if inner := kind_of(key, str(value)):
                 place = document.places["data", key]
-                _read(pieces, inner, Source(place.file, embedded(str(value), place, text)), included)
+                _read(pieces, inner, Source(place.file, embedded(str(value), place, text)))
     else:
         _patroni(pieces, document, text)
 
@@ -153,7 +179,7 @@ def embedded(value: str, at: Place, text: str) -> str:
 
 def _patroni(pieces: Pieces, document: Document, text: str) -> None:
     """A patroni.yml or a dynamic configuration, itself or at some depth, and the environments of containers."""
-    for path, inner in _containers(document.value, ()):
+    for path, inner in containers(document.value):
         its = document.below(*path) if path else document
         if isinstance(inner, list):
             if path[-1] in ("env", "environment"):
@@ -166,13 +192,6 @@ def _patroni(pieces: Pieces, document: Document, text: str) -> None:
             return
         elif any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
             _environment(pieces, its, text)
-
-
-def _containers(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    yield path, tree
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        if isinstance(value, dict | list):
-            yield from _containers(value, (*path, str(key)))
 
 
 def _variables(listed: Document) -> Document:
@@ -189,11 +208,8 @@ def _variables(listed: Document) -> Document:
 
 def _configuration(pieces: Pieces, document: Document, scope: str = "", name: str = "") -> None:
     dcs = document.below("bootstrap", "dcs") if document.mapping("bootstrap", "dcs") else None
-    for _, inner in _containers(dcs.value if dcs else {}, ()):
-        for key, value in inner.items() if isinstance(inner, dict) else ():
-            if isinstance(value, str) and re.search(r"\$[({]\w", value) and "command" not in key:
-                raise ValueError(f"another program fills in {key}: give the file as it fills it in (envsubst)")
     tree = document.value
+    without_placeholders([dcs.value if dcs else {}, document.mapping("tags")])
     pieces.patroni.append(PatroniPart(document, str(tree.get("scope") or scope), str(tree.get("name") or name), dcs))
 
 

@@ -1,0 +1,49 @@
+"""Cases of drills and checks, and their JUnit XML for CI systems. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: its outcome is failure, error, skipped or system-out, "" where it passed in silence."""
+
+    suite: str
+    classname: str
+    name: str
+    outcome: str = ""
+    message: str = ""
+    text: str = ""
+    seconds: float | None = None
+
+
+def junit(name: str, cases: Iterable[Case]) -> str:
+    """The XML: a suite for each that the cases name, in their order, with how many failed, erred and were skipped."""
+    root = ElementTree.Element("testsuites", name=name)
+    suites: dict[str, ElementTree.Element] = {}
+    counts: dict[ElementTree.Element, Counter[str]] = {root: Counter()}
+    for case in cases:
+        suite = suites.setdefault(case.suite, ElementTree.Element("testsuite", name=case.suite))
+        element = ElementTree.SubElement(suite, "testcase", classname=case.classname, name=_words(case.name))
+        if case.seconds is not None:
+            element.set("time", f"{case.seconds:.3f}")
+        if case.outcome:
+            inner = ElementTree.SubElement(element, case.outcome)
+            inner.text = _words(case.text) or None
+            if case.outcome != "system-out":
+                inner.set("message", _words(case.message))
+        for part in (root, suite):
+            counts.setdefault(part, Counter()).update(["tests", case.outcome])
+    root.extend(suites.values())
+    for part, its in counts.items():
+        for word, outcome in {"tests": "tests", "failures": "failure", "errors": "error", "skipped": "skipped"}.items():
+            part.set(word, str(its[outcome]))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _words(text: str) -> str:
+    """Without the characters that XML has no place for."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
