@@ -7,14 +7,14 @@ from walproof.advising.doctor.finding import Hit, Severity, checks_of, in_pod
 from walproof.model.facts import Facts
 
 
-def _unreachable(facts: Facts) -> Iterator[Hit]:
+def _member_unseen(facts: Facts) -> Iterator[Hit]:
     for member in facts.members:
         if member.error:
             fix = "let walproof reach it (pg_hba.conf, firewall, dsn in the target file) and run again"
             yield Hit(member.error, fix, member.address, member.name)
 
 
-def _rights(facts: Facts) -> Iterator[Hit]:
+def _rights_missing(facts: Facts) -> Iterator[Hit]:
     cnpg = facts.cnpg
     for refusal in cnpg.refusals if cnpg else ():
         what, _, fix = refusal.partition("; ")
@@ -31,13 +31,10 @@ def _rights(facts: Facts) -> Iterator[Hit]:
         yield Hit(evidence, fix, "pg_roles", member.name, severity)
 
 
-def _databases(facts: Facts) -> Iterator[Hit]:
+def _databases_unseen(facts: Facts) -> Iterator[Hit]:
     if facts.unseen_databases:
         evidence = "functions not inspected in: " + ", ".join(facts.unseen_databases)
         yield Hit(evidence, "run the doctor with a role that may CONNECT there", "pg_database")
 
 
-CHECKS = checks_of(
-    "access",
-    {"member-unseen": _unreachable, "rights-missing": _rights, "databases-unseen": _databases},
-)
+CHECKS = checks_of("access", globals())

@@ -35,7 +35,7 @@ def _patched(cnpg: CnpgFacts, evidence: str, where: str, spec: dict[str, Any]) -
 
 
 @of_cnpg
-def _preferred(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_preferred(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """The former minSyncReplicas is no minimum: the operator heals itself by asking for fewer, down to none."""
     sync = cnpg.synchronous
     if sync is None or sync.required:
@@ -51,7 +51,7 @@ def _preferred(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_acknowledges_alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """The promise of the spec against the names in effect: as many must be asked for; what may degrade keeps one."""
     sync = cnpg.synchronous
     if sync is None or facts.leader is None:
@@ -67,7 +67,7 @@ def _alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _quorum_lost(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_failover_quorum(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Losing a minority of the instances may lose commits that only they had."""
     sync = cnpg.synchronous
     if sync is None or sync.failover_quorum or not sync.required:
@@ -79,7 +79,7 @@ def _quorum_lost(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _alter_system(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_alter_system(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     settings = facts.leader.settings.values() if facts.leader else ()
     names = sorted(s.name for s in settings if s.by_alter_system)
     if names:
@@ -91,7 +91,7 @@ def _alter_system(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _unsafe_parameters(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_unsafe_parameter(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Those that are in effect already are found in PostgreSQL itself."""
     for name in ("fsync", "full_page_writes"):
         value = cnpg.parameters.get(name, "on")
@@ -102,7 +102,7 @@ def _unsafe_parameters(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _no_spare(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_no_spare(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Where fewer instances may be named than there are, the operator names another one for one that is not ready."""
     sync = cnpg.synchronous
     if sync is None or not sync.required:
@@ -118,7 +118,7 @@ def _no_spare(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _elsewhere(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_standbys_elsewhere(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Standbys of standbyNamesPre and standbyNamesPost may be all that have a commit: none of them is promoted here."""
     sync = cnpg.synchronous
     if sync and sync.required and sync.elsewhere and cnpg.instances > 1 and not sync.own_copies:
@@ -129,14 +129,14 @@ def _elsewhere(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _isolation(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_isolation_check_off(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if not cnpg.probes.isolation_check and cnpg.instances > 1:
         enabled = {"probes": {"liveness": {"isolationCheck": {"enabled": True}}}}
         yield _patched(cnpg, "isolationCheck.enabled: false", "spec.probes.liveness", enabled)
 
 
 @of_cnpg
-def _smart_shutdown(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_smart_shutdown_long(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     probes = cnpg.probes
     if probes.smart_shutdown_s > _SMART_S or probes.smart_shutdown_s >= probes.stop_delay_s:
         evidence = f"smartShutdownTimeout: {probes.smart_shutdown_s:g} s, stopDelay: {probes.stop_delay_s:g} s"
@@ -157,20 +157,20 @@ def _probe(name: str, least_s: float, most_s: float = inf) -> Rule:
 
 
 @of_cnpg
-def _failover_delay(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_failover_delay(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if cnpg.probes.failover_delay_s > _DELAY_S:
         yield _patched(cnpg, f"failoverDelay: {cnpg.probes.failover_delay_s:g} s", "spec", {"failoverDelay": 0})
 
 
 @of_cnpg
-def _fenced(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_fenced(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if cnpg.fenced:
         fix = f"kubectl cnpg fencing off {cnpg.name} '*' --namespace {cnpg.namespace}"
         yield Hit(f"fenced: {', '.join(cnpg.fenced)}", fix, "metadata.annotations")
 
 
 @of_cnpg
-def _not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     ready = sum(pod.ready for pod in cnpg.pods)
     if ready < cnpg.instances:
         late = ", ".join(pod.name for pod in cnpg.pods if not pod.ready) or "some have no pod"
@@ -180,7 +180,7 @@ def _not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_disputed_primary(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """Who is primary according to SQL, the status and the lease; a replica cluster's is in recovery."""
     says = {"status": cnpg.current_primary, "target": cnpg.target_primary}
     if facts.leader or not cnpg.replica:
@@ -193,7 +193,7 @@ def _disputed(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_instances_together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     """How many nodes there are is not asked for: that takes a right on the whole cluster.
 
     Another affinity makes every pod anew (checkPodSpecIsOutdated of the operator, 1.30: internal/controller).
@@ -217,7 +217,7 @@ def _together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _spread(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_spread_selects_nobody(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     for key, selects in cnpg.placement.spreads:
         if not selects:
             fix = f"give its labelSelector matchLabels: {{cnpg.io/cluster: {cnpg.name}}}"
@@ -226,13 +226,13 @@ def _spread(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _no_budget(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_no_disruption_budget(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if not cnpg.placement.enable_pdb and cnpg.instances > 1:
         yield _patched(cnpg, "enablePDB: false", "spec", {"enablePDB": True})
 
 
 @of_cnpg
-def _wal_volume(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_wal_volume_small(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     kept = [facts.leader.setting(name) for name in ("max_wal_size", "wal_keep_size")] if facts.leader else []
     needed = sum(float(setting.value) for setting in kept if setting and setting.unit == "MB")
     size = cnpg.wal_volume_mib
@@ -244,36 +244,15 @@ def _wal_volume(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _service_of_all(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+def _cnpg_service_of_all(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     for name in cnpg.services_of_all:
         fix = f"cnpg.io/instanceRole: primary in its selector; or let clients use the service {cnpg.name}-rw"
         yield Hit(f"its selector asks for {cnpg.name} and no role", fix, "spec.selector", name)
 
 
-CHECKS = checks_of(
-    "cnpg",
-    {
-        "cnpg-preferred": _preferred,
-        "cnpg-acknowledges-alone": _alone,
-        "cnpg-failover-quorum": _quorum_lost,
-        "cnpg-alter-system": _alter_system,
-        "cnpg-unsafe-parameter": _unsafe_parameters,
-        "cnpg-no-spare": _no_spare,
-        "cnpg-standbys-elsewhere": _elsewhere,
-        "cnpg-isolation-check-off": _isolation,
-        "cnpg-smart-shutdown-long": _smart_shutdown,
-        # Of its default of 30 s a third and twice as much; five minutes replay what a default max_wal_size keeps.
-        "cnpg-liveness": _probe("liveness", 10, 60),
-        "cnpg-readiness": _probe("readiness", 10, 60),
-        "cnpg-startup-hasty": _probe("startup", 300),
-        "cnpg-failover-delay": _failover_delay,
-        "cnpg-fenced": _fenced,
-        "cnpg-not-ready": _not_ready,
-        "cnpg-disputed-primary": _disputed,
-        "cnpg-instances-together": _together,
-        "cnpg-spread-selects-nobody": _spread,
-        "cnpg-no-disruption-budget": _no_budget,
-        "cnpg-wal-volume-small": _wal_volume,
-        "cnpg-service-of-all": _service_of_all,
-    },
-)
+# A third of its default and twice as much; five minutes replay what a default max_wal_size keeps.
+_cnpg_liveness = _probe("liveness", 10, 60)
+_cnpg_readiness = _probe("readiness", 10, 60)
+_cnpg_startup_hasty = _probe("startup", 300)
+
+CHECKS = checks_of("cnpg", globals())

@@ -25,7 +25,7 @@ from walproof.model.standby_names import NO_STANDBYS, folded, why_no_name
 from walproof.model.units import counted
 
 
-def _checksums(facts: Facts) -> Iterator[Hit]:
+def _checksums_off(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.value("data_checksums") == "off":
             fix = "stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)"
@@ -46,7 +46,7 @@ def _checksum_failures(facts: Facts) -> Iterator[Hit]:
             )
 
 
-def _archive(facts: Facts) -> Iterator[Hit]:
+def _archive_failing(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.archive_failing:
             evidence = "pg_stat_archiver: the last attempt failed and nothing was archived since"
@@ -54,7 +54,7 @@ def _archive(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "pg_stat_archiver", member.name)
 
 
-def _keeps_nothing(facts: Facts) -> Iterator[Hit]:
+def _archive_keeps_nothing(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         setting = member.setting("archive_command")
         if setting is not None and member.value("archive_mode", "off") != "off" and not keeps_archive(member):
@@ -70,7 +70,7 @@ def _commit_delay(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _window_of_off(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _wide_window_of_off(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     setting = leader.setting("wal_writer_delay")
     used = leader.value("synchronous_commit") == "off" or any(
         o.value == "off" and o.what != "function" for o in leader.overrides
@@ -81,7 +81,7 @@ def _window_of_off(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 
 @of_leader
-def _unlogged(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _unlogged_tables(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     if leader.unlogged_tables:
         evidence = f"{counted(leader.unlogged_tables, 'unlogged table')} in the database inspected"
         fix = "SELECT oid::regclass FROM pg_class WHERE relpersistence = 'u'; ALTER TABLE … SET LOGGED"
@@ -106,7 +106,7 @@ def level_of(facts: Facts) -> Level | None:
 
 
 @of_leader
-def _remote_without_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _remote_level_no_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     level = level_of(facts)
     if level is None or not level.remote or read_standby_names(names_of(facts)) is not None:
         return
@@ -173,36 +173,21 @@ def _levels_differ(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
             yield Hit(f"here {setting.value}, on the leader {level}", fix, setting.where, member.name)
 
 
-CHECKS = checks_of(
-    "durability",
-    {
-        "fsync-off": bad_setting("fsync", lambda s: not s.on, "on"),
-        "full-page-writes-off": bad_setting("full_page_writes", lambda s: not s.on, "on"),
-        "data-sync-retry": bad_setting("data_sync_retry", lambda s: s.on, "off", restart=True),
-        "zero-damaged-pages": bad_setting("zero_damaged_pages", lambda s: s.on, "off"),
-        "ignore-checksum-failure": bad_setting("ignore_checksum_failure", lambda s: s.on, "off"),
-        "checksums-off": _checksums,
-        "checksum-failures": _checksum_failures,
-        "wal-level-minimal": bad_setting("wal_level", lambda s: s.value == "minimal", "replica", restart=True),
-        "archive-failing": _archive,
-        "archive-keeps-nothing": _keeps_nothing,
-        "commit-delay": _commit_delay,
-        "wide-window-of-off": _window_of_off,
-        "unlogged-tables": _unlogged,
-    },
-)
+_fsync_off = bad_setting("fsync", lambda s: not s.on, "on")
+_full_page_writes_off = bad_setting("full_page_writes", lambda s: not s.on, "on")
+_data_sync_retry = bad_setting("data_sync_retry", lambda s: s.on, "off", restart=True)
+_zero_damaged_pages = bad_setting("zero_damaged_pages", lambda s: s.on, "off")
+_ignore_checksum_failure = bad_setting("ignore_checksum_failure", lambda s: s.on, "off")
+_wal_level_minimal = bad_setting("wal_level", lambda s: s.value == "minimal", "replica", restart=True)
 
-LEVEL_CHECKS = checks_of(
-    "level",
-    {
-        "remote-level-no-names": _remote_without_names,
-        "level-off": _level(Level.OFF),
-        "level-local": _level(Level.LOCAL),
-        "level-remote-write": _level(Level.REMOTE_WRITE),
-        "role-overrides-level": _override("role"),
-        "database-overrides-level": _override("database"),
-        "function-overrides-level": _override("function"),
-        "function-sets-level": _override("source"),
-        "levels-differ": _levels_differ,
-    },
-)
+CHECKS = checks_of("durability", globals())
+
+_level_off = _level(Level.OFF)
+_level_local = _level(Level.LOCAL)
+_level_remote_write = _level(Level.REMOTE_WRITE)
+_role_overrides_level = _override("role")
+_database_overrides_level = _override("database")
+_function_overrides_level = _override("function")
+_function_sets_level = _override("source")
+
+LEVEL_CHECKS = checks_of("level", globals())

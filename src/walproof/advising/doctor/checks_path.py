@@ -23,7 +23,7 @@ def _to_the_leader(facts: Facts) -> list[Proxy]:
     return [proxy for proxy in facts.access.proxies if not proxy.for_reads and len(proxy.servers) > 1]
 
 
-def _asks_no_role(facts: Facts) -> Iterator[Hit]:
+def _haproxy_asks_no_role(facts: Facts) -> Iterator[Hit]:
     kinds = {"": "whether the port is open", "pgsql-check": "whether PostgreSQL answers"}
     for proxy in _to_the_leader(facts):
         if not proxy.asks_role and len(proxy.unchecked) < len(proxy.servers):
@@ -32,7 +32,7 @@ def _asks_no_role(facts: Facts) -> Iterator[Hit]:
             yield Hit(f"{proxy.name}.check asks {asked}, of {len(proxy.servers)} servers", fix, proxy.name)
 
 
-def _unchecked(facts: Facts) -> Iterator[Hit]:
+def _haproxy_server_unchecked(facts: Facts) -> Iterator[Hit]:
     for proxy in facts.access.proxies:
         for server in proxy.unchecked if len(proxy.servers) > 1 else ():
             severity = Severity.WARNING if proxy.for_reads else None
@@ -40,7 +40,7 @@ def _unchecked(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, "add check port 8008 to its line", proxy.name, severity=severity)
 
 
-def _keeps_sessions(facts: Facts) -> Iterator[Hit]:
+def _haproxy_keeps_sessions(facts: Facts) -> Iterator[Hit]:
     for proxy in _to_the_leader(facts):
         if proxy.lingering and proxy.asks_role:
             servers = ", ".join(f"{proxy.name}.{server}" for server in proxy.lingering)
@@ -48,14 +48,14 @@ def _keeps_sessions(facts: Facts) -> Iterator[Hit]:
             yield Hit(f"{servers}: no on-marked-down shutdown-sessions", fix, proxy.name)
 
 
-def _slow(facts: Facts) -> Iterator[Hit]:
+def _haproxy_check_slow(facts: Facts) -> Iterator[Hit]:
     for proxy in _to_the_leader(facts):
         if (late := proxy.interval_s * proxy.fall) > _NOTICED_S:
             evidence = f"{proxy.name}.{proxy.servers[0]}: inter {proxy.interval_s:g} s × fall {proxy.fall} = {late:g} s"
             yield Hit(evidence, "inter 2s fall 3, or fastinter 500ms", proxy.name)
 
 
-def _cuts(facts: Facts) -> Iterator[Hit]:
+def _haproxy_cuts_statements(facts: Facts) -> Iterator[Hit]:
     """Against the longest statement that PostgreSQL lets run, where it is limited."""
     setting = facts.leader.setting("statement_timeout") if facts.leader else None
     limit = setting.seconds if setting else 0.0
@@ -68,7 +68,7 @@ def _cuts(facts: Facts) -> Iterator[Hit]:
 
 
 @_of_pools
-def _any_host(pool: Pool) -> Iterator[Hit]:
+def _pgbouncer_any_host(pool: Pool) -> Iterator[Hit]:
     for database, host in pool.hosts.items():
         if "," in host and not reads_by_name(database):
             fix = "one host: HAProxy or an address that follows the leader (PgBouncer has no target_session_attrs)"
@@ -88,13 +88,13 @@ def _limits(allowed: dict[str, tuple[float, float, str]]) -> Rule:
 
 
 @_of_pools
-def _alone(pool: Pool) -> Iterator[Hit]:
+def _pooler_alone(pool: Pool) -> Iterator[Hit]:
     if pool.instances == 1:
         yield Hit(f"{pool.key}: 1", f"{pool.key}: 2, on nodes of their own", "", pool.name)
 
 
 @_of_pools
-def _paused(pool: Pool) -> Iterator[Hit]:
+def _pooler_paused(pool: Pool) -> Iterator[Hit]:
     if pool.paused:
         yield Hit("paused: true", "spec.pgbouncer.paused: false", "", pool.name)
 
@@ -107,7 +107,7 @@ def _client_any_host(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, "target_session_attrs=read-write; standby or prefer-standby to read", "", client.name)
 
 
-def _client_waits(facts: Facts) -> Iterator[Hit]:
+def _client_waits_for_dead(facts: Facts) -> Iterator[Hit]:
     """A lone host may be a proxy beside the client, or an address that moves: that is a note."""
     for client in facts.access.clients:
         given = {name: value for name, value in client.parameters.items() if value not in ("", "0")}
@@ -121,29 +121,15 @@ def _client_waits(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "", client.name, severity)
 
 
-CHECKS = checks_of(
-    "path",
+# The most are PgBouncer's defaults, then twice these; 0 is for ever where the least is more.
+_pgbouncer_keeps_server = _limits({"server_lifetime": (0, 3600, "3600"), "server_check_delay": (0, 30, "30")})
+_pgbouncer_waits_for_dead = _limits(
     {
-        "haproxy-asks-no-role": _asks_no_role,
-        "haproxy-server-unchecked": _unchecked,
-        "haproxy-keeps-sessions": _keeps_sessions,
-        "haproxy-check-slow": _slow,
-        "haproxy-cuts-statements": _cuts,
-        "pgbouncer-any-host": _any_host,
-        # The most are PgBouncer's defaults.
-        "pgbouncer-keeps-server": _limits({"server_lifetime": (0, 3600, "3600"), "server_check_delay": (0, 30, "30")}),
-        # Twice its defaults; 0 is for ever in all but one of them.
-        "pgbouncer-waits-for-dead": _limits(
-            {
-                "tcp_keepalive": (1, inf, "1, tcp_keepidle = 5, tcp_keepintvl = 1, tcp_keepcnt = 3"),
-                "server_connect_timeout": (0.001, 30, "15"),
-                "server_login_retry": (0, 30, "15"),
-                "query_wait_timeout": (0.001, inf, "120"),
-            }
-        ),
-        "pooler-alone": _alone,
-        "pooler-paused": _paused,
-        "client-any-host": _client_any_host,
-        "client-waits-for-dead": _client_waits,
-    },
+        "tcp_keepalive": (1, inf, "1, tcp_keepidle = 5, tcp_keepintvl = 1, tcp_keepcnt = 3"),
+        "server_connect_timeout": (0.001, 30, "15"),
+        "server_login_retry": (0, 30, "15"),
+        "query_wait_timeout": (0.001, inf, "120"),
+    }
 )
+
+CHECKS = checks_of("path", globals())

@@ -56,7 +56,7 @@ def _version(patroni: PatroniFacts) -> str:
 
 
 @of_patroni
-def _paused(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_paused(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.paused:
         yield Hit("pause: true", "patronictl resume", WHERE)
 
@@ -74,7 +74,7 @@ def _adjusts(patroni: PatroniFacts) -> bool:
 
 
 @of_patroni
-def _value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     config, former = patroni.config, "Patroni refuses its timeouts and PostgreSQL's section and keeps the former ones"
     for name in refused(config):
         if name in DEFAULTS:
@@ -94,7 +94,7 @@ def _value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _tag_misread(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_tag_misread(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     fix = "patroni.yml of that member: true or false, or a whole number, unquoted; then patronictl reload CLUSTER"
     for member in patroni.members:
         if clauses := misread(member.tags):
@@ -102,7 +102,7 @@ def _tag_misread(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _timing(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_clockwork(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (given := _written(patroni)) and given["ttl"] < (least := given["loop_wait"] + 2 * given["retry_timeout"]):
         evidence = "ttl {ttl} < loop_wait {loop_wait} + 2 × retry_timeout {retry_timeout}".format_map(given)
         if _adjusts(patroni):
@@ -113,13 +113,13 @@ def _timing(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _ttl_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_ttl_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (ttl := _written(patroni).get("ttl", 0)) > 60:
         yield _set(f"ttl = {ttl} s", "ttl", DEFAULTS["ttl"])
 
 
 @of_patroni
-def _retry_short(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_retry_short(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     name = "retry_timeout"
     if (retry := _written(patroni).get(name, LEAST[name])) < LEAST[name]:
         used = f": Patroni uses {LEAST[name]} s" if _adjusts(patroni) else ""
@@ -127,13 +127,13 @@ def _retry_short(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _start_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_start_timeout_long(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (start := primary_start_timeout(patroni.config)) > 300:
         yield _set(f"primary_start_timeout = {start} s", "primary_start_timeout", 60)
 
 
 @of_patroni
-def _lag_async(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_asynchronous(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous != "off" or not patroni.standbys:
         return
     if (allowed := number(patroni.config, _LAG)) > 0:
@@ -142,21 +142,21 @@ def _lag_async(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _lag_zero(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_lag_zero(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (allowed := number(patroni.config, _LAG)) < _WAL_PAGE:
         severity = Severity.ERROR if patroni.strict else Severity.WARNING
         yield _set(f"{_LAG} = {allowed} bytes{' and strict' if patroni.strict else ''}", _LAG, NUMBERS[_LAG], severity)
 
 
 @of_patroni
-def _strict_alone(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_strict_without_mode(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.strict and patroni.synchronous == "off":
         named = Severity.WARNING if names_of(facts) else None
         yield _set("synchronous_mode_strict: true, synchronous_mode: off", "synchronous_mode", "true", named)
 
 
 @of_patroni
-def _strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.strict and patroni.synchronous == "on" and () < patroni.version < (4, 2):
         evidence = f"strict mode on Patroni {_version(patroni)}: names become '*' when no standby is left"
         fix = "let no backup tool stream from the leader without its own slot and name; prefer synchronous_mode quorum"
@@ -164,7 +164,7 @@ def _strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """Only where no spare is left: with one, losing a standby leaves the guarantee as it was."""
     if patroni.synchronous == "off" or patroni.strict or _none_named(patroni):
         return
@@ -176,7 +176,7 @@ def _not_strict(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _failsafe(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_failsafe_off(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if len(patroni.members) < 2:
         return
     if () < patroni.version < (3,):
@@ -187,21 +187,21 @@ def _failsafe(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _mode_by_version(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_quorum_needs_4(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous == "quorum" and () < patroni.version < (4,):
         fix = f"upgrade every member to Patroni 4, or {set_patroni('synchronous_mode', 'true')}"
         yield Hit(f"synchronous_mode: quorum, but a member runs Patroni {_version(patroni)}", fix, WHERE)
 
 
 @of_patroni
-def _mixed(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_mixed_versions(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if len({m.version for m in patroni.members if m.version}) > 1:
         listed = ", ".join(f"{m.name} {m.version}" for m in patroni.members)
         yield Hit(listed, "bring every member to one version", "GET /patroni")
 
 
 @of_patroni
-def _count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_node_count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous == "off" or _none_named(patroni):
         return
     name, there = "synchronous_node_count", len(patroni.able)
@@ -246,7 +246,7 @@ def _barred_from_lead(patroni: PatroniFacts) -> Mapping[str, str]:
 
 
 @of_patroni
-def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_no_rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if (leader := facts.leader) is None:
         return
     name, section = "postgresql.use_pg_rewind", patroni.config.get("postgresql")
@@ -260,14 +260,14 @@ def _rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _erases(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_erases_divergence(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     for name in ("remove_data_directory_on_rewind_failure", "remove_data_directory_on_diverged_timelines"):
         if _of_postgresql(patroni, name):
             yield _set(f"postgresql.{name}: true", f"postgresql.{name}", "false")
 
 
 @of_patroni
-def _state(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_member_down(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     for member in patroni.members:
         if member.state not in ("running", "streaming", "in archive recovery"):
             fix = "patronictl list; see the member's Patroni log"
@@ -275,7 +275,7 @@ def _state(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _no_leader(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _patroni_no_leader(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if len(patroni.standbys) == len(patroni.members):
         fix = "patronictl list; patronictl failover CLUSTER --candidate MEMBER when you know which has everything"
         yield Hit("no member holds the leader key", fix, "/cluster")
@@ -288,31 +288,7 @@ def _no_standby(facts: Facts) -> Iterator[Hit]:
         yield Hit("no standby streams", fix if facts.cnpg is None else patch_cluster(facts.cnpg, {"instances": 3}), "")
 
 
-CHECKS = checks_of(
-    "patroni",
-    {
-        "patroni-paused": _paused,
-        "patroni-value-ignored": _value_ignored,
-        "patroni-tag-misread": _tag_misread,
-        "patroni-clockwork": _timing,
-        "patroni-ttl-long": _ttl_long,
-        "patroni-retry-short": _retry_short,
-        "patroni-start-timeout-long": _start_long,
-        "patroni-asynchronous": _lag_async,
-        "patroni-lag-zero": _lag_zero,
-        "patroni-strict-without-mode": _strict_alone,
-        "patroni-strict-star": _strict_star,
-        "patroni-not-strict": _not_strict,
-        "patroni-failsafe-off": _failsafe,
-        "patroni-quorum-needs-4": _mode_by_version,
-        "patroni-mixed-versions": _mixed,
-        "patroni-node-count": _count,
-        "patroni-nobody-eligible": _none_left(_barred_from_lead),
-        "patroni-nobody-synchronous": _none_left(_none_named),
-        "patroni-no-rewind": _rewind,
-        "patroni-erases-divergence": _erases,
-        "patroni-member-down": _state,
-        "patroni-no-leader": _no_leader,
-        "no-standby": _no_standby,
-    },
-)
+_patroni_nobody_eligible = _none_left(_barred_from_lead)
+_patroni_nobody_synchronous = _none_left(_none_named)
+
+CHECKS = checks_of("patroni", globals())

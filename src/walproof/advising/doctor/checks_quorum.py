@@ -75,7 +75,7 @@ def _fix_names(facts: Facts, named: Named) -> str:
 
 
 @of_quorum
-def _unmatched(facts: Facts, named: Named) -> Iterator[Hit]:
+def _names_match_nobody(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     here = {folded(name) for name in (leader.name, *(s.application_name for s in leader.senders))}
     upstream = {folded(s.application_name): m.name for m in facts.standbys for s in m.senders if s.state != "backup"}
@@ -88,7 +88,7 @@ def _unmatched(facts: Facts, named: Named) -> Iterator[Hit]:
 
 
 @of_quorum
-def _star(facts: Facts, named: Named) -> Iterator[Hit]:
+def _names_star(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     if quorum.open:
         fix = _fix_names(facts, named)
@@ -98,7 +98,7 @@ def _star(facts: Facts, named: Named) -> Iterator[Hit]:
 
 
 @of_quorum
-def _too_large(facts: Facts, named: Named) -> Iterator[Hit]:
+def _quorum_larger_than_connected(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     connected = sum(quorum.counts(s.application_name) and s.state == "streaming" for s in leader.senders)
     if connected < quorum.k:
@@ -107,7 +107,7 @@ def _too_large(facts: Facts, named: Named) -> Iterator[Hit]:
 
 
 @of_quorum
-def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
+def _quorum_without_spare(facts: Facts, named: Named) -> Iterator[Hit]:
     leader, quorum = named
     applies = level_of(facts) is Level.REMOTE_APPLY
     paused = {name for m in facts.standbys if applies and m.replay_paused for name in (m.name, m.receiver_name)}
@@ -121,7 +121,7 @@ def _no_spare(facts: Facts, named: Named) -> Iterator[Hit]:
 
 
 @of_quorum
-def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
+def _first_where_any_would_do(facts: Facts, named: Named) -> Iterator[Hit]:
     """FIRST follows the listed order: the slowest of the first k sets the pace (docs: priority-based)."""
     leader, quorum = named
     if facts.namer is not Namer.PATRONI and quorum.kind is QuorumKind.FIRST and len(quorum.distinct) > quorum.k:
@@ -131,7 +131,7 @@ def _first_of_many(facts: Facts, named: Named) -> Iterator[Hit]:
         yield _of_names(leader, f"synchronous_standby_names = '{quorum.text}'", fix)
 
 
-def _same_name(facts: Facts) -> Iterator[Hit]:
+def _same_name_twice(facts: Facts) -> Iterator[Hit]:
     for name, count in Counter(folded(s.application_name) for s in facts.senders).items():
         if count > 1 and name not in NO_STANDBYS:
             fix = "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
@@ -147,7 +147,7 @@ def _default_name(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "primary_conninfo of the standby", facts.leader_name)
 
 
-def _tool_counts(facts: Facts) -> Iterator[Hit]:
+def _tool_counts_as_standby(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if sender.application_name in NO_STANDBYS:
             evidence = f"{sender.application_name} from {sender.address or 'a local socket'} is {sender.sync_state}"
@@ -155,7 +155,7 @@ def _tool_counts(facts: Facts) -> Iterator[Hit]:
             yield _of_senders(facts, evidence, fix)
 
 
-def _cascades(facts: Facts) -> Iterator[Hit]:
+def _sync_standby_cascades(facts: Facts) -> Iterator[Hit]:
     for member in synchronous_of(facts):
         if member.senders:
             fed = ", ".join(s.application_name for s in member.senders)
@@ -163,14 +163,14 @@ def _cascades(facts: Facts) -> Iterator[Hit]:
             yield Hit(f"it feeds {fed}", fix, "pg_stat_replication", member.name)
 
 
-def _catching_up(facts: Facts) -> Iterator[Hit]:
+def _sync_standby_not_streaming(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if sender.state != "streaming":
             evidence = f"{sender.application_name} is {sender.sync_state} and its state is {sender.state}"
             yield _of_senders(facts, evidence, "wait until it streams; see its log and wal_keep_size")
 
 
-def _slow(facts: Facts) -> Iterator[Hit]:
+def _sync_standby_slow(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if (lag := sender.flush_lag_s or 0.0) > 1.0:
             fix = "check that standby's disk and network; ANY k of n with a spare hides one slow standby"
@@ -178,7 +178,7 @@ def _slow(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _waiting(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _commits_wait_now(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     late = [w for w in leader.waiters if w.seconds > 1.0]
     if late:
         pids, longest = ", ".join(str(w.pid) for w in late[:5]), max(w.seconds for w in late)
@@ -190,7 +190,7 @@ def _waiting(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 
 @of_patroni
-def _two_and_strict(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
+def _two_members_strict(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     """With one standby that Patroni may name, whatever synchronous_node_count is; with none another check is about."""
     if not patroni.strict or patroni.synchronous == "off" or len(patroni.able) != 1:
         return
@@ -202,7 +202,7 @@ def _two_and_strict(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
 
 
 @of_quorum
-def _names_differ(facts: Facts, _named: Named) -> Iterator[Hit]:
+def _names_lost_at_promotion(facts: Facts, _named: Named) -> Iterator[Hit]:
     for member in facts.standbys if facts.namer is Namer.OPERATOR else ():
         if not member.value("synchronous_standby_names"):
             evidence = "synchronous_standby_names = '' here, set on the leader"
@@ -210,22 +210,4 @@ def _names_differ(facts: Facts, _named: Named) -> Iterator[Hit]:
             yield Hit(evidence, fix, "postgresql.conf of the standby", member.name)
 
 
-CHECKS = checks_of(
-    "quorum",
-    {
-        "names-match-nobody": _unmatched,
-        "names-star": _star,
-        "quorum-larger-than-connected": _too_large,
-        "quorum-without-spare": _no_spare,
-        "first-where-any-would-do": _first_of_many,
-        "same-name-twice": _same_name,
-        "default-name": _default_name,
-        "tool-counts-as-standby": _tool_counts,
-        "sync-standby-cascades": _cascades,
-        "sync-standby-not-streaming": _catching_up,
-        "sync-standby-slow": _slow,
-        "commits-wait-now": _waiting,
-        "two-members-strict": _two_and_strict,
-        "names-lost-at-promotion": _names_differ,
-    },
-)
+CHECKS = checks_of("quorum", globals())

@@ -38,7 +38,7 @@ def _severity(facts: Facts, member: MemberFacts) -> Severity:
     return Severity.ERROR if applies else Severity.WARNING
 
 
-def _delay(facts: Facts) -> Iterator[Hit]:
+def _replay_delayed(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         setting = member.setting("recovery_min_apply_delay")
         if setting is not None and setting.value != "0":
@@ -48,14 +48,14 @@ def _delay(facts: Facts) -> Iterator[Hit]:
             yield setting_hit(member, setting, fix, severity=_severity(facts, member))
 
 
-def _paused(facts: Facts) -> Iterator[Hit]:
+def _replay_paused(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         if member.replay_paused:
             fix, where = "SELECT pg_wal_replay_resume();", "pg_get_wal_replay_pause_state()"
             yield Hit("pg_is_wal_replay_paused() = true", fix, where, member.name, _severity(facts, member))
 
 
-def _slow_query(facts: Facts) -> Iterator[Hit]:
+def _sync_standby_behind_slow_query(facts: Facts) -> Iterator[Hit]:
     for member in synchronous_of(facts):
         setting = member.setting("max_standby_streaming_delay")
         patience = float("inf") if setting and setting.value == "-1" else (setting.seconds if setting else 30.0)
@@ -66,7 +66,7 @@ def _slow_query(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _timeline(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _standby_on_other_timeline(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     for member in facts.standbys if leader.timeline else ():
         if member.timeline and member.timeline != leader.timeline:
             evidence = f"timeline {member.timeline}, the leader is on {leader.timeline}"
@@ -84,7 +84,7 @@ def _rebuilt(facts: Facts, member: str) -> str:
 
 
 @of_leader
-def _other_cluster(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _standby_of_other_cluster(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     known = leader.system_identifier
     for member in facts.standbys:
         if known and member.system_identifier and member.system_identifier != known:
@@ -92,7 +92,7 @@ def _other_cluster(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
             yield Hit(f"system identifier {member.system_identifier}, the leader has {known}", fix, "", member.name)
 
 
-def _receiver(facts: Facts) -> Iterator[Hit]:
+def _standby_does_not_stream(facts: Facts) -> Iterator[Hit]:
     """A replica cluster's designated primary may follow an archive alone."""
     designated = facts.cnpg.current_primary if facts.cnpg and facts.cnpg.replica else None
     for member in facts.standbys:
@@ -104,7 +104,7 @@ def _receiver(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "pg_stat_wal_receiver", member.name)
 
 
-def _far_behind(facts: Facts) -> Iterator[Hit]:
+def _standby_far_behind(facts: Facts) -> Iterator[Hit]:
     for sender in facts.senders:
         if (lag := sender.lag_bytes or 0) > 64 << 20:
             fix = "check its disk, network and replay; it is no candidate while it is behind"
@@ -113,7 +113,7 @@ def _far_behind(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _cannot_follow(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _standby_cannot_follow(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     for member in facts.standbys:
         for name in _FOLLOW:
             here, there = member.setting(name), leader.setting(name)
@@ -125,7 +125,7 @@ def _cannot_follow(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
 
 
 @of_leader
-def _no_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _standby_without_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     if leader.value("wal_keep_size", "0") != "0" or keeps_archive(leader):
         return
     for sender in leader.senders:
@@ -136,7 +136,7 @@ def _no_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "pg_stat_replication, pg_replication_slots", leader.name)
 
 
-def _versions(facts: Facts) -> Iterator[Hit]:
+def _mixed_versions(facts: Facts) -> Iterator[Hit]:
     versions = {m.version for m in facts.inspected if m.version}
     if len(versions) > 1:
         listed = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.inspected)
@@ -146,7 +146,7 @@ def _versions(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _prepared(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _prepared_transaction_forgotten(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     if leader.oldest_prepared_s > 300:
         fix = "SELECT * FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED"
         evidence = f"the oldest prepared transaction is {leader.oldest_prepared_s:.0f} s old"
@@ -162,28 +162,11 @@ def _one_machine(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
             yield Hit(f"{member.address} and the leader's {leader.address}", fix, "", member.name)
 
 
-CHECKS = checks_of(
-    "standby",
-    {
-        "replay-delayed": _delay,
-        "replay-paused": _paused,
-        "sync-standby-behind-slow-query": _slow_query,
-        "replay-yields-for-ever": _bad_on_standbys(
-            "max_standby_streaming_delay", lambda s: s.value == "-1", "30s", severity=_severity
-        ),
-        "receiver-reports-nothing": _bad_on_standbys("wal_receiver_status_interval", lambda s: s.value == "0", "10s"),
-        "standby-on-other-timeline": _timeline,
-        "standby-of-other-cluster": _other_cluster,
-        "standby-does-not-stream": _receiver,
-        "standby-far-behind": _far_behind,
-        "standby-cannot-follow": _cannot_follow,
-        "standby-without-slot": _no_slot,
-        "receiver-timeout-long": _bad_on_standbys(
-            "wal_receiver_timeout", lambda s: s.value == "0" or s.seconds > 60, "30s"
-        ),
-        "hot-standby-off": _bad_on_standbys("hot_standby", lambda s: not s.on, "on", restart=True),
-        "mixed-versions": _versions,
-        "prepared-transaction-forgotten": _prepared,
-        "one-machine": _one_machine,
-    },
+_replay_yields_for_ever = _bad_on_standbys(
+    "max_standby_streaming_delay", lambda s: s.value == "-1", "30s", severity=_severity
 )
+_receiver_reports_nothing = _bad_on_standbys("wal_receiver_status_interval", lambda s: s.value == "0", "10s")
+_receiver_timeout_long = _bad_on_standbys("wal_receiver_timeout", lambda s: s.value == "0" or s.seconds > 60, "30s")
+_hot_standby_off = _bad_on_standbys("hot_standby", lambda s: not s.on, "on", restart=True)
+
+CHECKS = checks_of("standby", globals())

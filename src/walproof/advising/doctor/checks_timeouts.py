@@ -22,7 +22,7 @@ _KEEPALIVES = {"idle": ("10", 7200), "interval": ("5", 75), "count": ("3", 9)}
 """The value to set, and what 0 means: the operating system's, on Linux 7200 s, 75 s and 9 (tcp(7))."""
 
 
-def _keepalives(facts: Facts) -> Iterator[Hit]:
+def _keepalives_long(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         probes = [s for part in _KEEPALIVES if (s := member.setting(f"tcp_keepalives_{part}")) is not None]
         if len(probes) < len(_KEEPALIVES):
@@ -44,7 +44,7 @@ def _ends_replication_itself(facts: Facts, member: MemberFacts) -> bool:
     return ends_dead_replication(manager, *(0.0 if one is None else one.seconds for one in timeouts))
 
 
-def _user_timeout(facts: Facts) -> Iterator[Hit]:
+def _user_timeout_off(facts: Facts) -> Iterator[Hit]:
     """CloudNativePG ends half-open replication after 5 s itself: defaults are no finding while it does."""
     ends = {member.name for member in facts.inspected if _ends_replication_itself(facts, member)}
     for hit in bad_setting("tcp_user_timeout", lambda s: s.value == "0", "15s")(facts):
@@ -52,7 +52,7 @@ def _user_timeout(facts: Facts) -> Iterator[Hit]:
             yield hit
 
 
-def _slot_inactive(facts: Facts) -> Iterator[Hit]:
+def _slot_without_limit(facts: Facts) -> Iterator[Hit]:
     """A slot of a disconnected standby, or of none; on standbys Patroni keeps inactive copies and advances them."""
     for member in facts.inspected:
         if member.value("max_slot_wal_keep_size", "-1") != "-1":
@@ -77,7 +77,7 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _senders_full(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _senders_exhausted(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     setting = leader.setting("max_wal_senders")
     if setting and 0 < int(setting.value) <= len(leader.senders) + 1:
         evidence = f"{len(leader.senders)} of {setting.value} walsenders in use"
@@ -85,7 +85,7 @@ def _senders_full(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
         yield Hit(evidence, fix, setting.where, leader.name)
 
 
-def _slots_full(facts: Facts) -> Iterator[Hit]:
+def _slots_exhausted(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         setting = member.setting("max_replication_slots")
         if setting is not None and member.slots and len(member.slots) >= int(setting.value):
@@ -95,7 +95,7 @@ def _slots_full(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _slots_fewer(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
+def _slots_fewer_on_standby(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     for member in facts.standbys:
         for name in ("max_replication_slots", "wal_level"):
             here, there = member.value(name), leader.value(name)
@@ -106,7 +106,7 @@ def _slots_fewer(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
                 yield Hit(f"{name} = {here} here, {there} on the leader", fix, "", member.name)
 
 
-def _pending(facts: Facts) -> Iterator[Hit]:
+def _settings_pending(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
@@ -117,7 +117,7 @@ def _pending(facts: Facts) -> Iterator[Hit]:
             yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 
-def _gone_clients(facts: Facts) -> Iterator[Hit]:
+def _gone_clients_still_wait(facts: Facts) -> Iterator[Hit]:
     for leader in _synchronous_leader(facts):
         setting = leader.setting("client_connection_check_interval")
         if setting is not None and setting.value == "0" and leader.waiters:
@@ -125,23 +125,9 @@ def _gone_clients(facts: Facts) -> Iterator[Hit]:
             yield setting_hit(leader, setting, set_anywhere(facts, setting.name, "10s"), more=more)
 
 
-CHECKS = checks_of(
-    "timeouts",
-    {
-        "sender-timeout-off": bad_setting("wal_sender_timeout", lambda s: s.value == "0", "15s"),
-        "sender-timeout-long": bad_setting(
-            "wal_sender_timeout", lambda s: s.seconds > 30, "15s", members=_synchronous_leader
-        ),
-        "sender-timeout-short": bad_setting("wal_sender_timeout", lambda s: 0 < s.seconds < 2, "15s", members=_leader),
-        "keepalives-long": _keepalives,
-        "user-timeout-off": _user_timeout,
-        "recovery-long": bad_setting("checkpoint_timeout", lambda s: s.seconds > 1800, "15min"),
-        "slot-without-limit": _slot_inactive,
-        "slot-lost": _slot_lost,
-        "senders-exhausted": _senders_full,
-        "slots-exhausted": _slots_full,
-        "slots-fewer-on-standby": _slots_fewer,
-        "settings-pending": _pending,
-        "gone-clients-still-wait": _gone_clients,
-    },
-)
+_sender_timeout_off = bad_setting("wal_sender_timeout", lambda s: s.value == "0", "15s")
+_sender_timeout_long = bad_setting("wal_sender_timeout", lambda s: s.seconds > 30, "15s", members=_synchronous_leader)
+_sender_timeout_short = bad_setting("wal_sender_timeout", lambda s: 0 < s.seconds < 2, "15s", members=_leader)
+_recovery_long = bad_setting("checkpoint_timeout", lambda s: s.seconds > 1800, "15min")
+
+CHECKS = checks_of("timeouts", globals())

@@ -89,15 +89,17 @@ class Examination:
 _ORDER = list(Severity)
 
 
-def checks_of(group: str, rules: Mapping[str, Rule]) -> tuple[Check, ...]:
-    """The checks of one group, in the order of their rules by id; their texts are in checks_GROUP.toml beside it."""
+def checks_of(group: str, rules: Mapping[str, Any]) -> tuple[Check, ...]:
+    """The checks of checks_GROUP.toml; the rules are in the file beside it: that of level-off is _level_off."""
     texts = tomllib.loads((resources.files(__package__) / f"checks_{group}.toml").read_text("utf-8"))
-    if texts.keys() != rules.keys():
-        raise KeyError(f"checks_{group}: only text or only rule of {sorted(texts.keys() ^ rules.keys())}")
     part = {"patroni": "patroni", "cnpg": "cnpg"}.get(group, "settings")
     return tuple(
-        Check(id=name, find=rule, **{"files": part, **texts[name], "severity": Severity(texts[name]["severity"])})
-        for name, rule in rules.items()
+        Check(
+            id=name,
+            find=rules[f"_{name.replace('-', '_')}"],
+            **{"files": part} | its | {"severity": Severity(its["severity"])},
+        )
+        for name, its in texts.items()
     )
 
 
