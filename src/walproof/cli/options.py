@@ -199,7 +199,6 @@ lab = option("--lab", "NAME", "Which lab.  [default: $WALPROOF_LAB, or lab]", sh
 
 
 def of_a_lab(command: Any) -> Any:
-    """--lab and --json: what every command about a lab has."""
     return lab(json_output(command))
 
 

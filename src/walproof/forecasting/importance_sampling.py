@@ -38,7 +38,6 @@ class Sampled:
 
     @property
     def mean(self) -> Floats:
-        """By risk and kind."""
         return np.asarray(self.risks.mean(axis=0))
 
 

@@ -135,7 +135,6 @@ class LinksState:
 
     @property
     def emulator(self) -> str:
-        """The link emulator in one word, for programs: up, dead or not needed."""
         return "dead" if self.dead else "up" if self.needed else "not needed"
 
     @property
@@ -258,7 +257,6 @@ def round_trips_ms(blueprint: Blueprint) -> dict[str, tuple[float, ...]]:
 
 
 def nodes_of(blueprint: Blueprint) -> dict[str, Node]:
-    """Where probes of each member run: its namespace and address."""
     return {m: Node(blueprint.namespace(m), blueprint.address(m)) for m in blueprint.members}
 
 

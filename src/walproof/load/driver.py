@@ -168,7 +168,6 @@ def start_load(request: LoadRequest, places: Sequence[Workspace], clock: Clock) 
 
 
 def start_pgbench(request: LoadRequest, places: Sequence[Workspace], clock: Clock) -> RunningLoad:
-    """Start pgbench in every place that gets a client."""
     shares = zip(shared(request.arm.clients, len(places)), places, strict=True)
     used = [(share, place) for share, place in shares if share]
     return RunningLoad([_part(request, share, place, number) for number, (share, place) in enumerate(used)], clock)

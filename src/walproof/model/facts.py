@@ -296,5 +296,4 @@ class Facts:
 
     @property
     def inspected(self) -> tuple[MemberFacts, ...]:
-        """Members that answered."""
         return tuple(m for m in self.members if not m.error)

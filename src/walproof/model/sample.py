@@ -129,7 +129,6 @@ class Scenario:
 
     @property
     def settings(self) -> "Scenario":
-        """All else of it."""
         return replace(self, cores=None, memory_mib=None)
 
     @property

@@ -125,7 +125,6 @@ class ClusterView:
 
     @property
     def standbys(self) -> tuple[MemberView, ...]:
-        """Members that say they are standbys."""
         return tuple(m for m in self.members if m.role is Role.STANDBY)
 
     @property

@@ -67,7 +67,6 @@ def consents_needed(options: PriceOptions) -> tuple[str, ...]:
 
 
 def dry_run_lines(options: PriceOptions, question: Question, target: str) -> list[str]:
-    """What the run would do on the target of that name, one line each."""
     search = "tune" if options.tune else "break-even" if options.break_even else "soak" if options.soak else ""
     within = [f"a {search} in place of the grid, within {question.budget_s:.0f} s"] if search else []
     first, *others = question_lines(question)

@@ -207,7 +207,6 @@ def held_out(points: Sequence[Point], folds: int = 4, seed: int = 1) -> tuple[Mi
 
 
 def missed(shown: Sequence[Point], hidden: Sequence[Point]) -> list[Miss]:
-    """Hidden points of one level as predicted from the shown ones."""
     model = fit(shown)
     predicted = [(p, predict(model, p.clients, p.rtt_ms)) for p in hidden]
     return [Miss(p, e, abs(e.value / p.tps - 1)) for p, e in predicted]

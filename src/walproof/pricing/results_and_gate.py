@@ -180,7 +180,6 @@ class Requirement:
 
     @property
     def text(self) -> str:
-        """As it is typed."""
         return f"{self.level}>={self.ratio:g}" + ("" if self.clients is None else f"@{self.clients}")
 
 

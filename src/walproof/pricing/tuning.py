@@ -80,7 +80,6 @@ class Tuned:
 
     @property
     def best(self) -> tuple[Candidate, Candidate]:
-        """The best of the level and of the baseline."""
         return self.level[0], self.baseline[0]
 
 

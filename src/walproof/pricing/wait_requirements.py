@@ -27,7 +27,6 @@ class WaitRequirement:
 
     @property
     def text(self) -> str:
-        """As it is typed."""
         return f"{self.measure}<={self.limit_ms:g}ms"
 
 

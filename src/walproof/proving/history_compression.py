@@ -25,7 +25,6 @@ class Damaged(ValueError):
 
 
 def order(attempts: Attempts) -> NDArray[np.intp]:
-    """The places of the attempts by writer and number."""
     return np.lexsort((attempts.number, attempts.writer))
 
 

@@ -202,5 +202,4 @@ def two_leaders_s(attempts: Attempts) -> float:
 
 
 def _distinct(column: NDArray[np.int32] | NDArray[np.int16]) -> list[int]:
-    """The distinct values of a column with few of them."""
     return [int(value) for value in np.unique(column)]

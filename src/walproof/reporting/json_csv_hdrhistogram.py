@@ -41,7 +41,6 @@ def price_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
 
 
 def prove_json(events: Sequence[Event], record: str | None) -> dict[str, Any]:
-    """The object of `prove --json` from events alone."""
     drills = [e.drill for e in events if isinstance(e, DrillDone)]
     return {**drills_as_json(drills, record), "conclusion": conclusion(events)}
 

@@ -77,7 +77,6 @@ def _by_title(table: Table) -> list[Table]:
 
 
 def _without(table: Table, way: str) -> Table:
-    """The table without the columns that are shown that way."""
     kept = [i for i, column in enumerate(table.columns) if column.in_terminal != way]
     rows = tuple(tuple(cells[i] for i in kept) for cells in table.rows)
     return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
@@ -170,7 +169,6 @@ def _notes(lines: Sequence[str]) -> list[Text]:
 
 
 def _upright(table: Table) -> tuple[Grid, int]:
-    """A column for each row."""
     first, *others = table.columns
     heads = [Column(first.name), *(Column(cells[0].text, numeric=True) for cells in table.rows)]
     return _grid(heads, [(Cell(c.name), *(cells[i] for cells in table.rows)) for i, c in enumerate(others, 1)])

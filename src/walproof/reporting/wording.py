@@ -139,7 +139,6 @@ def latencies(latency: Latency) -> list[str]:
 
 
 def arm_name(price: ArmPrice) -> str:
-    """The level or mix of levels, with the offered rate, or else the label, where the arm has them."""
     arm = price.arm
     level = "mix " + ", ".join(f"{lv} {weight:g}" for lv, weight in arm.mix) if arm.mix else str(arm.level)
     offered = f"at {number(arm.rate)} tps" if arm.rate else ""

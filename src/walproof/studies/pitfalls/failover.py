@@ -17,7 +17,6 @@ from walproof.studies.pitfalls.pitfall_lab import PitfallLab
 
 
 def names(lab: PitfallLab, leader: str) -> str:
-    """synchronous_standby_names in effect on the leader."""
     return str(lab.query(leader, "SHOW synchronous_standby_names"))
 
 

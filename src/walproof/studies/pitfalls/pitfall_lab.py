@@ -97,7 +97,6 @@ class PitfallLab:
             return False
 
     def count(self, member: str, prefix: str = "") -> int:
-        """Rows on that member whose key starts with `prefix`."""
         rows = self.query(member, "SELECT count(*) FROM walproof_pitfall WHERE key LIKE %s || '%%'", prefix)
         return int(rows)
 
@@ -135,7 +134,6 @@ class PitfallLab:
         return wait_for(wait, done, self.clock)
 
     def wait_for_syncrep(self, attempt: Attempt) -> None:
-        """Wait until that commit waits for its standby."""
         where = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
         leader = self.leader
         self.wait_until(lambda: self.query(leader, where, attempt.pid) == "SyncRep")

@@ -153,7 +153,6 @@ def unreachable_standby(lab: PitfallLab) -> Finding:
 
 
 def _pause_replay(lab: PitfallLab, member: str) -> None:
-    """Pause replay on a standby, and wait until it is paused."""
     lab.query(member, "SELECT pg_wal_replay_pause()")
     lab.wait_until(lambda: lab.query(member, "SELECT pg_get_wal_replay_pause_state()") == "paused")
 

@@ -51,7 +51,6 @@ class ChaosMesh:
         return read(Cluster, self.instances.api.get(CLUSTERS, self.instances.cluster))
 
     def others(self, member: str) -> list[str]:
-        """Every other instance's pod."""
         return [name for name in pods_of(self.instances.api, self.instances.cluster) if name != member]
 
     def begin(self, experiment: Experiment) -> None:

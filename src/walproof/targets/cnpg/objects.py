@@ -308,7 +308,6 @@ class Pod(Read):
 
     @property
     def port(self) -> int:
-        """Where PostgreSQL listens."""
         ports = [p for c in self.spec.containers for p in c.ports]
         return next((p.container_port for p in ports if p.name == "postgresql"), 5432)
 

@@ -73,7 +73,6 @@ class CnpgCluster(ExternalCluster):
 
     @cached_property
     def configuration(self) -> Configuration:
-        """Patches of the Cluster."""
         return CnpgConfiguration(self.name, self.clock, self._cluster, self.members, self.observe)
 
     @property
@@ -97,7 +96,6 @@ class CnpgCluster(ExternalCluster):
         return self._scaling
 
     def load_runner(self) -> LoadRunner:
-        """Pods of the cluster where an image is named, else this machine."""
         return self._load_pods if self.access.file.load.image else super().load_runner()
 
     def _load_from_outside(self) -> bool:
@@ -356,7 +354,6 @@ class CnpgCluster(ExternalCluster):
 
     @property
     def _named(self) -> Names:
-        """The Cluster and its instances, as a Role names them."""
         return Names(self.access.file.name, self.access.state.instances)
 
 

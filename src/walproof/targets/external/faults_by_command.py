@@ -53,7 +53,6 @@ def _word(place: str, value: str) -> str:
 
 
 def places_of(member: str, endpoint: Endpoint, other: str = "") -> dict[str, str]:
-    """What may be filled in."""
     host, port = endpoint.hosts[0]
     return {"member": member, "host": host, "port": str(port), "member2": other}
 

@@ -133,7 +133,6 @@ def read_file(model: type[F], address: str) -> tuple[str, F]:
 
 
 def is_file(address: str) -> bool:
-    """Whether the address is the path of a target file."""
     return Path(address).suffix == ".toml" or os.path.isfile(address)
 
 

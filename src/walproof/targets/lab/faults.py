@@ -66,7 +66,6 @@ class LabOperations:
 
 
 def faults_of(blueprint: Blueprint, reasons: Mapping[Capability, str]) -> dict[Capability, MemberFault]:
-    """The faults of one member that this lab on this machine can have."""
     return {c: LabFault(blueprint, *acts) for c, acts in ON_A_MEMBER.items() if c not in reasons}
 
 

@@ -53,7 +53,6 @@ def settings_of(wanted: Mapping[str, str | None]) -> tuple[Setting, ...]:
 
 
 def _streaming(view: ClusterView) -> list[tuple[MemberView, str]]:
-    """The standbys that stream, each with the name that it streams under."""
     streaming = (m for m in view.members if m.state == "streaming")
     return [(m, m.name if m.streams_as is None else m.streams_as) for m in streaming]
 

@@ -125,7 +125,6 @@ class World:
         return Quorum(QuorumKind.FIRST, 1, self.named[:1]).text
 
     def streams(self, member: str) -> bool:
-        """Whether a standby streams from the leader now."""
         return member in self._up_standbys() and not self.cut and self.leader is not None
 
     def ended(self, member: str, state: str) -> None:

@@ -47,7 +47,6 @@ class Lie:
 
 
 def picked(rows: Rows, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Rows:
-    """The rows at these places."""
     return Rows(rows.member, rows.writer[places], rows.number[places], rows.checksum[places], rows.stated[places])
 
 
