@@ -233,7 +233,6 @@ class LocalWorkspace:
         )
 
     def start_module(self, module: str, argument: str, log: str) -> LocalProcess:
-        """A module of walproof in this Python: `finish`, and the end of this process, close its standard input."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if os.path.isabs(p))}
         return self._start([sys.executable, "-P", "-m", module, argument], log, subprocess.PIPE, environment)
 

@@ -126,7 +126,6 @@ class Exporter:
             self.metrics.record_pool(self._pool.pool_clients())
 
     def close(self) -> None:
-        """Stop serving, polling and probing."""
         for part in (self._canary, self._waits):
             if part is not None:
                 part.close()

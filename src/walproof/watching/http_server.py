@@ -126,7 +126,6 @@ class MetricsServer:
         threading.Thread(target=self._server.serve_forever, daemon=True, name="metrics").start()
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 

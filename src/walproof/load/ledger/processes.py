@@ -184,7 +184,6 @@ class RunningLedger:
         return tuple(pid for place in self._places for process in place.writers for pid in process.pids)
 
     def progress(self) -> Progress:
-        """How it stands now; writers_alive counts writers of living processes."""
         if self._attempts is not None:
             return Progress(0, None, 0, "the ledger has been stopped")
         each = [place.progress() for place in self._places]

@@ -174,7 +174,6 @@ class CnpgConfiguration:
         self._spec.patch(asked, tree)
 
     def wait(self, plan: ConfigPlan) -> None:
-        """Wait until every member's new sessions show it and the quorum counts."""
         self._await(asked_of(plan.change, self._spec.read()["spec"]), {})
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:

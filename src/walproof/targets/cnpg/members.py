@@ -184,7 +184,6 @@ class CnpgAccess:
         return pods.get(place, place)
 
     def write_service(self) -> Place:
-        """The service that leads to the primary."""
         service = self.state.cluster.status.write_service or f"{self.file.name}-rw"
         return f"{service}.{self.file.namespace}", 5432
 

@@ -106,7 +106,6 @@ class ExternalCluster(ABC):
     # observing
 
     def describe(self) -> Description:
-        """Versions of every member, and the settings in effect on the leader."""
         facts, settings = {"manager": self.manager, **self._manager_facts()}, {}
         view = self.observe()
         members = self.members()
@@ -309,7 +308,6 @@ class ExternalCluster(ABC):
         return CommandOperations(self._commands, self.leader, self.observe, self.clock)
 
     def capabilities(self) -> Capabilities:
-        """What the target file and the manager allow."""
         commands, by_command = self._commands, self._by_command
         refused = commands.refused(self.members())
         return Capabilities(

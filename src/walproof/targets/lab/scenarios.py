@@ -73,7 +73,6 @@ class LabScenarios:
         return network_links.round_trips_ms(self._blueprint)
 
     def leave(self) -> None:
-        """Revert everything, the last entered first."""
         for name in reversed(list(self._entered)):
             self._entered.pop(name).restore()
 

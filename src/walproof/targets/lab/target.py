@@ -125,7 +125,6 @@ class LabTarget:
     # routes
 
     def routes(self) -> tuple[Route, ...]:
-        """Straight to the leader, libpq's list of hosts, HAProxy, PgBouncer."""
         return (Route("direct", follows=False), Route("multi-host"), Route("haproxy"), Route("pgbouncer", pools=True))
 
     def endpoint(self, route: str) -> Endpoint:

@@ -110,7 +110,6 @@ class GuardOfDrills:
     _process: GuardProcess | None = None
 
     def start(self) -> None:
-        """Start it where it does not run; MachineError with its own words when it ends."""
         if self._process is None:
             self._folder = TemporaryDirectory(prefix="walproof-guard-")
             self._process = GuardProcess(
@@ -123,7 +122,6 @@ class GuardOfDrills:
         self._process.start()
 
     def stop(self) -> None:
-        """End it and forget what it wrote; nothing where it does not run."""
         if self._process is not None:
             self._process.stop()
             self._process = None

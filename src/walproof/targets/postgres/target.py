@@ -136,7 +136,6 @@ class PostgresConfiguration:
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.2)
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Revert every pending change of this target, newest first; sentences about what others have changed since."""
         pending = [c for c in journal.pending(self._target) if c.what != "database"]
         return self._auto().undo(pending, journal.undone, reverting) if pending else []
 

@@ -38,7 +38,6 @@ class VirtualClock:
         heapq.heappush(self._schedule, (self._now + seconds, next(self._order), happens))
 
     def every(self, seconds: float, act: Callable[[], None]) -> "_Repeated":
-        """Call `act` at once, and after each pause until closed."""
         repeated = _Repeated(act, self._repeated)
         self._repeated.append(repeated)
         act()

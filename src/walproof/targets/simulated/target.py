@@ -35,7 +35,6 @@ class SimulatedConfiguration:
         self.parameters: dict[str, str] = {}
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
-        """What it would change; TargetError where the standbys are too few."""
         sync = change.replication
         if sync is not None and sync.number > len(self._world.nature.members) - 1:
             raise TargetError(f"a quorum of {sync.number} needs more standbys", "add members or lower the quorum")
@@ -228,7 +227,6 @@ class Simulated:
         self._member_states = SimulatedMemberStates(self.world)
 
     def describe(self) -> Description:
-        """What is simulated; says so first."""
         nature = self.world.nature
         facts = {"kind": SIMULATED, "lie": nature.lie or "none", "seed": str(nature.seed)}
         settings = {"synchronous_standby_names": self.world.names, **self._configuration.parameters}
@@ -239,7 +237,6 @@ class Simulated:
         return self.world.nature.its_lie.view(self.world.view())
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> "SimulatedPoller":
-        """Every snapshot is one observation."""
         return SimulatedPoller(self)
 
     def routes(self) -> tuple[Route, ...]:
@@ -247,11 +244,9 @@ class Simulated:
         return (Route("direct", follows=False), Route("multi-host"), Route("haproxy"), Route("pgbouncer", pools=True))
 
     def endpoint(self, route: str) -> Endpoint:
-        """TargetError: there is nothing to connect to."""
         raise TargetError("a simulated cluster has no address", "use the lab: walproof lab up")
 
     def member_endpoint(self, member: str) -> Endpoint:
-        """TargetError: there is nothing to connect to."""
         raise TargetError("a simulated member has no address", "use the lab: walproof lab up")
 
     def elected_at(self, since: float) -> float | None:
@@ -259,7 +254,6 @@ class Simulated:
         return None
 
     def capabilities(self) -> Capabilities:
-        """Everything but what needs a real server."""
         faults, (replaced, _) = self.faults, self.world.nature.its_lie.instead
         return Capabilities(
             pricing=self.pricing,

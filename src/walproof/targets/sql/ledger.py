@@ -216,7 +216,6 @@ class SqlLedger:
         return (summed_rows if summed else payload_rows)(member, raw)
 
     def check_data(self, member: str) -> str:
-        """What amcheck finds wrong with the ledger on that member, "" when nothing; TargetError without the right."""
         with _connected(self._target.member_endpoint(member), member) as connection:
             try:
                 if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchone():
