@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.forecasts import quick_forecasts
 from tests.fixtures.sick import well, with_settings
 from tests.golden.test_cli_help import VERBS
 from walproof.cli import demo as demo_verb
@@ -27,7 +28,7 @@ from walproof.errors import UsageError
 from walproof.model.topology import Description
 from walproof.records.reader import read
 
-__all__ = ["walproof"]
+__all__ = ["quick_forecasts", "walproof"]
 
 TESTS = Path(__file__).parents[1]
 RECORDS = TESTS / "replay/records"
@@ -105,6 +106,7 @@ def without() -> dict[str, Any]:
     return {}
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 @pytest.mark.parametrize(("verb", "typed", "option", "says"), TOLD, ids=lambda it: it if isinstance(it, str) else "")
 def test_an_option_changes_what_is_told(
     walproof: Run, verb: str, typed: str, option: str, says: Says, without: dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
+from tests.fixtures.forecasts import drill, failure, failures, lost, quick_forecasts, record, rng
 from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
@@ -21,6 +21,8 @@ from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
 from walproof.reporting.wording import number
+
+__all__ = ["quick_forecasts"]
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)
@@ -202,6 +204,7 @@ def _run(*words: str) -> tuple[int, str, Exception | None]:
     return result.exit_code, result.output, wrong
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 @pytest.mark.parametrize(
     ("nodes", "words", "layout", "caveat"),
     [
@@ -230,6 +233,7 @@ def test_members_on_one_node_fail_together(
     assert structural > together if layout.count("/z1/") > 1 else structural < apart
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
     asked = (str(RECORDS / "prove-matrix"), "--years", "2000", "--quorum", "ANY 1,ANY 2")
     _, text, wrong = _run(*asked)

@@ -120,12 +120,15 @@ def test_a_standby_that_was_cloned_anew_holds_nothing_together_with_the_other() 
 
 
 def test_near_losses_are_none_where_both_standbys_return_first() -> None:
-    """Rates of failures x 30: what waited for the leader and counted as a near loss."""
+    """Rates of failures x 10: what waited for the leader and counted as a near loss. One to three a year do again with
+    what both standbys hold together left out of `_sure`, or one more of them needed.
+    """
     kinds = failures_of()
-    often = tuple(k.model_copy(update={"per_year": 30 * k.per_year, "low": 0.0, "high": 1e6}) for k in kinds.kinds)
+    often = tuple(k.model_copy(update={"per_year": 10 * k.per_year, "low": 0.0, "high": 1e6}) for k in kinds.kinds)
     here = model(ANY_1, replace(kinds, kinds=often))
-    strict = sample(here, 1, batches=20, vary=False).mean
-    assert strict[Risk.NEAR :].sum() < 1e-3
+    strict = sample(here, 1, batches=2, cycles=1000, vary=False).mean
+    assert strict[Risk.NEAR :].sum() < 1e-5
+    assert strict[Risk.TAKEOVER].sum() > 1
 
 
 @pytest.mark.parametrize(

@@ -263,9 +263,17 @@ def test_a_level_with_too_few_points_is_refused_in_words() -> None:
     ]
 
 
+class TwoProcessors(FakePriced):
+    """A target that says how many it has: seven numbers of them are not tried."""
+
+    def describe(self) -> Description:
+        described = super().describe()
+        return replace(described, facts={**described.facts, "processors": "2"})
+
+
 def test_prediction_and_hold_out_are_part_of_the_result() -> None:
     result, _ = priced(
-        FakePriced(noise=0.01), levels="on", clients="1,2,4,8,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
+        TwoProcessors(noise=0.01), levels="on", clients="1,2,4,8,16", rtt="0,10ms", predict="8@5ms,32", hold_out=True
     )
     parts = result.parts
     eight = next(p for p in parts["prediction"] if (p["level"], p["clients"]) == ("on", 8))

@@ -88,19 +88,18 @@ def solve(paces_ms: Sequence[Numbers], delays_ms: Numbers) -> Numbers:
     """
     networks, clients = paces_ms[0].shape
     rates = np.zeros((networks, clients))
-    held = [np.zeros((networks, clients + 1)) for _ in paces_ms]
-    for station in held:
-        station[:, 0] = 1.0
-    weights = [np.arange(1, clients + 1, dtype=np.float64) * pace for pace in paces_ms]
+    paces = np.stack(paces_ms)  # stations, networks, clients
+    weights = np.arange(1, clients + 1, dtype=np.float64) * paces
+    held = np.zeros((len(paces_ms), networks, clients + 1))
+    held[:, :, 0] = 1.0
     for n in range(1, clients + 1):
-        residence = sum(((h[:, :n] * w[:, :n]).sum(axis=1) for h, w in zip(held, weights, strict=True)), delays_ms)
+        residence = sum((held[:, :, :n] * weights[:, :, :n]).sum(axis=2), delays_ms)
         rates[:, n - 1] = n / residence
-        for station, pace in zip(held, paces_ms, strict=True):
-            busy = rates[:, n - 1, None] * pace[:, :n] * station[:, :n]
-            station[:, 1 : n + 1] = busy
-            # The empty probability is a small difference of large numbers at saturation: clipped, then renormalised.
-            station[:, 0] = np.maximum(0.0, 1.0 - busy.sum(axis=1))
-            station[:, : n + 1] /= station[:, : n + 1].sum(axis=1, keepdims=True)
+        busy = rates[:, n - 1, None] * paces[:, :, :n] * held[:, :, :n]
+        held[:, :, 1 : n + 1] = busy
+        # The empty probability is a small difference of large numbers at saturation: clipped, then renormalised.
+        held[:, :, 0] = np.maximum(0.0, 1.0 - busy.sum(axis=2))
+        held[:, :, : n + 1] /= held[:, :, : n + 1].sum(axis=2, keepdims=True)
     return rates * 1000
 
 
