@@ -18,7 +18,19 @@ from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote
 
 __all__ = ["walproof"]
 pytestmark = pytest.mark.lab
+TRAPS = {
+    "predicate": "CREATE INDEX ON predicate (id) WHERE trap(1) = 1",
+    "expression": "CREATE INDEX ON expression (id, trap(1))",
+    "statistics": "CREATE STATISTICS stats ON id, trap(1) FROM statistics",
+    "domain": "ALTER TABLE domain ALTER id TYPE trapped",
+}
+"""Tables of which a query runs a function that their owner wrote, when it is planned."""
 BEFORE = (
+    "CREATE FUNCTION trap(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN"
+    " RAISE LOG 'trap ran as %', current_user; COPY (SELECT 1) TO PROGRAM 'touch ran'; RETURN 1;"
+    " EXCEPTION WHEN others THEN RETURN 1; END $$",
+    "CREATE DOMAIN trapped AS int CHECK (trap(VALUE) = 1)",
+    *(text for name in TRAPS for text in (f"CREATE TABLE {name}(id int PRIMARY KEY)", TRAPS[name])),
     "CREATE TABLE parent(id int PRIMARY KEY, v text)",
     "CREATE TABLE child(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, p int REFERENCES parent,"
     " j json, n numeric)",
@@ -37,6 +49,7 @@ BEFORE = (
     "CREATE DATABASE other",
 )
 LOST = (
+    *(f"INSERT INTO {name} VALUES (1)" for name in TRAPS),
     "INSERT INTO parent SELECT i, 'lost' FROM generate_series(201, 300) i",
     "UPDATE parent SET v = 'changed' WHERE id <= 10",
     "INSERT INTO child(p, j, n) VALUES (250, '[1]', 1.5)",
@@ -59,6 +72,7 @@ EXPECTED = {
     "public.part1": (0, 1, 0, 0),
     "public.big": (0, 1, 1, 0),
     "public.hot": (0, 1, 0, 0),
+    **{f"public.{name}": (0, 0, 0, 0) for name in TRAPS},
 }
 """By table: inserted, updated, deleted, in conflict with the new primary."""
 
@@ -85,6 +99,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         for text in LOST:
             pair.sql("n1", text)
         pair.sql("n2", "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data")
+        pair.sql("n2", "CREATE INDEX ON nokey (x) WHERE trap(1) = 1")
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
         pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
         _plant(pair)
@@ -147,13 +162,17 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
     }
     inserted, *others = EXPECTED["public.parent"]
     assert found == {**EXPECTED, "public.parent": (inserted + 1, *others)}, "with the one that was open at the fork"
-    assert not [note for one in database["tables"] for note in one["notes"]]
+    notes = {one["table"]: one["notes"] for one in database["tables"] if one["notes"]}
+    never = "not read: it would run the directory's own code (function public.trap)"
+    there = "not compared: it would run code of the new primary's (function public.trap)"
+    assert notes == {**{f"public.{name}": [never] for name in TRAPS}, "public.nokey": [there]}
     assert database["sequences_ran_on"] == ["public.child_id_seq"]
     assert told["lost_subtransactions"] == 1
     assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
     assert os.listdir(tmp_path / "lost") == ["report.json"]
     assert _checksum(failed_over.data("n1")) == before
     assert not _mark(failed_over).exists()
+    assert "trap ran as salvager" not in (failed_over.home / "n2.log").read_text()
 
 
 def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Path) -> None:

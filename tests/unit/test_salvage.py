@@ -12,7 +12,7 @@ import pytest
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from walproof.errors import Error, MachineError, UsageError
 from walproof.salvaging import data_directory, plan, refusals, successor
-from walproof.salvaging.catalog import Table, in_order
+from walproof.salvaging.catalog import Table
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
 from walproof.salvaging.rows import Change, changes, judged
 from walproof.salvaging.timelines import Span, lost_spans, position, read_history, segment
@@ -172,14 +172,6 @@ def test_final_and_old_versions_of_a_key_are_one_change() -> None:
     ]  # fmt: skip
     table.key = ()
     assert {one.kind for one in changes(table, final, old)} == {"insert"}
-
-
-def test_parents_come_before_those_that_refer_to_them_and_a_circle_ends() -> None:
-    made = [Table(oid, "s", str(oid), (1, 2, oid), None) for oid in (1, 2, 3)]
-    made[0].refers_to, made[1].refers_to = {2}, {3}
-    assert [table.oid for table in in_order(made)] == [3, 2, 1]
-    made[2].refers_to = {1}
-    assert {table.oid for table in in_order(made)} == {1, 2, 3}
 
 
 # Data directories

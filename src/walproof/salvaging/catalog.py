@@ -1,15 +1,14 @@
-"""What the copy's catalogs say of a database's tables: columns, keys, TOAST, references. Runs no function of theirs."""
+"""What the copy's catalogs say of a database's tables: columns, keys, TOAST. Runs no function of theirs."""
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Any
 
+from walproof.machine.untrusted import one_line
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import Relation
 
 Session = Any
-_AS_TEXT = ("json", "xml", "point", "line", "lseg", "path", "polygon", "box", "circle", "jsonpath", "xid", "cid")
-"""Types without an equality of their own, or with one that is not of all of the value: compared as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,6 @@ class Column:
 
     name: str
     type: str
-    as_text: bool
 
 
 @dataclass(slots=True)
@@ -33,7 +31,6 @@ class Table:
     why_not: str = ""
     columns: tuple[Column, ...] = ()
     key: tuple[int, ...] = ()
-    refers_to: set[int] = field(default_factory=set)
 
     @property
     def full_name(self) -> str:
@@ -42,41 +39,30 @@ class Table:
 
 
 def tables(session: Session, database: int, touched: Container[Relation]) -> list[Table]:
-    """The tables that lost transactions wrote to, and unlogged ones, in the order of foreign keys: parents first."""
+    """The tables that lost transactions wrote to, and unlogged ones, by their oids."""
     found = []
-    (strange,) = session.execute(QUERIES["strange-types"]).fetchone()
-    references = session.execute(QUERIES["references"]).fetchall()
     for oid, schema, name, node, toast_name, toast, unlogged, method, space in session.execute(QUERIES["tables"]):
         relation = (int(space), database, int(node or 0))
         if relation not in touched and not unlogged:
             continue
         table = Table(oid, schema, name, relation, ((int(space), database, int(toast)), toast_name) if toast else None)
-        table.refers_to = {int(parent) for child, parent in references if child == oid}
         found.append(table)
         rows = session.execute(QUERIES["columns"], (oid,)).fetchall()
-        table.columns = tuple(
-            Column(name, kind, number >= 10000 or base in _AS_TEXT or inner in _AS_TEXT)
-            for name, kind, _, number, base, inner in rows
-        )
+        table.columns = tuple(Column(name, kind) for name, kind, _ in rows)
         key = session.execute(QUERIES["key"], (oid,)).fetchone()
-        numbers = [int(word) for word in str(key[0]).split()] if key else []
+        numbers = [int(word) for word in str(key[0]).split()[: key[1]]] if key else []
         places = {int(row[2]): place for place, row in enumerate(rows)}
         table.key = tuple(places[n] for n in numbers) if all(n in places for n in numbers) else ()
         if unlogged:
             table.why_not = "unlogged: a crash empties it, nothing of it can be told"
         elif method != 2:
             table.why_not = "its table access method is not heap"
-        elif strange and any(row[3] >= 10000 for row in rows):
-            table.why_not = "a type's output function is in a library that is not PostgreSQL's: not run"
-    return in_order(found)
+        elif code := own_code(session, oid):
+            table.why_not = f"it would run the directory's own code (function {code})"
+    return found
 
 
-def in_order(found: Sequence[Table]) -> list[Table]:
-    """Parents before those that refer to them; of a circle, in the order given."""
-    waiting, done = list(found), list[Table]()
-    while waiting:
-        left = {table.oid for table in waiting}
-        ready = [table for table in waiting if not table.refers_to & left] or waiting[:1]
-        done += ready
-        waiting = [table for table in waiting if table not in ready]
-    return done
+def own_code(session: Session, table: int) -> str:
+    """A function of theirs that reading the table would run; "" when there is none."""
+    row = session.execute(QUERIES["own-code"], {"table": table}).fetchone()
+    return one_line(row[0], 200) if row else ""

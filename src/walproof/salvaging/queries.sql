@@ -18,21 +18,44 @@ WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datna
 ORDER BY c.oid
 
 -- name: columns
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnum, a.atttypid, b.typname, e.typname
-FROM pg_attribute a JOIN pg_type b ON b.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = b.typelem
+-- A type's typmodout is a function too: one of theirs is not run.
+SELECT a.attname, format_type(a.atttypid, CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END), a.attnum
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum
 
 -- name: key
-SELECT indkey FROM pg_index WHERE indrelid = %s AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
+-- Without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written differently.
+SELECT indkey, indnkeyatts FROM pg_index
+WHERE indrelid = %s AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
+  AND NOT EXISTS (SELECT FROM pg_collation c WHERE c.oid = ANY (indcollation) AND NOT c.collisdeterministic)
 ORDER BY indisprimary DESC LIMIT 1
 
--- name: strange-types
--- Types whose output function is neither PostgreSQL's own nor in an installed library: 13 is the language C.
-SELECT count(*) FROM pg_type t JOIN pg_proc p ON p.oid = t.typoutput
-WHERE p.oid >= 10000 AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$')
-
--- name: references
-SELECT conrelid, confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid <> confrelid
+-- name: own-code
+-- A function that planning or printing a query of the table may run, and that is neither PostgreSQL's nor of an
+-- installed library: in predicates and expressions of its indexes and statistics, their operators and types, the output
+-- of its columns' types, casts from them, checks of domains. 12 and 13 are the languages internal and C.
+WITH RECURSIVE used(class, object) AS (
+  SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s
+  UNION SELECT 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s
+  UNION SELECT 'pg_type'::regclass, atttypid FROM pg_attribute WHERE attrelid = %(table)s AND attnum > 0
+  UNION SELECT more.* FROM used, LATERAL (
+    SELECT refclassid, refobjid FROM pg_depend WHERE classid = class AND objid = object
+      AND refobjid >= 16384 AND (refclassid <> 'pg_class'::regclass OR class = 'pg_type'::regclass)
+    UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint
+      WHERE class = 'pg_type'::regclass AND contypid = object
+    UNION ALL SELECT 'pg_cast'::regclass, oid FROM pg_cast WHERE class = 'pg_type'::regclass AND castsource = object
+    UNION ALL SELECT 'pg_proc'::regclass, amproc FROM pg_opclass o JOIN pg_amproc ON amprocfamily = opcfamily
+      WHERE class = 'pg_opclass'::regclass AND o.oid = object
+    UNION ALL SELECT 'pg_operator'::regclass, amopopr FROM pg_opclass o JOIN pg_amop ON amopfamily = opcfamily
+      WHERE class = 'pg_opclass'::regclass AND o.oid = object
+    UNION ALL SELECT 'pg_proc'::regclass, amhandler FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+      WHERE class = 'pg_class'::regclass AND c.oid = object AND c.relkind = 'i'
+  ) more
+)
+SELECT n.nspname || '.' || p.proname FROM used JOIN pg_proc p ON p.oid = object
+JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
+  AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$') ORDER BY 1 LIMIT 1
 
 -- name: sequences
 SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid) FROM pg_class c
@@ -51,8 +74,10 @@ SELECT m::text, x.xid::text FROM unnest(%s::text[]::xid[]) m, pg_get_multixact_m
 WHERE x.mode IN ('nokeyupd', 'upd')
 
 -- name: shape
-SELECT pg_relation_filenode(c.oid), array_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum)
+SELECT c.oid, pg_relation_filenode(c.oid), array_agg(a.attname || ' ' || format_type(a.atttypid,
+  CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+JOIN pg_type t ON t.oid = a.atttypid
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY c.oid
 
 -- name: identity

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from walproof.machine.untrusted import one_line
-from walproof.salvaging.catalog import Session, Table
+from walproof.salvaging.catalog import Session, Table, own_code
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal, Relation
 
@@ -70,6 +70,9 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
         one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() if one is not None else None
         for one in (new, copied)
     )
+    if new is not None and there is not None and (code := own_code(new, there[0])):
+        loss.notes.append(f"not compared: it would run code of the new primary's (function {code})")
+        new = None
     gone = sorted(lost.writes.ended[table.relation] - set(at_fork))
     if new is not None and gone and there == here:
         rows = (
@@ -81,9 +84,9 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
     loss.changes = changes(table, final, old)
     loss.versions_gone = max(0, len(lost.writes.ended[table.relation]) - len(old) - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
-    if new is not None and there is None:
+    if there is None and new is not None:
         loss.notes.append("the new primary has no such table: made after the fork, or dropped there")
-    elif there is not None and here is not None and there[1] != here[1]:
+    elif there is not None and here is not None and there[2] != here[2]:
         loss.notes.append("the new primary's table has other columns: rows are not compared")
     elif new is not None and table.key:
         loss.changes = list(_compared(new, table, loss.changes, lost.next_xid))

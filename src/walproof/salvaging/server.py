@@ -29,8 +29,6 @@ _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")
 SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read_text("utf-8").splitlines())
 """Of our sessions in the copy: no database or role of it sets them otherwise, and no library of it is loaded."""
-TEXT_FORM = dict(list(SESSION.items())[:9])
-"""Those under which values are written as text, here and on the new primary."""
 
 
 @dataclass(slots=True)
@@ -76,7 +74,8 @@ class Copy:
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        with self._start(["postgres", "--single", "-D", self.work / "data", "--", database], **pipes) as process:
+        argv = ["postgres", "--single", "-D", self.work / "data", "-c", "lock_timeout=10s", "--", database]
+        with self._start(argv, **pipes) as process:
             out, said = process.communicate(commands)
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
         if process.returncode or wrong:

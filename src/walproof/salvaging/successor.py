@@ -11,21 +11,22 @@ from psycopg.conninfo import make_conninfo
 from walproof.errors import Error
 from walproof.salvaging.data_directory import small_text
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.server import QUERIES, SESSION, TEXT_FORM
+from walproof.salvaging.server import QUERIES, SESSION
 from walproof.salvaging.timelines import Span, read_history
+
+_OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 
 
 @contextmanager
 def session(dsn: str, **more: str) -> Iterator["psycopg.Connection[Any]"]:
     """A session in autocommit, read-only; a refusal for what is no DSN, where nobody answers or refuses."""
-    kept = (*TEXT_FORM, "search_path", "default_transaction_read_only")
-    options = " ".join(f"-c {name}={SESSION[name]}" for name in kept)
+    ours = (f"-c {name}={value}" for name, value in SESSION.items() if name not in _OF_SUPERUSERS)
     try:
         words = make_conninfo(dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more})
     except psycopg.ProgrammingError:
         raise refused("no-dsn") from None
     try:
-        with closing(psycopg.connect(words, options=options, autocommit=True)) as opened:
+        with closing(psycopg.connect(words, options=" ".join(ours), autocommit=True)) as opened:
             yield opened
     except psycopg.Error as wrong:
         raise refused("no-answer", why=wrong) from None
