@@ -5,8 +5,10 @@ The disk is a stranger's too: each thing in it that would run a program, if it w
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,6 +17,12 @@ from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
+from walproof.salvaging.copy import copy
+from walproof.salvaging.plan import plan
+from walproof.salvaging.rows import REWRITTEN
+from walproof.salvaging.salvage import read_wal
+from walproof.salvaging.server import Copy
+from walproof.salvaging.timelines import segment_start
 
 __all__ = ["walproof"]
 pytestmark = pytest.mark.lab
@@ -46,7 +54,21 @@ BEFORE = (
     "INSERT INTO part SELECT i, 'k' FROM generate_series(1, 50) i",
     "INSERT INTO big SELECT i, repeat('x', 20000) FROM generate_series(1, 20) i",
     "INSERT INTO hot SELECT i, 0 FROM generate_series(1, 10) i",
+    "CREATE TABLE packed(id int PRIMARY KEY, n int)",
+    "CREATE TABLE emptied(id int PRIMARY KEY)",
+    "CREATE TABLE retyped(id int PRIMARY KEY, n int)",
+    "CREATE TABLE wide(id int, n int, PRIMARY KEY (id) INCLUDE (n))",
+    *(f"INSERT INTO {name} SELECT i, 0 FROM generate_series(1, 20) i" for name in ("packed", "retyped", "wide")),
+    "INSERT INTO emptied SELECT generate_series(1, 5)",
+    "DO $$ BEGIN CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);"
+    ' EXCEPTION WHEN feature_not_supported THEN CREATE COLLATION anycase FROM "C"; END $$',
+    "CREATE TABLE cased(k text COLLATE anycase PRIMARY KEY)",
+    "INSERT INTO cased VALUES ('a')",
     "CREATE DATABASE other",
+)
+FORGED = (
+    "rmgr: Transaction len (rec/tot):     34/    34, tx:       9999, lsn: 0/0F000000, prev 0/0E000000,"
+    " desc: COMMIT 2099-01-01 00:00:00.000000 UTC"
 )
 LOST = (
     *(f"INSERT INTO {name} VALUES (1)" for name in TRAPS),
@@ -63,6 +85,20 @@ LOST = (
     "DO $$ BEGIN INSERT INTO parent VALUES (900, 'x'); BEGIN INSERT INTO parent VALUES (901, 'sub');"
     " EXCEPTION WHEN others THEN NULL; END; BEGIN INSERT INTO parent VALUES (902, 'no'); RAISE 'no';"
     " EXCEPTION WHEN others THEN NULL; END; END $$",
+    "UPDATE packed SET n = 1 WHERE id <= 3",
+    "DELETE FROM packed WHERE id IN (4, 5)",
+    "INSERT INTO packed VALUES (21, 0), (22, 0)",
+    "VACUUM FULL packed",
+    "TRUNCATE emptied",
+    "INSERT INTO emptied VALUES (1), (9)",
+    "ALTER TABLE retyped ALTER n TYPE bigint",
+    "SELECT pg_switch_wal()",
+    "UPDATE wide SET n = 1 WHERE id = 1",
+    "UPDATE cased SET k = 'A'",
+    "SELECT pg_switch_wal()",
+    "CREATE TABLE made(id int PRIMARY KEY)",
+    "INSERT INTO made VALUES (1)",
+    f"SELECT pg_logical_emit_message(false, E'x\\n{FORGED}\\n', 'x')",
     "BEGIN; INSERT INTO parent VALUES (903, 'never'); ROLLBACK",
 )
 EXPECTED = {
@@ -72,6 +108,12 @@ EXPECTED = {
     "public.part1": (0, 1, 0, 0),
     "public.big": (0, 1, 1, 0),
     "public.hot": (0, 1, 0, 0),
+    "public.packed": (2, 3, 2, 0),
+    "public.emptied": (2, 0, 0, 0),
+    "public.retyped": (20, 0, 0, 0),
+    "public.wide": (0, 1, 0, 0),
+    "public.cased": (1, 0, 0, 0),  # its key's collation is nondeterministic: paired with no old version
+    "public.made": (1, 0, 0, 0),
     **{f"public.{name}": (0, 0, 0, 0) for name in TRAPS},
 }
 """By table: inserted, updated, deleted, in conflict with the new primary."""
@@ -99,6 +141,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         for text in LOST:
             pair.sql("n1", text)
         pair.sql("n2", "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data")
+        pair.sql("n2", "ALTER TABLE part1 ENABLE ROW LEVEL SECURITY")
         pair.sql("n2", "CREATE INDEX ON nokey (x) WHERE trap(1) = 1")
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
         pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
@@ -160,12 +203,24 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
     found = {
         one["table"]: (one["inserted"], one["updated"], one["deleted"], one["conflict"]) for one in database["tables"]
     }
+    if failed_over.bin != DEBIAN_BIN:  # the wheel's PostgreSQL is built without ICU
+        assert found["public.cased"] == (1, 0, 1, 0)
+        found["public.cased"] = EXPECTED["public.cased"]
     inserted, *others = EXPECTED["public.parent"]
     assert found == {**EXPECTED, "public.parent": (inserted + 1, *others)}, "with the one that was open at the fork"
     notes = {one["table"]: one["notes"] for one in database["tables"] if one["notes"]}
+    assert (told["undecided"], told["last_commit_at"][:4]) == ([], told["first_commit_at"][:4])
     never = "not read: it would run the directory's own code (function public.trap)"
-    there = "not compared: it would run code of the new primary's (function public.trap)"
-    assert notes == {**{f"public.{name}": [never] for name in TRAPS}, "public.nokey": [there]}
+    there = "not compared: it would run the new primary's own code (function public.trap)"
+    assert notes == {
+        **{f"public.{name}": [never] for name in TRAPS},
+        "public.nokey": [there],
+        "public.part1": ["not compared: row security hides rows of it: the role needs BYPASSRLS"],
+        "public.packed": [REWRITTEN],
+        "public.emptied": [REWRITTEN],
+        "public.retyped": ["not compared: the new primary's table has other columns", REWRITTEN],
+        "public.made": ["the new primary has no such table: made after the fork, or dropped there"],
+    }
     assert database["sequences_ran_on"] == ["public.child_id_seq"]
     assert told["lost_subtransactions"] == 1
     assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
@@ -173,6 +228,48 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
     assert _checksum(failed_over.data("n1")) == before
     assert not _mark(failed_over).exists()
     assert "trap ran as salvager" not in (failed_over.home / "n2.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (list, []),
+        (lambda wal: wal[-1].unlink(), []),  # nothing tells that it was there
+        (lambda wal: wal[-2].unlink(), ["damaged, or a segment is missing"]),
+        (lambda wal: _flip(wal[-2], 0x30), ["damaged, or a segment is missing"]),
+        (lambda wal: _flip(wal[0], 0x2000), ["was read up to"]),
+    ],
+)
+def test_wal_that_reading_does_not_reach_makes_it_undecided(
+    failed_over: PlainPair, tmp_path: Path, damage: Callable[[list[Path]], object], says: list[str]
+) -> None:
+    if failed_over.bin == DEBIAN_BIN:
+        pytest.skip("PostgreSQL 18 is enough")
+    shutil.copytree(failed_over.data("n1"), tmp_path / "n1", ignore=lambda _, names: {"base", "pg_tblspc"} & {*names})
+    (tmp_path / "n1/base").mkdir()
+    (tmp_path / "work").mkdir(mode=0o711)
+    written = sorted(path for path in (tmp_path / "n1/pg_wal").glob("0000*") if _is_written(path))
+    damage(written)
+    made = plan(tmp_path / "n1", _typed(failed_over)[4], None, failed_over.bin)
+    copy(made.old, made.wal, made.copied_bytes, tmp_path / "work")
+    with tempfile.TemporaryDirectory(prefix="walproof-test-") as sockets:
+        lost = read_wal(Copy(made.old, tmp_path / "work", Path(sockets)), made)
+    assert len(lost.undecided) == len(says)
+    assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
+
+
+def _is_written(path: Path) -> bool:
+    """Whether the segment's first page holds its own position: it is not one that was made to be used later."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(16)[8:], "little") == segment_start(path.name, 1 << 24)
+
+
+def _flip(path: Path, at: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ 255]))
 
 
 def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Path) -> None:

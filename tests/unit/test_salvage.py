@@ -15,8 +15,9 @@ from walproof.salvaging import data_directory, plan, refusals, successor
 from walproof.salvaging.catalog import Table
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
 from walproof.salvaging.rows import Change, changes, judged
-from walproof.salvaging.timelines import Span, lost_spans, position, read_history, segment
+from walproof.salvaging.timelines import Span, lost_spans, position, read_history, record_end, segment
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_end import goes_on
 
 __all__ = ["walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
@@ -91,7 +92,7 @@ def line(manager: str, xid: int, lsn: str, text: str) -> str:
 
 
 def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_before_it() -> None:
-    lost = LostWal(position("0/200"))
+    lost = LostWal(position("0/200"), SEGMENT)
     for one in (
         line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 9 oldestRunningXid 10"),
         line("Heap", 10, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"),
@@ -122,7 +123,7 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     "first", ["COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC", "COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC; sync"]
 )
 def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it(first: str) -> None:
-    before, after = LostWal(0x200), LostWal(0x200)
+    before, after = LostWal(0x200, SEGMENT), LostWal(0x200, SEGMENT)
     after.add(line("Transaction", 7, "0/00000200", "PREPARE gid x: 2026-11-26 07:00:00 UTC"))
     assert after.prepared == {7}
     for one in (before, after):
@@ -132,10 +133,113 @@ def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_
 
 
 def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:
-    lost = LostWal(0x200)
+    lost = LostWal(0x200, SEGMENT)
     lost.add(line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 8 oldestRunningXid 9"))
     lost.add(line("Transaction", 9, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
     assert not lost.all_blocks_known
+
+
+@pytest.mark.parametrize(
+    ("known_from", "xid", "known"),
+    [(4294967000, 5, True), (5, 4294967000, False), (4294967290, 4294967291, True), (4294967290, 4294967289, False)],
+)
+def test_transaction_ids_go_round_at_2_32(known_from: int, xid: int, known: bool) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("Standby", 0, "0/00000100", f"RUNNING_XACTS nextXid {known_from} latestCompletedXid 8"))
+    lost.add(line("Heap", 4, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"))
+    lost.add(line("Transaction", xid, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
+    assert lost.all_blocks_known == known
+    assert lost.next_xid == (5 if known_from > 5 else known_from)
+
+
+def test_a_checkpoints_next_transaction_id_is_from_when_it_began() -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("XLOG", 0, "0/00000100", "CHECKPOINT_ONLINE redo 0/50; tli 1; prev tli 1; fpw true; xid 0:9; oid 1"))
+    assert (lost.known_from, lost.next_xid) == (None, 9)
+
+
+COUNTS = """WAL statistics between 0/100 and 0/{end}:
+Type                 N      (%)          Record size      (%)
+XLOG                 1 (  3.00)                   54 (  5.82)
+Transaction          {commits} (  3.00)           54 (  5.82)
+LogicalMessage       7 (  3.00)                   54 (  5.82)
+Total                9                            54 [65.18%]
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "commits", "says"),
+    [
+        ("248", 1, []),
+        ("248", 2, ["looks like records"]),
+        ("248", 0, ["looks like records"]),
+        ("1F8", 1, ["up to 0/240"]),
+    ],
+)
+def test_what_was_read_is_held_against_pg_waldumps_own_count(end: str, commits: int, says: list[str]) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("XLOG", 0, "0/00000200", "NOOP"))
+    forged = "rmgr: Transaction len 5, tx: 9, lsn: 0/00000210, desc: COMMIT 2026-11-26 07:00:01 UTC\n"
+    lost.add(forged)
+    lost.add(line("Transaction", 7, "0/00000208", "COMMIT 2026-11-26 07:00:00 UTC"))
+    lost.close(COUNTS.format(end=end, commits=commits), 0x240 if end == "248" else 0x241)
+    assert (lost.commits, lost.xids) == (1, {7})
+    assert len(lost.undecided) == len(says)
+    assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "end"),
+    [
+        (0x100, 50, 0x138), (0x1FC0, 64, 0x2000), (0x1FC0, 65, 0x2020), (0x1FF8, 8192, 0x4028),
+        (SEGMENT - 8, 16, SEGMENT + 48), (SEGMENT - 8, 8200, SEGMENT + 8192 + 24 + 40),
+    ],
+)  # fmt: skip
+def test_records_end_behind_the_headers_of_the_pages_they_go_over(start: int, length: int, end: int) -> None:
+    assert record_end(start, length, SEGMENT) == end
+
+
+def pages(folder: Path, written: dict[int, int], record: tuple[int, int] | None = None) -> dict[str, Path]:
+    """Segments 3 and 4 with the position in these pages' headers, and a record's length at a place."""
+    wal(folder, 3, 4)
+    for address, said in (written | dict([record] if record else [])).items():
+        number, at = divmod(address, SEGMENT)
+        with (folder / segment(1, number, SEGMENT)).open("r+b") as file:
+            file.seek(at + (0 if record and address == record[0] else 8))
+            file.write(said.to_bytes(4, "little"))
+    return dict.fromkeys((segment(1, 3, SEGMENT), segment(1, 4, SEGMENT)), folder)
+
+
+PAGE_3 = 3 * SEGMENT + 0x4000
+NEXT, AFTER = PAGE_3 + 0x2000, PAGE_3 + 0x4000
+
+
+@pytest.mark.parametrize(
+    ("end", "written", "record", "more"),
+    [
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, None, False),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: 0x4000, AFTER: 0x6000}, None, False),  # recycled
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, None, True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, 4 * SEGMENT: 4 * SEGMENT}, None, True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 80), True),  # whole, and damaged
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 7), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 0x7FFFFFFF), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 9000), False),  # a crash, within the record
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 9000), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 20000), False),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT, AFTER: AFTER}, (PAGE_3 + 0x100, 20000), True),
+        (PAGE_3, {PAGE_3: 0x4000}, None, False),
+        (PAGE_3, {PAGE_3: PAGE_3}, None, False),
+        (PAGE_3, {PAGE_3: PAGE_3}, (PAGE_3 + 24, 80), True),
+        (5 * SEGMENT, {}, None, False),
+        (5 * SEGMENT - 8, {5 * SEGMENT - 0x2000: 5 * SEGMENT - 0x2000}, (5 * SEGMENT - 8, 80), True),
+    ],
+)
+def test_wal_that_goes_on_after_the_place_where_reading_ended_is_seen(
+    tmp_path: Path, end: int, written: dict[int, int], record: tuple[int, int] | None, more: bool
+) -> None:
+    files = pages(tmp_path, written, record)
+    assert goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, SEGMENT) == more
 
 
 # Rows
@@ -340,6 +444,25 @@ def test_where_nothing_is_left_the_exit_code_is_undecided(
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert code == 0
     assert "parted at 0/410000 on timeline 1" in out
+    monkeypatch.setattr("walproof.cli.salvage.run", lambda *_: {"lost_transactions": 0, "undecided": ["it is damaged"]})
+    code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--out", str(directory))
+    assert (code, "UNDECIDED: it is damaged" in out, "nothing was lost" in out) == (4, True, False)
+
+
+def test_the_window_before_the_fork_is_counted_from_the_fork_and_other_timelines_are_told(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run
+) -> None:
+    monkeypatch.setattr(plan, "_MOST", 3)
+    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, "1 0/A10000"))
+    wal(directory / "pg_wal", *range(1, 30))
+    wal(directory / "pg_wal", 10, 11, timeline=2)
+    made = plan.plan(directory, DSN, None, None)
+    assert (made.begin, made.others) == (3 * SEGMENT, [])  # pg_control's redo is in segment 3
+    assert made.spans == (Span(1, 0xA10000, 30 * SEGMENT),)
+    wal(directory / "pg_wal", 9, timeline=3)
+    code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
+    assert (code, "WAL of timeline 3 is there too" in out) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -52,4 +52,4 @@ def salvage(
         tree |= {"out": str(folder), **run(chosen, new, folder, print_step)}
         write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
     print_result(tree, *text(tree), as_json=as_json)
-    return ExitCode.HELD if chosen.spans else ExitCode.UNDECIDED
+    return ExitCode.UNDECIDED if not chosen.spans or tree["undecided"] else ExitCode.HELD

@@ -38,12 +38,12 @@ class Table:
         return f"{self.schema}.{self.name}"
 
 
-def tables(session: Session, database: int, touched: Container[Relation]) -> list[Table]:
-    """The tables that lost transactions wrote to, and unlogged ones, by their oids."""
+def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
+    """The tables of these relations, or all of them, and unlogged ones, by their oids."""
     found = []
     for oid, schema, name, node, toast_name, toast, unlogged, method, space in session.execute(QUERIES["tables"]):
         relation = (int(space), database, int(node or 0))
-        if relation not in touched and not unlogged:
+        if touched is not None and relation not in touched and not unlogged:
             continue
         table = Table(oid, schema, name, relation, ((int(space), database, int(toast)), toast_name) if toast else None)
         found.append(table)

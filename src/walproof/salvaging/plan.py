@@ -1,13 +1,14 @@
 """What is known before anything is copied: both servers inspected, the fork found, WAL and files listed. Only reads."""
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from walproof.salvaging import data_directory, successor
 from walproof.salvaging.data_directory import OldServer
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.timelines import Span, lost_spans, segment
+from walproof.salvaging.timelines import Span, lost_spans, segment, segment_start
 
 _MOST = 200
 """Segments up to which WAL before the fork is read too, for what transactions wrote that were open at it."""
@@ -15,7 +16,8 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`wal`: the folder of each segment, `begin`: where reading it begins. Without spans nothing was lost."""
+    """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
+    where the segments do. Without spans nothing was lost. `others`: timelines of WAL that neither server followed."""
 
     old: OldServer
     new_timeline: int
@@ -23,6 +25,8 @@ class Plan:
     copied_bytes: int = 0
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
+    present: dict[str, Path] = field(default_factory=dict)
+    others: list[int] = field(default_factory=list)
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:
@@ -39,18 +43,32 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
         mine = data_directory.own_history(old, archive)
-        spans = lost_spans(mine, successor.history(new, timeline, archive))
+        theirs = successor.history(new, timeline, archive)
+        spans = lost_spans(mine, theirs)
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
+    present, size = data_directory.wal_files(old, archive), old.segment_size
+    others = _others(present, size, mine, theirs)
     if not spans:
-        return Plan(old, timeline, ())
-    present = data_directory.wal_files(old, archive)
-    names, size, first = (
-        data_directory.needed_wal(old, spans, present),
-        old.segment_size,
-        spans[0].start // old.segment_size,
+        return Plan(old, timeline, (), others=others)
+    wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
+    spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
+    first = spans[0].start // size
+    needed_from, most = min(first, old.redo // size), first - _MOST
+    while first > max(1, min(most, needed_from)) and (name := segment(spans[0].timeline, first - 1, size)) in present:
+        first, wal[name] = first - 1, None
+    copied = data_directory.size(old) + len(wal) * size
+    files = {name: present[name] for name in wal}
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, others)
+
+
+def _others(present: Iterable[str], size: int, mine: Sequence[Span], theirs: Sequence[Span]) -> list[int]:
+    """Timelines of WAL that is there and that neither history holds: another server's, from another fork."""
+    ends: dict[int, int | None] = {
+        **{span.timeline: span.end for span in theirs},
+        **{span.timeline: None for span in mine},
+    }
+    found = ((int(name[:8], 16), segment_start(name, size)) for name in present)
+    return sorted(
+        {timeline for timeline, start in found if (end := ends.get(timeline, 0)) is not None and start >= end}
     )
-    while first > 1 and len(names) < _MOST and (name := segment(spans[0].timeline, first - 1, size)) in present:
-        first, names = first - 1, [*names, name]
-    wal = {name: present[name] for name in names}
-    return Plan(old, timeline, spans, data_directory.size(old) + len(wal) * size, max(first, 1) * size, wal)

@@ -75,7 +75,8 @@ WHERE x.mode IN ('nokeyupd', 'upd')
 
 -- name: shape
 SELECT c.oid, pg_relation_filenode(c.oid), array_agg(a.attname || ' ' || format_type(a.atttypid,
-  CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum)
+  CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum),
+  row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 JOIN pg_type t ON t.oid = a.atttypid
 WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY c.oid

@@ -31,14 +31,21 @@ def plan_tree(plan: Plan) -> Tree:
         "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
         "copied_bytes": plan.copied_bytes,
         "wal_segments": len(plan.wal),
+        "undecided": [
+            f"WAL of timeline {one} is there too, which neither server followed: what was committed on it is not read"
+            for one in plan.others
+        ],
     }
 
 
 def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[Tree], notes: list[str]) -> Tree:
     """All of it."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
+    before = plan_tree(plan)
     return {
-        **plan_tree(plan),
+        **before,
+        "undecided": [*before["undecided"], *lost.undecided],
+        "wal_read_to": lsn_text(lost.end),
         "lost_wal_bytes": max(0, lost.end - lost.fork),
         "lost_transactions": lost.commits,
         "lost_subtransactions": lost.subtransactions,

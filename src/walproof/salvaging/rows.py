@@ -20,6 +20,15 @@ Place = tuple[int, int]
 """Block and item of a row version."""
 _MULTI, _XMAX_INVALID, _LOCK_ONLY = 0x1000, 0x0800, 0x0080
 """Of t_infomask, PostgreSQL's htup_details.h."""
+REWRITTEN = (
+    "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
+    " rows that it held at the fork may be among the inserted, or missing among the deleted"
+)
+_WRITTEN_SINCE = (
+    "(xmin::text::int8 - {0} + 4294967296) % 4294967296"
+    " < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296, "
+)
+"""Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32."""
 _BLOCKS, _TIDS, _KEYS = 256, 2000, 500
 
 
@@ -66,30 +75,43 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
     name = sql.Identifier(table.schema, table.name).as_string(copied)
     last, at_fork, superseded = _versions(copied, schema, name, table.relation, lost)
     final, old = (list(_at(copied, table, places, loss)) for places in (last, at_fork))
-    there, here = (
-        one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() if one is not None else None
-        for one in (new, copied)
-    )
-    if new is not None and there is not None and (code := own_code(new, there[0])):
-        loss.notes.append(f"not compared: it would run code of the new primary's (function {code})")
-        new = None
-    gone = sorted(lost.writes.ended[table.relation] - set(at_fork))
-    if new is not None and gone and there == here:
-        rows = (
-            row
-            for part in _parts(gone, _TIDS)
-            for row in _select(new, table, "xmin, ", sql.SQL("ctid = ANY({})").format(_tids(part)))
+    ended = lost.writes.ended[table.relation]
+    if not (final or old or ended or table.relation in lost.created):
+        return
+    there = _file_there(copied, new, loss, lost) if new is not None else None
+    if new is not None and there is not None:
+        since = _WRITTEN_SINCE.format(lost.next_xid)
+        is_same = there == table.relation
+        gone = (
+            set() if is_same and there in lost.created else lost.writes.ended[there] - set(at_fork if is_same else ())
         )
-        old += [row[1:] for row in rows if int(row[0] or 0) < lost.next_xid]
+        ended = ended | gone
+        for part in _parts(sorted(gone), _TIDS):
+            rows = _select(new, table, since, sql.SQL("ctid = ANY({})").format(_tids(part)))
+            old += [row[1:] for row in rows if row[0] == "f"]
     loss.changes = changes(table, final, old)
-    loss.versions_gone = max(0, len(lost.writes.ended[table.relation]) - len(old) - superseded)
+    loss.versions_gone = max(0, len(ended) - len(old) - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
-    if there is None and new is not None:
+    if new is not None and there is not None and table.key:
+        loss.changes = list(_compared(new, table, loss.changes, since))
+
+
+def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -> Relation | None:
+    """The table's file on the new primary; None, and why in the notes, where its rows cannot be compared."""
+    table = loss.table
+    there, here = (one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() for one in (new, copied))
+    if there is None:
         loss.notes.append("the new primary has no such table: made after the fork, or dropped there")
-    elif there is not None and here is not None and there[2] != here[2]:
-        loss.notes.append("the new primary's table has other columns: rows are not compared")
-    elif new is not None and table.key:
-        loss.changes = list(_compared(new, table, loss.changes, lost.next_xid))
+        return None
+    oid, node, columns, is_filtered = there
+    why = "its next transaction id at the fork is not known" if lost.next_xid is None else ""
+    why = f"it would run the new primary's own code (function {code})" if (code := own_code(new, oid)) else why
+    why = "row security hides rows of it: the role needs BYPASSRLS" if is_filtered else why
+    why = "the new primary's table has other columns" if columns != here[2] else why
+    loss.notes += [f"not compared: {why}"] if why else []
+    if table.relation in lost.created or node != here[1]:
+        loss.notes.append(REWRITTEN)
+    return None if why else (*table.relation[:2], int(node))
 
 
 def _versions(
@@ -98,7 +120,8 @@ def _versions(
     """Places of lost final versions, of those at the fork, which are made visible, and how many were in between."""
     final, at_fork, superseded, seen = list[Place](), list[Place](), 0, list[tuple[Place, bool, int, bool]]()
     (blocks,) = copied.execute(QUERIES["blocks"], (name,)).fetchone()
-    written = sorted(lost.writes.blocks[relation]) if lost.all_blocks_known else range(blocks)
+    is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
+    written = sorted(lost.writes.blocks[relation]) if is_known else range(blocks)
     query = sql.SQL(QUERIES["versions"]).format(sql.Identifier(schema))
     for part in _parts([block for block in written if block < blocks], _BLOCKS):
         for block, item, xmin, xmax, mask in copied.execute(query, (part, name)):
@@ -164,7 +187,7 @@ def changes(table: Table, final: Sequence[Row], old: Sequence[Row]) -> list[Chan
     return [*lost, *(Change("delete", None, row) for row in before.values())]
 
 
-def _compared(new: Session, table: Table, lost: Sequence[Change], next_xid: int) -> Iterator[Change]:
+def _compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
     columns = [table.columns[place] for place in table.key]
     names = sql.SQL(", ").join(sql.Identifier(one.name) for one in columns)
@@ -175,11 +198,11 @@ def _compared(new: Session, table: Table, lost: Sequence[Change], next_xid: int)
             for values in keys
         ]
         tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
-        rows = _select(new, table, "xmin, ", sql.SQL("({}) IN ({})").format(names, tuples))
+        rows = _select(new, table, since, sql.SQL("({}) IN ({})").format(names, tuples))
         now = {key(table, row[1:]): row for row in rows}
         for values, one in zip(keys, part, strict=True):
-            xmin, *rest = now.get(values, ("0",))
-            yield judged(one, tuple(rest) or None, unchanged=int(xmin or 0) < next_xid)
+            changed, *rest = now.get(values, ("f",))
+            yield judged(one, tuple(rest) or None, unchanged=changed == "f")
 
 
 def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:

@@ -65,16 +65,25 @@ class Copy:
         alone = [str(program("unshare")), "--ipc", "--net", "--"]
         return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
-    def waldump(self, span: Span) -> "subprocess.Popen[str]":
+    def waldump(self, span: Span, *options: str) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
-        argv = ["pg_waldump", "-p", str(self.work / "data/pg_wal"), "-t", str(span.timeline)]
-        argv += ["-s", lsn_text(span.start)] + (["-e", lsn_text(span.end)] if span.end is not None else [])
+        where: list[object] = ["-t", span.timeline, "-s", lsn_text(span.start), "-e", lsn_text(span.end or 0)]
+        argv: list[str | Path] = ["pg_waldump", "-p", self.work / "data/pg_wal", *map(str, where), *options]
         return self._start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        argv = ["postgres", "--single", "-D", self.work / "data", "-c", "lock_timeout=10s", "--", database]
+        argv: list[str | Path] = [
+            "postgres",
+            "--single",
+            "-D",
+            self.work / "data",
+            "-c",
+            "lock_timeout=10s",
+            "--",
+            database,
+        ]
         with self._start(argv, **pipes) as process:
             out, said = process.communicate(commands)
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)

@@ -4,6 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PAGE = 8192
+"""Bytes of a page of WAL, as PostgreSQL's packages are built."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -55,3 +58,25 @@ def lost_spans(old: Sequence[Span], new: Sequence[Span]) -> tuple[Span, ...]:
 def segment(timeline: int, number: int, size: int) -> str:
     """The file name of a WAL segment, by its number counted from the first."""
     return f"{timeline:08X}{number // ((1 << 32) // size):08X}{number % ((1 << 32) // size):08X}"
+
+
+def segment_start(name: str, size: int) -> int:
+    """The position of a segment's first byte, by its name.
+
+    >>> segment_start(segment(1, 5, 1 << 24), 1 << 24) == 5 << 24
+    True
+    """
+    return int(name[8:16], 16) << 32 | int(name[16:], 16) * size
+
+
+def record_end(start: int, length: int, size: int) -> int:
+    """Where the next record of WAL may begin: after `length` bytes, page headers between them, and padding."""
+    while length > (room := PAGE - start % PAGE):
+        start, length = start + room, length - room
+        start += page_header(start, size)
+    return start + (length + 7) // 8 * 8
+
+
+def page_header(page: int, size: int) -> int:
+    """Bytes of a page's header: longer on the first page of a segment."""
+    return 40 if page % size == 0 else 24

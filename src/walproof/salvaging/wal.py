@@ -7,9 +7,17 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from walproof.salvaging.timelines import position
+from walproof.model.units import lsn_text
+from walproof.salvaging.timelines import position, record_end
 
-_LINE = re.compile(r"rmgr: (\w+)\s+len \(rec/tot\):\s*\d+/\s*(\d+), tx:\s*(\d+), lsn: (\w+/\w+), .*?desc: (.*)")
+MANAGERS = ("Transaction", "Heap", "Heap2", "Sequence", "Standby", "XLOG", "Storage", "Tablespace")
+"""Resource managers whose records are read."""
+_LINE = re.compile(
+    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ +(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev \w+/\w{8}, desc: (.*)"
+)
+_COUNTED = re.compile(r"^(\w+) +(\d+) \(", re.MULTILINE)
+_READ_TO = re.compile(r"^WAL statistics between \S+ and (\w+/\w+):", re.MULTILINE)
+_CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
 _BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) UTC")
 _SUBXACTS = re.compile(r"; subxacts:((?: \d+)+)")
@@ -17,9 +25,18 @@ _TWOPHASE = re.compile(r"(?:COMMIT|ABORT)_PREPARED (\d+)")
 _NEXT_XID = re.compile(r"nextXid (\d+)|; xid \d+[:/](\d+);")
 _OLD_ITEM = re.compile(r"(?:\bold_off: |\boff:? )(\d+)")
 _ENDS = ("UPDATE", "HOT_UPDATE", "DELETE")
-_FIRST_USER_NODE = 16384
+_FIRST_USER_NODE, _DEFAULT_TABLESPACE = 16384, 1663
 Relation = tuple[int, int, int]
 """Tablespace, database and file node of a relation."""
+
+
+def precedes(xid: int, other: int) -> bool:
+    """Whether a transaction id is before another: they go round at 2^32 (TransactionIdPrecedes).
+
+    >>> precedes(5, 6), precedes(4294967290, 6), precedes(6, 4294967290)
+    (True, True, False)
+    """
+    return (xid - other) % (1 << 32) >= 1 << 31
 
 
 @dataclass(slots=True)
@@ -63,7 +80,11 @@ class LostWal:
     """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes."""
 
     fork: int
+    segment_size: int
     end: int = 0
+    records: int = 0
+    undecided: list[str] = field(default_factory=list)
+    """Why there may be more than what was read, a sentence each."""
     commits: int = 0
     subtransactions: int = 0
     times: tuple[float, float] | None = None
@@ -78,14 +99,18 @@ class LostWal:
     """Prepared before the fork, committed after it: the new primary still holds them as prepared."""
     known_from: int | None = None
     """Of transactions of this number and higher every record was read; None: not known."""
-    next_xid: int = 0
-    """No transaction of this number or higher had written anything at the fork."""
+    next_xid: int | None = None
+    """No transaction of this number or higher had written anything at the fork; None: not known."""
+    created: set[Relation] = field(default_factory=set)
+    """Files of relations that were made after the fork: of new tables, and of rewritten and truncated ones."""
+    tablespaces: list[str] = field(default_factory=list)
+    """Made in what was read, with their places."""
     _open: defaultdict[int, Writes] = field(default_factory=lambda: defaultdict(Writes))
 
     @property
     def all_blocks_known(self) -> bool:
         """Whether every block that a lost transaction wrote to is among `writes`."""
-        return self.known_from is not None and all(xid >= self.known_from for xid in self.xids)
+        return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
 
     def add(self, line: str) -> None:
         """One line of pg_waldump; a line of another kind is left out."""
@@ -93,17 +118,38 @@ class LostWal:
         if match is None:
             return
         manager, length, xid, lsn, text = match[1], int(match[2]), int(match[3]), position(match[4]), match[5]
-        self.end = max(self.end, lsn + length)
-        if lsn < self.fork:
-            self.next_xid = max(self.next_xid, xid + 1)
+        self.records += manager in MANAGERS
+        self.end = max(self.end, record_end(lsn, length, self.segment_size))
+        if lsn < self.fork and xid:
+            self._next(xid + 1)
         if manager == "Transaction":
             self._transaction(xid, text, lost=lsn >= self.fork)
         elif manager in ("Heap", "Heap2", "Sequence") and xid:
             self._open[xid].add(manager, text)
+        elif manager == "Storage" and lsn >= self.fork and (made := _CREATED.match(text)):
+            self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
+        elif manager == "Tablespace" and text.startswith("CREATE"):
+            self.tablespaces.append(text.removeprefix("CREATE "))
         elif manager in ("Standby", "XLOG") and (found := _NEXT_XID.search(text)):
-            number = int(found[1] or found[2])
-            self.known_from = number if self.known_from is None else self.known_from
-            self.next_xid = max(self.next_xid, number) if lsn < self.fork else self.next_xid
+            if self.known_from is None and found[1]:  # a checkpoint's is from when it began
+                self.known_from = int(found[1])
+            if lsn < self.fork:
+                self._next(int(found[1] or found[2]))
+
+    def _next(self, xid: int) -> None:
+        if self.next_xid is None or precedes(self.next_xid, xid):
+            self.next_xid = xid % (1 << 32)
+
+    def close(self, statistics: str, until: int) -> None:
+        """Beside pg_waldump's own count, which text of users does not enter; the span must reach `until`."""
+        self.end = max(self.end, *(position(text) for text in _READ_TO.findall(statistics)), 0)
+        if self.records != sum(int(n) for name, n in _COUNTED.findall(statistics) if name in MANAGERS):
+            self.undecided.append(
+                "text that users wrote into the WAL looks like records of it: the counts are not sure"
+            )
+        if self.end < until:
+            self.undecided.append(f"the WAL was read up to {lsn_text(self.end)}, and needed up to {lsn_text(until)}")
+        self.records = 0
 
     def _transaction(self, xid: int, text: str, *, lost: bool) -> None:
         kind = text.split(" ", 1)[0]
