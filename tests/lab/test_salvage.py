@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -138,8 +138,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         promote(pair)
         open_at_fork.commit()
         open_at_fork.close()
-        for text in LOST:
-            pair.sql("n1", text)
+        _run(pair, "n1", LOST)
         pair.sql("n2", "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data")
         pair.sql("n2", "ALTER TABLE part1 ENABLE ROW LEVEL SECURITY")
         pair.sql("n2", "CREATE INDEX ON nokey (x) WHERE trap(1) = 1")
@@ -148,6 +147,12 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         _plant(pair)
         stop(pair, "n1")
         yield pair
+
+
+def _run(pair: PlainPair, member: str, texts: Sequence[str]) -> None:
+    with psycopg.connect(pair.member_endpoint(member).conninfo(), autocommit=True) as connection:
+        for text in texts:
+            connection.execute(text.encode())
 
 
 def _mark(pair: PlainPair) -> Path:

@@ -1,0 +1,200 @@
+"""`walproof salvage`: timelines, WAL as pg_waldump prints it, and where it ends."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.data_directory import SEGMENT, wal
+from walproof.salvaging.timelines import Span, lost_spans, position, read_history, record_end, segment
+from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_end import goes_on
+
+# Timelines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lost"),
+    [
+        ((1, ""), (2, "1 0/30 x"), (Span(1, 0x30),)),
+        ((1, ""), (3, "1\t0/30\n2\t0/40"), (Span(1, 0x30),)),
+        ((2, "1 0/30"), (3, "1 0/30\n2 0/40"), (Span(2, 0x40),)),
+        ((3, "1 0/30\n2 0/50"), (4, "1 0/30\n2 0/40"), (Span(2, 0x40, 0x50), Span(3, 0x50))),
+        ((2, "1 0/40"), (3, "1 0/30"), (Span(1, 0x30, 0x40), Span(2, 0x40))),
+        ((2, "1 0/30"), (3, "1 0/40"), (Span(2, 0x30),)),
+        ((2, "1 0/30"), (2, "1 0/30"), ()),
+        ((1, ""), (1, ""), ()),
+    ],
+)
+def test_what_the_old_history_has_and_the_new_one_has_not(
+    old: tuple[int, str], new: tuple[int, str], lost: tuple[Span, ...]
+) -> None:
+    assert lost_spans(read_history(*old), read_history(*new)) == lost
+
+
+@pytest.mark.parametrize("text", ["1", "x 0/30", "1 zz", "2 0/30", "1 0/40\n1 0/50", "0 0/30", "1 0/123456789"])
+def test_a_history_that_postgresql_would_not_read_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not in order|no WAL position"):
+        read_history(2, text)
+
+
+def test_histories_without_a_timeline_in_common_have_no_fork() -> None:
+    with pytest.raises(ValueError, match="no timeline"):
+        lost_spans((Span(2, 0),), (Span(1, 0),))
+
+
+# WAL
+
+
+def line(manager: str, xid: int, lsn: str, text: str) -> str:
+    return f"rmgr: {manager:11} len (rec/tot):     54/    54, tx: {xid:10}, lsn: {lsn}, prev 0/00000000, desc: {text}\n"
+
+
+def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_before_it() -> None:
+    lost = LostWal(position("0/200"), SEGMENT)
+    for one in (
+        line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 9 oldestRunningXid 10"),
+        line("Heap", 10, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"),
+        line("Heap", 11, "0/00000120", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/16384 blk 8"),
+        line("Transaction", 11, "0/00000130", "COMMIT 2026-11-26 07:00:00.000000 UTC"),
+        line("Heap", 12, "0/00000210", "DELETE off 3 flags 0x00 KEYS_UPDATED , blkref #0: rel 1663/5/16384 blk 9"),
+        line("Heap", 13, "0/00000220", "UPDATE old_xmax: 13, old_off: 4, new_off: 5, "
+             "blkref #0: rel 1663/5/16384 blk 11, blkref #1: rel 1663/5/16384 blk 10"),
+        line("Heap", 14, "0/00000230", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/16390 blk 0"),
+        line("Heap", 15, "0/00000240", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/1259 blk 0"),
+        line("Transaction", 14, "0/00000250", "ABORT 2026-11-26 07:00:01.000000 UTC"),
+        line("Transaction", 10, "0/00000260", "COMMIT 2026-11-26 07:00:02.000000 UTC; subxacts: 12 13"),
+        line("Transaction", 15, "0/00000270", "COMMIT 2026-11-26 07:00:03.500000 UTC; inval msgs: catcache 80"),
+        "pg_waldump: first record is after 0/100\n",
+    ):  # fmt: skip
+        lost.add(one)
+    table = (1663, 5, 16384)
+    assert (lost.commits, lost.subtransactions, lost.xids) == (2, 2, {10, 12, 13, 15})
+    assert lost.writes.blocks == {table: {7, 9, 10, 11}}
+    assert lost.writes.ended == {table: {(9, 3), (10, 4)}}
+    assert lost.ddl == {5: 1}
+    assert lost.times is not None
+    assert lost.times[1] - lost.times[0] == 1.5
+    assert (lost.next_xid, lost.all_blocks_known) == (12, True)
+
+
+@pytest.mark.parametrize(
+    "first", ["COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC", "COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC; sync"]
+)
+def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it(first: str) -> None:
+    before, after = LostWal(0x200, SEGMENT), LostWal(0x200, SEGMENT)
+    after.add(line("Transaction", 7, "0/00000200", "PREPARE gid x: 2026-11-26 07:00:00 UTC"))
+    assert after.prepared == {7}
+    for one in (before, after):
+        one.add(line("Transaction", 0, "0/00000210", first))
+    assert (before.prepared_before, after.prepared_before, after.prepared) == ({7}, set(), set())
+    assert before.xids == after.xids == {7}
+
+
+def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 8 oldestRunningXid 9"))
+    lost.add(line("Transaction", 9, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
+    assert not lost.all_blocks_known
+
+
+@pytest.mark.parametrize(
+    ("known_from", "xid", "known"),
+    [(4294967000, 5, True), (5, 4294967000, False), (4294967290, 4294967291, True), (4294967290, 4294967289, False)],
+)
+def test_transaction_ids_go_round_at_2_32(known_from: int, xid: int, known: bool) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("Standby", 0, "0/00000100", f"RUNNING_XACTS nextXid {known_from} latestCompletedXid 8"))
+    lost.add(line("Heap", 4, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"))
+    lost.add(line("Transaction", xid, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
+    assert lost.all_blocks_known == known
+    assert lost.next_xid == (5 if known_from > 5 else known_from)
+
+
+def test_a_checkpoints_next_transaction_id_is_from_when_it_began() -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("XLOG", 0, "0/00000100", "CHECKPOINT_ONLINE redo 0/50; tli 1; prev tli 1; fpw true; xid 0:9; oid 1"))
+    assert (lost.known_from, lost.next_xid) == (None, 9)
+
+
+COUNTS = """WAL statistics between 0/100 and 0/{end}:
+Type                 N      (%)          Record size      (%)
+XLOG                 1 (  3.00)                   54 (  5.82)
+Transaction          {commits} (  3.00)           54 (  5.82)
+LogicalMessage       7 (  3.00)                   54 (  5.82)
+Total                9                            54 [65.18%]
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "commits", "says"),
+    [
+        ("248", 1, []),
+        ("248", 2, ["looks like records"]),
+        ("248", 0, ["looks like records"]),
+        ("1F8", 1, ["up to 0/240"]),
+    ],
+)
+def test_what_was_read_is_held_against_pg_waldumps_own_count(end: str, commits: int, says: list[str]) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(line("XLOG", 0, "0/00000200", "NOOP"))
+    forged = "rmgr: Transaction len 5, tx: 9, lsn: 0/00000210, desc: COMMIT 2026-11-26 07:00:01 UTC\n"
+    lost.add(forged)
+    lost.add(line("Transaction", 7, "0/00000208", "COMMIT 2026-11-26 07:00:00 UTC"))
+    lost.close(COUNTS.format(end=end, commits=commits), 0x240 if end == "248" else 0x241)
+    assert (lost.commits, lost.xids) == (1, {7})
+    assert len(lost.undecided) == len(says)
+    assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "end"),
+    [
+        (0x100, 50, 0x138), (0x1FC0, 64, 0x2000), (0x1FC0, 65, 0x2020), (0x1FF8, 8192, 0x4028),
+        (SEGMENT - 8, 16, SEGMENT + 48), (SEGMENT - 8, 8200, SEGMENT + 8192 + 24 + 40),
+    ],
+)  # fmt: skip
+def test_records_end_behind_the_headers_of_the_pages_they_go_over(start: int, length: int, end: int) -> None:
+    assert record_end(start, length, SEGMENT) == end
+
+
+def pages(folder: Path, written: dict[int, int], record: tuple[int, int] | None = None) -> dict[str, Path]:
+    """Segments 3 and 4 with the position in these pages' headers, and a record's length at a place."""
+    wal(folder, 3, 4)
+    for address, said in (written | dict([record] if record else [])).items():
+        number, at = divmod(address, SEGMENT)
+        with (folder / segment(1, number, SEGMENT)).open("r+b") as file:
+            file.seek(at + (0 if record and address == record[0] else 8))
+            file.write(said.to_bytes(4, "little"))
+    return dict.fromkeys((segment(1, 3, SEGMENT), segment(1, 4, SEGMENT)), folder)
+
+
+PAGE_3 = 3 * SEGMENT + 0x4000
+NEXT, AFTER = PAGE_3 + 0x2000, PAGE_3 + 0x4000
+
+
+@pytest.mark.parametrize(
+    ("end", "written", "record", "more"),
+    [
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, None, False),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: 0x4000, AFTER: 0x6000}, None, False),  # recycled
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, None, True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, 4 * SEGMENT: 4 * SEGMENT}, None, True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 80), True),  # whole, and damaged
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 7), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 0x7FFFFFFF), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 9000), False),  # a crash, within the record
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 9000), True),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 20000), False),
+        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT, AFTER: AFTER}, (PAGE_3 + 0x100, 20000), True),
+        (PAGE_3, {PAGE_3: 0x4000}, None, False),
+        (PAGE_3, {PAGE_3: PAGE_3}, None, False),
+        (PAGE_3, {PAGE_3: PAGE_3}, (PAGE_3 + 24, 80), True),
+        (5 * SEGMENT, {}, None, False),
+        (5 * SEGMENT - 8, {5 * SEGMENT - 0x2000: 5 * SEGMENT - 0x2000}, (5 * SEGMENT - 8, 80), True),
+    ],
+)
+def test_wal_that_goes_on_after_the_place_where_reading_ended_is_seen(
+    tmp_path: Path, end: int, written: dict[int, int], record: tuple[int, int] | None, more: bool
+) -> None:
+    files = pages(tmp_path, written, record)
+    assert goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, SEGMENT) == more
