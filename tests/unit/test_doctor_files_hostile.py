@@ -119,6 +119,12 @@ PARTLY: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
         "postgresql.conf:2:1: /etc, which it includes",
         "fsync-off",
     ),
+    "include-if-elsewhere": (
+        "postgresql.conf",
+        texts("postgresql.conf", "include_if_exists '/no/such/x.conf'\nfsync = off\n"),
+        "postgresql.conf:1:1: /no/such/x.conf, which it includes: it is outside",
+        "fsync-off",
+    ),
     "include-a-link": ("postgresql.conf", linked, "more.conf, which it includes", "fsync-off"),
     "include-missing": (
         "postgresql.conf",

@@ -45,19 +45,16 @@ class Places:
         self._by_end = others._by_end | self._by_end
 
     def of(self, texts: Iterable[str], members: Iterable[str] = ()) -> Place | None:
-        """The place of the first key that one of the texts names, the earlier texts first.
+        """The place of the first key that one of the texts is or else names, the earlier texts first.
 
         >>> places = Places(); places.add(("bootstrap", "dcs", "ttl"), Place("p.yml", 4, 5))
         >>> places.of(["the ttl = 20 s"])
         Place(file='p.yml', line=4, column=5)
         """
-        owners = [*members, ""]
-        for text in texts:
-            for word in _KEY.findall(text):
-                for owner in owners:
-                    if (place := self._by_end.get((owner, word))) is not None:
-                        return place
-        return None
+        texts, owners = list(texts), [*members, ""]
+        words = [*(text for text in texts if ":" in text), *(word for text in texts for word in _KEY.findall(text))]
+        known = (self._by_end.get((owner, word)) for word in words for owner in owners)
+        return next((place for place in known if place is not None), None)
 
 
 @dataclass(frozen=True, slots=True)

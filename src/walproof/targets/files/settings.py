@@ -70,6 +70,7 @@ def facts_of(
     facts = {name: fact_of(name, value) for name, value in defaults.items()}
     for name, (text, place) in written.items():
         places.add((name,), place, over=True)
+        places.add((f"{place.file}:{place.line}",), place)
         facts[name] = fact_of(name, text, place)
         if facts[name] is None:
             reasons[name] = f"{name} = {text!r} ({place.text}) is none that PostgreSQL takes"

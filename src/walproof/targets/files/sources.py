@@ -73,11 +73,11 @@ class Includes:
         listed = directive == "include_dir" and inner.is_relative_to(path.parent) and inner.is_dir()
         listed = listed and not inner.is_symlink() and source.path is not None
         for one in sorted(inner.glob("[!.]*.conf")) if listed else [inner]:
-            if directive == "include_if_exists" and not one.exists():
-                continue
             try:
                 yield self._read(source, path, one)
             except (OSError, UnicodeDecodeError) as wrong:
+                if directive == "include_if_exists" and isinstance(wrong, FileNotFoundError):
+                    continue
                 why = getattr(wrong, "strerror", None) or str(wrong)
                 self.skipped[place] = f"{value}, which it includes: {why}"
 
