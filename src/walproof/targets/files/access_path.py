@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from walproof.model.access_path import CLIENT_PARAMETERS, AccessPath, Client, Pool, Proxy
 from walproof.model.declared import Place, Places, Skipped
 from walproof.targets.files.documents import IS_TEMPLATE, Document, key_values
+from walproof.targets.files.settings import TABLE
 from walproof.targets.files.sources import Includes, Source
 
 _SECTION = re.compile(
@@ -107,7 +108,7 @@ def _sections(source: Source, places: Places, skipped: Skipped) -> Iterator[_Sec
             for name, its in servers.items():
                 section.servers[name] = its
                 places.add((section.name, name), place)
-        elif said := _said(words):
+        elif said := _said(" ".join(words)):
             section.words[said[0]] = said[1]
             places.add((section.name, said[0]), place)
     yield section
@@ -128,25 +129,15 @@ def _servers(words: list[str]) -> dict[str, list[str]]:
     return {}
 
 
-def _said(words: list[str]) -> tuple[str, str] | None:
-    """What else a line says that a check reads: a key and its value."""
-    match words:
-        case ["mode", mode, *_]:
-            return "mode", mode
-        case ["timeout", kind, time, *_]:
-            return f"timeout-{kind}", time
-        case ["default-server", *parameters]:
-            return "default-server", " ".join(parameters)
-        case ["no", "option", "httpchk" | "tcp-check" | "pgsql-check" | "external-check", *_]:
-            return "check", ""
-        case ["option", "httpchk", *uri]:
-            return "check", next((word for word in uri if word.startswith("/")), "/")
-        case ["http-check", "send", *sent] if "uri" in sent[:-1]:
-            return "check", sent[sent.index("uri") + 1]
-        case ["option", "external-check", *_] | ["tcp-check", "expect", *_]:
-            return "check", "script"
-        case ["option", "pgsql-check" | "tcp-check" as kind, *_]:
-            return "check", kind
+def _said(line: str) -> tuple[str, str] | None:
+    """What else a line says that a check reads: a key and its value.
+
+    >>> _said("option httpchk GET /primary?x HTTP/1.1"), _said("option httpchk"), _said("no option httpchk")
+    (('check', '/primary?x'), ('check', '/'), ('check', ''))
+    """
+    for said in TABLE["haproxy"]:
+        if match := re.fullmatch(said["line"], line):
+            return said["key"], match[1] or said.get("value", "")
     return None
 
 

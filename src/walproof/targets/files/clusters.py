@@ -18,7 +18,7 @@ from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
 from walproof.targets.files.documents import IS_TEMPLATE, TEMPLATE, Document, without_placeholders
-from walproof.targets.files.pieces import ODD, Conf, PatroniPart, Pieces, pieces_of
+from walproof.targets.files.pieces import ODD, PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import Sources
 
@@ -53,7 +53,7 @@ def declared_by(sources: Sources) -> tuple[list[Declared], Skipped]:
     skipped, included = dict(sources.skipped), list[Path]()
     groups = [pieces_of(group, skipped, included) for group in sources.groups]
     for pieces in groups:
-        pieces.confs = [conf for conf in pieces.confs if conf.path not in included]
+        pieces.confs = [(path, conf) for path, conf in pieces.confs if path not in included]
     return [one for pieces in groups for one in _clusters(pieces)], skipped
 
 
@@ -65,7 +65,7 @@ def _clusters(pieces: Pieces) -> list[Declared]:
         parts = [part for part in pieces.patroni if part.scope in (scope, "" if scope in named[:1] else scope)]
         if (one := _patroni(pieces, scope, parts)) is not None:
             made.append(one)
-    made += [_plain(conf) for conf in pieces.confs]
+    made += [_plain(*conf) for conf in pieces.confs]
     if pieces.access_start is None:
         return made
     if not made:
@@ -88,7 +88,7 @@ def _resources(pieces: Pieces) -> Iterator[Declared]:
                 absent = {"settings": "the Pooler's Cluster is in no file", **_NO_PATRONI, **_NO_CNPG, **_NO_MEMBERS}
                 draft = _Draft(f"Pooler {_name(document)}", document.start, absent)
                 yield draft.declared((), access=AccessPath(pools=(_pool(draft, document),)))
-            elif kind in _OPERATORS:
+            elif kind in ("zalando", "crunchy"):
                 yield _operator(kind, document)
         except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
             own = str(wrong) if type(wrong) is ValueError else ODD
@@ -183,35 +183,11 @@ def _without_nulls(tree: Any) -> Any:
     return [_without_nulls(one) for one in tree] if isinstance(tree, list) else tree
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """Where a resource has Patroni's configuration, PostgreSQL's settings, and its pooler with how many there are."""
-
-    patroni: tuple[str, ...]
-    parameters: tuple[str, ...]
-    pooler: tuple[str, ...]
-    pooler_count: str
-    poolers: int
-    """How many where nothing says so."""
-
-
-_DYNAMIC = ("spec", "patroni", "dynamicConfiguration")
-_OPERATORS = {
-    "zalando": _Operator(
-        ("spec", "patroni"), ("spec", "postgresql", "parameters"),
-        ("spec", "connectionPooler"), "numberOfInstances", 2,
-    ),
-    "crunchy": _Operator(
-        _DYNAMIC, (*_DYNAMIC, "postgresql", "parameters"), ("spec", "proxy", "pgBouncer"), "replicas", 1
-    ),
-}  # fmt: skip
-
-
 def _operator(kind: str, document: Document) -> Declared:
     """A resource of Zalando's or Crunchy's operator, which make Patroni's configuration of it."""
-    keys, spec, name = _OPERATORS[kind], document.mapping("spec"), _name(document)
+    keys, spec, name = TABLE[kind], document.mapping("spec"), _name(document)
     patroni, standby = document.mapping("spec", "patroni"), document.mapping("spec", "standby")
-    config, count = dict(document.mapping(*keys.patroni)), spec.get("numberOfInstances", 1)
+    config, count = dict(document.mapping(*keys["patroni"])), spec.get("numberOfInstances", 1)
     if kind == "crunchy":
         config |= {
             "ttl": patroni.get("leaderLeaseDurationSeconds", 30),
@@ -225,14 +201,13 @@ def _operator(kind: str, document: Document) -> Declared:
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
     draft = _Draft(f"{kind.capitalize()} {name}", document.start, dict(_NO_CNPG))
     draft.keys(document)
-    pools = []
-    if keys.pooler in document.places or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
-        place, its = ".".join((*keys.pooler, keys.pooler_count)), document.mapping(*keys.pooler)
-        pools.append(Pool(f"{name}'s pooler", {}, {}, int(its.get(keys.pooler_count, keys.poolers)), key=place))
-        if keys.pooler in document.places:
-            draft.places.add(tuple(place.split(".")), document.places[keys.pooler])
+    pools, pooler = [], tuple(keys["pooler"])
+    if pooler in document.places or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
+        key, its = (*pooler, keys["count"]), document.mapping(*pooler)
+        pools.append(Pool(f"{name}'s pooler", instances=int(its.get(key[-1], keys["poolers"])), key=".".join(key)))
+        draft.places.add(key, document.places.get(pooler, document.start))
     tags: dict[str, dict[str, Any]] = {f"{name}-{number}": {} for number in range(int(count))}
-    made = _of_patroni(draft, config, tags, {"": _written(document, *keys.parameters)})
+    made = _of_patroni(draft, config, tags, {"": _written(document, *keys["parameters"])})
     return replace(made, facts=replace(made.facts, access=AccessPath(pools=tuple(pools))))
 
 
@@ -295,12 +270,16 @@ def _of_patroni(
     return draft.declared(members, patroni=patroni)
 
 
-def _plain(conf: Conf) -> Declared:
-    """A server without a manager: what it sets holds for the leader that it is and the standby that it may become."""
-    draft = _Draft(conf.document.start.file, conf.document.start, _NO_MEMBERS | _NO_PATRONI | _NO_CNPG)
-    settings = facts_of(_written(conf.document), {}, draft.places, draft.absent)
+def _plain(path: Path | None, conf: Document) -> Declared:
+    """A server without a manager: what it sets holds for the leader that it is and the standby that it may become.
+
+    Since PostgreSQL 12 standby.signal alone makes it a standby: primary_conninfo may stand anywhere.
+    """
+    draft = _Draft(conf.start.file, conf.start, _NO_MEMBERS | _NO_PATRONI | _NO_CNPG)
+    settings = facts_of(_written(conf), {}, draft.places, draft.absent)
     if _LEVEL in settings:
         settings = {_NAMES: SettingFact(_NAMES, "")} | settings
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
     leader = _server("", settings, (name for name in (named.names if named else ()) if name != "*"))
-    return draft.declared((*[leader] * (not conf.standby), _server("", settings)))
+    standby = path is not None and path.with_name("standby.signal").exists()
+    return draft.declared((*[leader] * (not standby), _server("", settings)))

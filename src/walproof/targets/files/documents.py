@@ -150,18 +150,19 @@ class _Reader:
     """Reads one document's nodes; an alias is the node that it stands for."""
 
     def __init__(self, name: str, before: int) -> None:
-        self.before = before
-        self.name, self.values, self.above = name, 0, set[int]()
+        self.name, self.before, self.values, self.above = name, before, 0, set[int]()
         self.places: dict[Path, Place] = {}
         self.constructor = yaml.constructor.SafeConstructor()
 
     def document(self, root: yaml.Node) -> Document:
-        return Document(self.plain(root, ()), self.place(root), self.places)
+        value = self.plain(root, (), root)
+        return Document(value, self.places.pop(()), self.places)
 
-    def place(self, node: yaml.Node) -> Place:
-        return Place(self.name, node.start_mark.line + 1 + self.before, node.start_mark.column + 1)
-
-    def plain(self, node: yaml.Node, path: Path) -> Any:
+    def plain(self, node: yaml.Node, path: Path, marked: yaml.Node | None = None) -> Any:
+        """Its value; `marked` is the key, or the item of a list, where it stands."""
+        if marked is not None:
+            mark = marked.start_mark
+            self.places[path] = Place(self.name, mark.line + 1 + self.before, mark.column + 1)
         self.values += 1
         if self.values > MOST_VALUES:
             raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
@@ -176,17 +177,11 @@ class _Reader:
             wrong = "one of its aliases holds itself" if id(node) in self.above else f"it has over {DEEPEST} levels"
             raise ValueError(wrong)
         self.above.add(id(node))
-        made: Any = (
-            [self.child(n, n, (*path, str(at))) for at, n in enumerate(node.value)]
-            if (isinstance(node, yaml.SequenceNode))
-            else self.mapping(node, path)
-        )
+        items = enumerate(node.value) if isinstance(node, yaml.SequenceNode) else ()
+        made: Any = [self.plain(one, (*path, str(at)), one) for at, one in items]
+        made = self.mapping(node, path) if isinstance(node, yaml.MappingNode) else made
         self.above.discard(id(node))
         return made
-
-    def child(self, marked: yaml.Node, node: yaml.Node, path: Path) -> Any:
-        self.places[path] = self.place(marked)
-        return self.plain(node, path)
 
     def mapping(self, node: yaml.Node, path: Path) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -196,8 +191,8 @@ class _Reader:
                 parts = self.plain(value, path)
                 for part in reversed(parts if isinstance(parts, list) else [parts]):
                     merged |= part if isinstance(part, dict) else {}
-            elif isinstance(key, yaml.ScalarNode):
-                own[key.value] = self.child(key, value, (*path, key.value))
             elif isinstance(key, yaml.MappingNode):  # x: {{ y }}
                 raise ValueError(IS_TEMPLATE)
+            elif isinstance(key, yaml.ScalarNode):
+                own[key.value] = self.plain(value, (*path, key.value), key)
         return merged | own

@@ -19,7 +19,7 @@ from walproof.targets.files.documents import (
     without_placeholders,
     yaml_parts,
 )
-from walproof.targets.files.settings import is_conf
+from walproof.targets.files.settings import TABLE, is_conf
 from walproof.targets.files.sources import Includes, Source
 
 _OURS = re.compile(
@@ -29,14 +29,6 @@ _OURS = re.compile(
 )
 _ENV = re.compile(r"^[ \t]*(?:export\s+)?(?:PATRONI|SPILO)_\w+=", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*[#;].*", re.MULTILINE)
-RESOURCES = {
-    ("postgresql.cnpg.io", "Cluster"): "cnpg",
-    ("postgresql.cnpg.io", "Pooler"): "pooler",
-    ("v1", "Service"): "service",
-    ("acid.zalan.do", "postgresql"): "zalando",
-    ("postgres-operator.crunchydata.com", "PostgresCluster"): "crunchy",
-}
-"""What is read of Kubernetes, by the group of its API and its kind."""
 ODD = "its keys hold other kinds of values"
 
 
@@ -52,23 +44,14 @@ class PatroniPart:
 
 
 @dataclass(slots=True)
-class Conf:
-    """A postgresql.conf with everything that it includes, and what is in effect over it."""
-
-    path: Path | None
-    document: Document
-    standby: bool
-    """Whether a standby.signal is beside it: since PostgreSQL 12 primary_conninfo alone makes none."""
-
-
-@dataclass(slots=True)
 class Pieces:
     """Everything that a group of texts declares."""
 
     includes: Includes
     patroni: list[PatroniPart] = field(default_factory=list)
     resources: list[tuple[str, Document]] = field(default_factory=list)
-    confs: list[Conf] = field(default_factory=list)
+    confs: list[tuple[Path | None, Document]] = field(default_factory=list)
+    """Each with everything that it includes, and what is in effect over it."""
     proxies: list[Proxy] = field(default_factory=list)
     pools: list[Pool] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
@@ -144,8 +127,7 @@ def _read_lines(pieces: Pieces, kind: str, source: Source) -> None:
             auto = path and pieces.includes.named.get(path.with_name("postgresql.auto.conf"))
             if auto and auto is not source:
                 document = document.over(key_values(auto, kind, pieces.includes))
-            standby = path is not None and path.with_name("standby.signal").exists()
-            pieces.confs.append(Conf(path, document, standby))
+            pieces.confs.append((path, document))
         elif kind == "env":
             _environment(pieces, document, source.text)
         else:
@@ -154,8 +136,8 @@ def _read_lines(pieces: Pieces, kind: str, source: Source) -> None:
 
 def _document(pieces: Pieces, document: Document, text: str) -> None:
     tree = document.value
-    kind = RESOURCES.get((str(tree.get("apiVersion", "")).partition("/")[0], str(tree.get("kind"))))
-    if kind:
+    group = str(tree.get("apiVersion", "")).partition("/")[0]
+    if kind := TABLE["resources"].get(f"{group}/{tree.get('kind')}"):
         pieces.resources.append((kind, document))
     elif str(tree.get("kind", "")).endswith("List") and isinstance(tree.get("items"), list):
         for at in range(len(tree["items"])):
