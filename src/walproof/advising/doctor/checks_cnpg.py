@@ -5,13 +5,11 @@ Nodes, zones, evictions, the WAL's volume."""
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import (
     Hit,
-    Rule,
     Severity,
     checks_of,
     of_cnpg,
@@ -129,37 +127,11 @@ def _cnpg_standbys_elsewhere(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 
 
 @of_cnpg
-def _cnpg_isolation_check_off(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    if not cnpg.probes.isolation_check and cnpg.instances > 1:
-        enabled = {"probes": {"liveness": {"isolationCheck": {"enabled": True}}}}
-        yield _patched(cnpg, "isolationCheck.enabled: false", "spec.probes.liveness", enabled)
-
-
-@of_cnpg
 def _cnpg_smart_shutdown_long(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     probes = cnpg.probes
     if probes.smart_shutdown_s > _SMART_S or probes.smart_shutdown_s >= probes.stop_delay_s:
         evidence = f"smartShutdownTimeout: {probes.smart_shutdown_s:g} s, stopDelay: {probes.stop_delay_s:g} s"
         yield _patched(cnpg, evidence, "spec", {"smartShutdownTimeout": 30})
-
-
-def _probe(name: str, least_s: float, most_s: float = inf) -> Rule:
-    """A rule about how long one of the instance's probes lets PostgreSQL fail."""
-
-    @of_cnpg
-    def find(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-        if not least_s <= (seconds := getattr(cnpg.probes, f"{name}_s")) <= most_s:
-            allowed = {"periodSeconds": 10, "failureThreshold": 360 if name == "startup" else 3}
-            evidence = f"the {name} probe gives PostgreSQL {seconds:g} s"
-            yield _patched(cnpg, evidence, f"spec.probes.{name}", {"probes": {name: allowed}})
-
-    return find
-
-
-@of_cnpg
-def _cnpg_failover_delay(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    if cnpg.probes.failover_delay_s > _DELAY_S:
-        yield _patched(cnpg, f"failoverDelay: {cnpg.probes.failover_delay_s:g} s", "spec", {"failoverDelay": 0})
 
 
 @of_cnpg
@@ -226,12 +198,6 @@ def _cnpg_spread_selects_nobody(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]
 
 
 @of_cnpg
-def _cnpg_no_disruption_budget(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
-    if not cnpg.placement.enable_pdb and cnpg.instances > 1:
-        yield _patched(cnpg, "enablePDB: false", "spec", {"enablePDB": True})
-
-
-@of_cnpg
 def _cnpg_wal_volume_small(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     kept = [facts.leader.setting(name) for name in ("max_wal_size", "wal_keep_size")] if facts.leader else []
     needed = sum(float(setting.value) for setting in kept if setting and setting.unit == "MB")
@@ -249,10 +215,5 @@ def _cnpg_service_of_all(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
         fix = f"cnpg.io/instanceRole: primary in its selector; or let clients use the service {cnpg.name}-rw"
         yield Hit(f"its selector asks for {cnpg.name} and no role", fix, "spec.selector", name)
 
-
-# A third of its default and twice as much; five minutes replay what a default max_wal_size keeps.
-_cnpg_liveness = _probe("liveness", 10, 60)
-_cnpg_readiness = _probe("readiness", 10, 60)
-_cnpg_startup_hasty = _probe("startup", 300)
 
 CHECKS = checks_of("cnpg", globals())

@@ -22,7 +22,6 @@ from walproof.advising.doctor.finding import (
 from walproof.model.facts import Facts, MemberFacts, Namer
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
 from walproof.model.standby_names import NO_STANDBYS, folded, why_no_name
-from walproof.model.units import counted
 
 
 def _checksums_off(facts: Facts) -> Iterator[Hit]:
@@ -32,26 +31,6 @@ def _checksums_off(facts: Facts) -> Iterator[Hit]:
             if facts.cnpg is not None:
                 fix = "only a new Cluster has them: spec.bootstrap.initdb.dataChecksums: true; import the data there"
             yield Hit("data_checksums = off", fix, "initdb", member.name)
-
-
-def _checksum_failures(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        if member.checksum_failures:
-            yield Hit(
-                f"pg_stat_database.checksum_failures = {member.checksum_failures}",
-                "SELECT datname, checksum_failures, checksum_last_failure FROM pg_stat_database; "
-                "rebuild this member from a sound one",
-                "pg_stat_database",
-                member.name,
-            )
-
-
-def _archive_failing(facts: Facts) -> Iterator[Hit]:
-    for member in facts.inspected:
-        if member.archive_failing:
-            evidence = "pg_stat_archiver: the last attempt failed and nothing was archived since"
-            fix = "SELECT * FROM pg_stat_archiver; repair archive_command or archive_library"
-            yield Hit(evidence, fix, "pg_stat_archiver", member.name)
 
 
 def _archive_keeps_nothing(facts: Facts) -> Iterator[Hit]:
@@ -78,14 +57,6 @@ def _wide_window_of_off(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     if setting is not None and setting.seconds > 0.2 and used:
         loss = f": level off loses up to {3 * setting.seconds:g} s"
         yield setting_hit(leader, setting, set_anywhere(facts, setting.name, "200ms"), more=loss)
-
-
-@of_leader
-def _unlogged_tables(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
-    if leader.unlogged_tables:
-        evidence = f"{counted(leader.unlogged_tables, 'unlogged table')} in the database inspected"
-        fix = "SELECT oid::regclass FROM pg_class WHERE relpersistence = 'u'; ALTER TABLE … SET LOGGED"
-        yield Hit(evidence, fix, "pg_class", leader.name)
 
 
 def names_of(facts: Facts) -> str:

@@ -87,18 +87,6 @@ def _limits(allowed: dict[str, tuple[float, float, str]]) -> Rule:
     return find
 
 
-@_of_pools
-def _pooler_alone(pool: Pool) -> Iterator[Hit]:
-    if pool.instances == 1:
-        yield Hit(f"{pool.key}: 1", f"{pool.key}: 2, on nodes of their own", "", pool.name)
-
-
-@_of_pools
-def _pooler_paused(pool: Pool) -> Iterator[Hit]:
-    if pool.paused:
-        yield Hit("paused: true", "spec.pgbouncer.paused: false", "", pool.name)
-
-
 def _client_any_host(facts: Facts) -> Iterator[Hit]:
     for client in facts.access.clients:
         asked = client.parameters.get("target_session_attrs")

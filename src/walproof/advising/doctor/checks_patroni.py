@@ -55,12 +55,6 @@ def _version(patroni: PatroniFacts) -> str:
     return ".".join(map(str, patroni.version))
 
 
-@of_patroni
-def _patroni_paused(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    if patroni.paused:
-        yield Hit("pause: true", "patronictl resume", WHERE)
-
-
 def _written(patroni: PatroniFacts) -> dict[str, int]:
     """The timeouts as they are written, s; Patroni's defaults where one is not, and none where it refuses them all."""
     if refused(patroni.config):

@@ -146,14 +146,6 @@ def _mixed_versions(facts: Facts) -> Iterator[Hit]:
 
 
 @of_leader
-def _prepared_transaction_forgotten(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
-    if leader.oldest_prepared_s > 300:
-        fix = "SELECT * FROM pg_prepared_xacts; then COMMIT PREPARED or ROLLBACK PREPARED"
-        evidence = f"the oldest prepared transaction is {leader.oldest_prepared_s:.0f} s old"
-        yield Hit(evidence, fix, "pg_prepared_xacts", leader.name)
-
-
-@of_leader
 def _one_machine(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     host = leader.address.rpartition(":")[0]
     for member in facts.standbys:

@@ -6,7 +6,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from importlib import resources
+from math import inf
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from walproof.model.cnpg_facts import CnpgFacts
@@ -90,17 +93,32 @@ _ORDER = list(Severity)
 
 
 def checks_of(group: str, rules: Mapping[str, Any]) -> tuple[Check, ...]:
-    """The checks of checks_GROUP.toml; the rules are in the file beside it: that of level-off is _level_off."""
+    """The checks of checks_GROUP.toml, with the rules in the file beside it: that of level-off is _level_off.
+
+    A rule that compares one value with its least and its most is in the table itself.
+    """
     texts = tomllib.loads((resources.files(__package__) / f"checks_{group}.toml").read_text("utf-8"))
-    part = {"patroni": "patroni", "cnpg": "cnpg"}.get(group, "settings")
-    return tuple(
-        Check(
-            id=name,
-            find=rules[f"_{name.replace('-', '_')}"],
-            **{"files": part} | its | {"severity": Severity(its["severity"])},
-        )
-        for name, its in texts.items()
-    )
+    made = []
+    for name, its in texts.items():
+        own = {"files": group if group in ("patroni", "cnpg") else "settings"} | its
+        fields = {key: own[key] for key in Check.__slots__ if key in own} | {"severity": Severity(its["severity"])}
+        find = rules.get(f"_{name.replace('-', '_')}") or partial(_compared, its)
+        made.append(Check(id=name, find=find, **fields))
+    return tuple(made)
+
+
+def _compared(its: Mapping[str, Any], facts: Facts) -> Iterator[Hit]:
+    """Hits as a table has them: `each` that is looked at, its `value`, and what excuses it (`unless`)."""
+    each = attrgetter(its["each"])(facts)
+    for it in each if isinstance(each, tuple) else [each] if each else []:
+        value = attrgetter(its["value"])(it)
+        excused = "unless" in its and attrgetter(its["unless"])(it)
+        if value is None or excused or its.get("least", -inf) <= value <= its.get("most", inf):
+            continue
+        words = {key: its.get(key, "").format(it=it, value=value) for key in ("evidence", "fix", "where", "member")}
+        if facts.cnpg is not None and "patch" in its:
+            words["fix"] = patch_cluster(facts.cnpg, its["patch"])
+        yield Hit(**words)
 
 
 def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
