@@ -183,7 +183,7 @@ def test_what_waits_in_a_forward_has_an_end(says: Says, monkeypatch: pytest.Monk
         opened.settimeout(20)
         with closing(opened):
             proxy = next(t for t in threading.enumerate() if t.name.startswith("Kubernetes port forward proxy"))
-            proxy.join(20)
+            proxy.join(60)
             assert not proxy.is_alive()
 
 

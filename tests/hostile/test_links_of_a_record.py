@@ -139,7 +139,7 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_not_waited_for(tmp_path: Path)
 
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(5)
+    asking.join(60)
     assert [type(one) for one in found] == [MachineError]
 
 

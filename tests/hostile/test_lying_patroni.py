@@ -112,7 +112,7 @@ def test_new_names_without_end_are_no_threads_without_end(monkeypatch: pytest.Mo
     before = threading.active_count()
     signs = PatroniSignsOfLife(members, httpx2.Client(trust_env=False), RealClock())
     try:
-        assert enough.wait(30)
+        assert enough.wait(120)
         assert len(signs.signs()) <= MOST_MEMBERS
         assert threading.active_count() - before <= 3 * MOST_MEMBERS + 1
     finally:

@@ -85,6 +85,6 @@ def test_one_that_answers_in_time_is_left_alone() -> None:
         with answering(connection, 0.2):
             pass
         time.sleep(0.4)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # one of a test before may have ended meanwhile
         assert connection.info.status == psycopg.pq.ConnStatus.OK
         connection.close()

@@ -336,7 +336,7 @@ def test_a_file_that_comes_back_damaged_is_not_taken(tmp_path: Path, monkeypatch
         (place,) = here.pods.open()
         ended(place, "seq", "1000")
         monkeypatch.setattr(zlib, "decompressobj", Garbling)
-        assert place.start(("seq", "1001"), "output").wait(10)
+        assert place.start(("seq", "1001"), "output").wait(60)
         assert place.fetch("output") == () and "output of the load pod" in place.lost
         assert place.lost.endswith("came back damaged twice")
 
