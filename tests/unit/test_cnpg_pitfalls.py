@@ -1,6 +1,5 @@
 """CloudNativePG's pitfalls on the stand-in: reproduced, and not where the defect is mended."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes import admission
 from tests.fixtures.kubernetes.kinds import named
-from tests.fixtures.kubernetes.postgres import MemoryPostgres
+from tests.fixtures.kubernetes.postgres import Executed, MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import HEALTHY
 from walproof.errors import TargetError, UsageError
@@ -132,11 +131,19 @@ def test_k3_alter_system_wins_and_is_reset(alterable: StandIn, tmp_path: Path) -
     assert names(alterable) == before != "" and journal.pending() == ()
 
 
-def test_k3_is_not_there_where_somebody_corrects_it(alterable: StandIn) -> None:
+def test_k3_is_not_there_where_somebody_corrects_it(alterable: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = alterable.cnpg.postgres
     assert isinstance(memory, MemoryPostgres)
-    corrected = threading.Timer(0.7, memory.members["pg-1"].altered.clear)
-    corrected.start()
+    psql = memory.psql
+
+    def corrected(member: str, sql: str, arguments: tuple[str, ...] = ()) -> Executed:
+        """Once it was seen in effect."""
+        answer = psql(member, sql, arguments)
+        if sql.startswith("SHOW") and not answer.stdout.strip():
+            memory.members[member].altered.clear()
+        return answer
+
+    monkeypatch.setattr(memory, "psql", corrected)
     found = pitfalls(alterable).alter_system_overrides()
     assert found.reproduced is False and "was in effect" in found.evidence
 
