@@ -1,6 +1,6 @@
 """The shipped guard in 2,000 schedules does no harm; what once was wrong, and each missing condition, is found.
 
-So many find the changes of the guard that `--mutants` makes at random (docs/guard-proof.md).
+`--mutants` tries each change of the guard with as many at most (docs/guard-proof.md).
 
 `python -m tests.guard_simulation --schedules 20000` runs more.
 """
