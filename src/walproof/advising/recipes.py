@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from walproof.errors import UsageError
+from walproof.machine.text_templates import filled
 from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.guarantee import PARAMETERS, ConfigChange, Quorum, QuorumKind, SyncReplication
@@ -215,149 +216,28 @@ def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
     return _recipe("patroni", "walproof-patroni.yaml", lines)
 
 
-SOURCE = "https://cloudnative-pg.io/documentation/current/replication/#synchronous-replication"
+def _filled(name: str, file: str, choice: Choice, cluster: ClusterProfile, **words: object) -> Recipe:
+    """The template of that file, with what more than one of them says and with these words."""
+    seconds = choice.timeouts.network_s
+    shared = {
+        "title": _title(choice),
+        "choice": choice,
+        "has_members": bool(cluster.members),
+        "members": cluster.members or ("n1", "n2", "n3"),
+        "network_s": seconds,
+        "idle_s": max(5, seconds // 2),
+        "most_clients": max(1000, 10 * choice.clients),
+    }
+    return Recipe(name, file, filled("walproof.advising", f"recipe_templates/{file}.j2", **shared, **words))
 
 
 def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:
     """A Cluster to merge into an existing one; the operator writes synchronous_standby_names itself."""
     instances = max(len(cluster.members), choice.quorum + 2 if choice.strict else choice.quorum + 1, 1)
-    durability = "required" if choice.strict else "preferred"
-    lines = [
-        f"# {_title(choice)}; {SOURCE}",
-        "apiVersion: postgresql.cnpg.io/v1",
-        "kind: Cluster",
-        "metadata:",
-        "  name: mycluster  # your name",
-        "spec:",
-        f"  instances: {instances}"
-        + ("  # one more than must answer: a restart does not stop writes" if choice.strict else ""),
-        "  storage:",
-        "    size: 10Gi  # your size",
-        "  postgresql:",
-    ]
-    if choice.quorum:
-        lines += [
-            "    synchronous:",
-            f"      method: {'first' if choice.quorum_kind is QuorumKind.FIRST else 'any'}",
-            f"      number: {choice.quorum}",
-            f"      dataDurability: {durability}  # preferred lets commits become local when standbys are away",
-        ]
-        if choice.strict:
-            lines.append("      failoverQuorum: true  # promote only when a standby that has every commit is known")
-    cluster = replace(cluster, manager=CNPG_MANAGER)
-    lines.append("    parameters:")
-    lines += [f"      {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice, cluster)]
-    return _recipe("cnpg", "walproof-cnpg.yaml", lines)
-
-
-def pooler(choice: Choice) -> Recipe:
-    lines = [
-        f"# {_title(choice)}",
-        "apiVersion: postgresql.cnpg.io/v1",
-        "kind: Pooler",
-        "metadata:",
-        "  name: mycluster-rw  # your name",
-        "spec:",
-        "  cluster:",
-        "    name: mycluster  # your name",
-        "  instances: 2",
-        "  type: rw",
-        "  pgbouncer:",
-        "    poolMode: transaction  # SET LOCAL holds, SET does not",
-        "    parameters:",
-        f"      default_pool_size: '{choice.pool or choice.clients}'  # more than this was not faster",
-        f"      max_client_conn: '{max(1000, 10 * choice.clients)}'",
-    ]
-    return _recipe("cnpg-pooler", "walproof-pooler.yaml", lines)
-
-
-def pgbouncer(choice: Choice, cluster: ClusterProfile) -> Recipe:
-    """The lines of pgbouncer.ini that belong to the choice."""
-    seconds = choice.timeouts.network_s
-    host = "haproxy.example" if cluster.members else "leader.example"
-    text = f"""\
-; {_title(choice)}
-[databases]
-; one address that always is the leader (HAProxy, a virtual IP), never one member
-* = host={host} port=5432
-
-[pgbouncer]
-pool_mode = transaction
-; SET LOCAL synchronous_commit holds for its transaction; a plain SET would leak to the next client
-default_pool_size = {choice.pool or choice.clients}
-; as priced: more servers at once were not faster, only slower to answer
-max_client_conn = {max(1000, 10 * choice.clients)}
-server_connect_timeout = 2
-server_login_retry = 1
-; after a failover the pool tries again each second
-tcp_keepalive = 1
-tcp_keepidle = {max(5, seconds // 2)}
-tcp_keepintvl = 3
-tcp_keepcnt = 3
-tcp_user_timeout = {1000 * seconds}
-; milliseconds; a dead leader is noticed, instead of TCP's 15 minutes
-query_wait_timeout = {int(choice.timeouts.leader_failure_s) + 10}
-; longer than a failover: clients wait through it instead of failing
-"""
-    return Recipe("pgbouncer", "walproof-pgbouncer.ini", text)
-
-
-def haproxy(choice: Choice, cluster: ClusterProfile) -> Recipe:
-    """A listener that follows the leader by Patroni's health check."""
-    members = cluster.members or ("n1", "n2", "n3")
-    servers = "\n".join(f"    server {m} {m}:5432 check port 8008" for m in members)
-    seconds = choice.timeouts.network_s
-    text = f"""\
-# {_title(choice)}
-listen postgres_leader
-    bind *:5000
-    mode tcp
-    option httpchk OPTIONS /primary
-    http-check expect status 200
-    # a member that is no longer the leader loses its sessions at once: no client keeps writing there
-    default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
-    timeout connect 2s
-    # a commit that waits for a standby is not idle: longer than a failover ({choice.timeouts.leader_failure_s:g} s)
-    timeout client 30m
-    timeout server 30m
-    option clitcpka
-    option srvtcpka
-{servers.replace("check port", f"tcp-ut {seconds}s check port")}
-"""
-    return Recipe("haproxy", "walproof-haproxy.cfg", text)
-
-
-def application(choice: Choice, cluster: ClusterProfile) -> Recipe:
-    """For the application: its connection string, and the level of each class of transactions."""
-    hosts = ",".join(cluster.members or ("n1", "n2", "n3"))
-    seconds = choice.timeouts.network_s
-    lines = [
-        f"-- {_title(choice)}",
-        f"-- connect with: postgresql://app@{hosts}/app?target_session_attrs=read-write&connect_timeout=2"
-        f"&tcp_user_timeout={1000 * seconds}&keepalives_idle={max(5, seconds // 2)}"
-        "&keepalives_interval=3&keepalives_count=3",
-        "-- a connection lost during COMMIT is unknown, not failed: check before you repeat it (idempotency key)",
-        "-- never cancel a commit that waits: PostgreSQL answers with a warning and success, unreplicated",
-        "",
-    ]
-    for one in choice.classes:
-        lines += [
-            f"-- {one.name}: {one.requirements.text or 'no requirement'} ({one.why})",
-            "BEGIN;",
-            f"SET LOCAL synchronous_commit = '{one.level}';",
-            "-- … the transaction …",
-            "COMMIT;",
-            f"-- or for a role of its own: ALTER ROLE {one.name} SET synchronous_commit = '{one.level}';",
-            "",
-        ]
-    if not choice.classes:
-        lines += [
-            "-- everything runs at the cluster's level; a transaction that may be lost sets its own:",
-            "BEGIN;",
-            "SET LOCAL synchronous_commit = 'local';",
-            "COMMIT;",
-        ]
-    return _recipe("application", "walproof-application.sql", lines)
+    method = "first" if choice.quorum_kind is QuorumKind.FIRST else "any"
+    parameters = postgres_settings(choice, replace(cluster, manager=CNPG_MANAGER))
+    words = {"instances": instances, "method": method, "parameters": parameters}
+    return _filled("cnpg", "walproof-cnpg.yaml", choice, cluster, **words)
 
 
 def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:
@@ -368,10 +248,10 @@ def recipes(choice: Choice, cluster: ClusterProfile) -> dict[str, Recipe]:
         alter_system(choice, cluster),
         postgresql_conf(choice, cluster),
         cnpg_cluster(choice, cluster),
-        pooler(choice),
-        pgbouncer(choice, cluster),
-        haproxy(choice, cluster),
-        application(choice, cluster),
+        _filled("cnpg-pooler", "walproof-pooler.yaml", choice, cluster),
+        _filled("pgbouncer", "walproof-pgbouncer.ini", choice, cluster),
+        _filled("haproxy", "walproof-haproxy.cfg", choice, cluster),
+        _filled("application", "walproof-application.sql", choice, cluster),
     )
     first = "patroni" if cluster.manager == "patroni" else "plain"
     return {r.name: r for r in sorted(made, key=lambda r: r.name != first)}

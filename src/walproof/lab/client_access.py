@@ -18,6 +18,7 @@ from walproof.lab.patroni import observe
 from walproof.lab.privileges import confined, make_folder, member_uid, write_private
 from walproof.machine import pid_files
 from walproof.machine.programs import program
+from walproof.machine.text_templates import filled
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -172,84 +173,10 @@ def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
 
 def haproxy_cfg(blueprint: Blueprint) -> str:
     """haproxy.cfg: two TCP proxies whose servers are up while Patroni's REST says primary or replica."""
-    lines = [
-        "global",
-        "  maxconn 4000",
-        "  log stdout format raw local0 notice",
-        f"  stats socket {_haproxy_socket(blueprint)} mode 600 level admin",
-        "defaults",
-        "  log global",
-        "  mode tcp",
-        "  retries 1",
-        "  option redispatch 1",
-        "  option clitcpka",
-        "  option srvtcpka",
-        "  timeout connect 1s",
-        "  timeout queue 5s",
-        "  timeout client 24h",
-        "  timeout server 24h",
-        f"  timeout check {'800ms' if blueprint.fast_timeouts else '3s'}",
-        "frontend stats",
-        f"  bind 127.0.0.1:{blueprint.ports['haproxy-stats']}",
-        "  mode http",
-        "  timeout client 30s",
-        "  http-request use-service prometheus-exporter if { path /metrics }",
-        "  stats enable",
-        "  stats uri /",
-        *_proxy(blueprint, "leader", "first", "/primary"),
-        *_proxy(blueprint, "standby", "roundrobin", "/replica"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _proxy(blueprint: Blueprint, name: str, balance: str, path: str) -> list[str]:
-    fast = "inter 400ms fastinter 100ms downinter 250ms fall 2 rise 1"
-    checks = fast if blueprint.fast_timeouts else "inter 3s fall 3 rise 2"
-    return [
-        f"listen {name}",
-        f"  bind 127.0.0.1:{blueprint.ports[name]}",
-        f"  balance {balance}",
-        "  option httpchk",
-        f"  http-check send meth GET uri {path}",
-        "  http-check expect status 200",
-        *(
-            f"  server {member} {blueprint.address(member)}:{POSTGRES_PORT} check port {REST_PORT} {checks} "
-            "on-marked-down shutdown-sessions"
-            for member in blueprint.members
-        ),
-    ]
+    place, ports = _haproxy_socket(blueprint), {"postgres_port": POSTGRES_PORT, "rest_port": REST_PORT}
+    return filled("walproof.lab", "haproxy.cfg.j2", lab=blueprint, socket=place, **ports)
 
 
 def pgbouncer_ini(blueprint: Blueprint, version: tuple[int, int]) -> str:
     """pgbouncer.ini: transaction pooling; prepared statements survive pooling from 1.21 on."""
-    options = {
-        "listen_addr": "127.0.0.1",
-        "listen_port": str(blueprint.ports["pgbouncer"]),
-        "unix_socket_dir": "",
-        "auth_type": "scram-sha-256",
-        "auth_file": str(blueprint.access_dir / "users.txt"),
-        "admin_users": "postgres",
-        "pool_mode": "transaction",
-        "default_pool_size": "100",
-        "max_client_conn": "1000",
-        "ignore_startup_parameters": "extra_float_digits,options,search_path",
-        "server_check_delay": "5",
-        "tcp_keepalive": "1",
-        "tcp_keepidle": "5",
-        "tcp_keepintvl": "1",
-        "tcp_keepcnt": "3",
-        "log_connections": "0",
-        "log_disconnections": "0",
-        "log_stats": "0",
-    }
-    if blueprint.fast_timeouts:
-        options |= {
-            "server_login_retry": "0.3",
-            "server_connect_timeout": "2",
-            "tcp_user_timeout": "5000",
-            "query_wait_timeout": "60",
-        }
-    if version >= (1, 21):
-        options["max_prepared_statements"] = "200"
-    lines = ["[databases]", f"* = host=127.0.0.1 port={blueprint.ports['leader']}", "", "[pgbouncer]"]
-    return "\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())]) + "\n"
+    return filled("walproof.lab", "pgbouncer.ini.j2", lab=blueprint, keeps_prepared=version >= (1, 21))
