@@ -55,7 +55,7 @@ def crash_restart(schedule: Schedule, leader: str, a: str, b: str) -> None:
     with psycopg.connect(blueprint.member_endpoint(leader).conninfo(), autocommit=True) as connection:
         connection.execute("SELECT pg_switch_wal()")
     clock.pause(1.0)
-    replication.lose_acks(blueprint, b)
+    replication.cut(blueprint, b, replication.ACKS)
     clock.pause(ALONE_S)
     network_links.isolate(blueprint, leader)
     crashes.crash_restart(blueprint, a)

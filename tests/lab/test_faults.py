@@ -97,7 +97,7 @@ def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_
 
 def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
-    disks.full(on_images, standby)
+    disks.inject(on_images, standby, disks.FULL)
     proof = on_images.data_dir(standby).parent / "one-more"
     with pytest.raises(OSError, match="No space"):
         proof.write_bytes(b"x" * (1 << 20))

@@ -45,7 +45,7 @@ REPLAYED = "SELECT pg_last_wal_replay_lsn()::text"
 
 def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
-    replication.lose_wal(lab, standby)
+    replication.cut(lab, standby, replication.WAL)
     RealClock().pause(0.5)
     before = asked(lab, standby, RECEIVED)
     written(lab, leader)
@@ -53,14 +53,14 @@ def test_no_wal_arrives_while_rest_and_clients_do(lab: Blueprint, roles: tuple[s
     assert asked(lab, standby, RECEIVED) == before
     assert httpx2.get(f"{lab.rest_url(standby)}/health", timeout=3, trust_env=False).status_code == 200
     with pytest.raises(UsageError, match="already in effect"):
-        replication.lose_wal(lab, standby)
+        replication.cut(lab, standby, replication.WAL)
     replication.restore_stream(lab, standby)
     wait_for(Wait.REPLAYED, lambda: asked(lab, standby, RECEIVED) != before, RealClock())
 
 
 def test_wal_arrives_and_no_acknowledgement_comes_back(lab: Blueprint, roles: tuple[str, str]) -> None:
     leader, standby = roles
-    replication.lose_acks(lab, standby)
+    replication.cut(lab, standby, replication.ACKS)
     RealClock().pause(0.5)
     received, flushed = asked(lab, standby, RECEIVED), asked(lab, leader, FLUSHED.format(standby))
     written(lab, leader)
@@ -110,8 +110,9 @@ import os, sys
 from walproof.lab import home
 from walproof.lab.faults import replication
 b = home.load(sys.argv[1])
-for act in (replication.lose_wal, replication.lose_acks, replication.pause_replay):
-    act(b, sys.argv[2])
+for direction in (replication.WAL, replication.ACKS):
+    replication.cut(b, sys.argv[2], direction)
+replication.pause_replay(b, sys.argv[2])
 os.kill(os.getpid(), 9)
 """
 

@@ -195,27 +195,6 @@ def written(value: object) -> str:
     return f"'{value}'" if value in ("on", "off") else str(value)
 
 
-def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
-    """The dynamic configuration with a comment on every line."""
-    version = version_of(cluster.patroni)
-    lines = [
-        f"# {_title(choice)}",
-        "# patronictl -c patroni.yml edit-config CLUSTER --apply walproof-patroni.yaml",
-    ]
-    if version and version < (4,) and choice.quorum_kind is QuorumKind.ANY and choice.quorum:
-        lines.append(
-            f"# Patroni {cluster.patroni} has no quorum mode (it came with 4.0): priority standbys instead, slower"
-        )
-        lines.append("# than priced when one standby is slow.")
-    if version and version < (3,):
-        lines.append(f"# Patroni {cluster.patroni} has no failsafe_mode (it came with 3.0).")
-    lines += [f"{name}: {written(value)}  # {_WHY[name]}" for name, value in patroni_settings(choice, cluster).items()]
-    lines += ["postgresql:", "  parameters:"]
-    lines += [f"    {s.name}: '{s.value}'  # {s.why}" for s in postgres_settings(choice, cluster)]
-    lines.append("# synchronous_standby_names is written by Patroni: never set it here.")
-    return _recipe("patroni", "walproof-patroni.yaml", lines)
-
-
 def _filled(name: str, file: str, choice: Choice, cluster: ClusterProfile, **words: object) -> Recipe:
     """The template of that file, with what more than one of them says and with these words."""
     seconds = choice.timeouts.network_s
@@ -229,6 +208,20 @@ def _filled(name: str, file: str, choice: Choice, cluster: ClusterProfile, **wor
         "most_clients": max(1000, 10 * choice.clients),
     }
     return Recipe(name, file, filled("walproof.advising", f"recipe_templates/{file}.j2", **shared, **words))
+
+
+def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
+    """The dynamic configuration with a comment on every line."""
+    version = version_of(cluster.patroni)
+    dynamic = patroni_settings(choice, cluster).items()
+    words = {
+        "version": cluster.patroni,
+        "lacks_quorum": version and version < (4,) and choice.quorum_kind is QuorumKind.ANY and choice.quorum,
+        "lacks_failsafe": version and version < (3,),
+        "dynamic": [Set(name, written(value), _WHY[name]) for name, value in dynamic],
+        "parameters": postgres_settings(choice, cluster),
+    }
+    return _filled("patroni", "walproof-patroni.yaml", choice, cluster, **words)
 
 
 def cnpg_cluster(choice: Choice, cluster: ClusterProfile) -> Recipe:

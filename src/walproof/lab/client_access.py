@@ -90,11 +90,6 @@ def _haproxy_socket(blueprint: Blueprint) -> Path:
     return blueprint.access_run_dir / "haproxy.sock"
 
 
-def wait_until_routed(blueprint: Blueprint, clock: Clock) -> None:
-    """Wait until HAProxy and PgBouncer route a writer to the leader."""
-    wait_for(Wait.PROGRAM_READY, lambda: routed_leader(blueprint) is not None, clock, pace_s=0.05)
-
-
 def pool_command(blueprint: Blueprint, command: str) -> None:
     """A command on PgBouncer's console: PAUSE, RESUME or RELOAD; TargetError when it refuses."""
     try:

@@ -214,7 +214,7 @@ def _start(blueprint: Blueprint, clock: Clock, progress: Progress) -> None:
     progress("waiting until every standby is streaming and synchronous")
     _wait_for_leader(blueprint, clock)
     wait_until_healthy(blueprint, clock)
-    client_access.wait_until_routed(blueprint, clock)
+    wait_for(Wait.PROGRAM_READY, lambda: client_access.routed_leader(blueprint) is not None, clock, pace_s=0.05)
 
 
 def _wait_for_leader(blueprint: Blueprint, clock: Clock) -> None:

@@ -1,6 +1,7 @@
 """What injects each fault of one member of a lab, and what undoes it."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
@@ -19,8 +20,8 @@ def reconnect(blueprint: Blueprint, *_members: str) -> object:
 ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
     Capability.KILL: (crashes.kill, catalogue.recover_member),
     Capability.CRASH_RESTART: (crashes.crash_restart, lambda _blueprint, _member: None),
-    Capability.PARTITION_WAL: (replication.lose_wal, replication.restore_stream),
-    Capability.PARTITION_ACKS: (replication.lose_acks, replication.restore_stream),
+    Capability.PARTITION_WAL: (partial(replication.cut, fault=replication.WAL), replication.restore_stream),
+    Capability.PARTITION_ACKS: (partial(replication.cut, fault=replication.ACKS), replication.restore_stream),
     Capability.PAUSE_REPLAY: (replication.pause_replay, replication.resume_replay),
     Capability.STOP: (crashes.stop, catalogue.recover_member),
     Capability.KILL_MEMBER: (crashes.kill_member, catalogue.recover_member),
@@ -31,7 +32,7 @@ ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
     Capability.POWER_CUT: (crashes.cut_power, catalogue.recover_member),
     Capability.PARTITION: (network_links.partition, reconnect),
     Capability.ISOLATE: (network_links.isolate, reconnect),
-    Capability.FAILING_DISK: (disks.failing, disks.clear),
-    Capability.FULL_DISK: (disks.full, disks.clear),
+    Capability.FAILING_DISK: (partial(disks.inject, condition=disks.FAILING), disks.clear),
+    Capability.FULL_DISK: (partial(disks.inject, condition=disks.FULL), disks.clear),
 }
 """Faults of one member: what injects each, and what undoes it."""

@@ -94,16 +94,6 @@ def slow(blueprint: Blueprint, member: str, seconds: float) -> None:
     inject(blueprint, member, SLOW, seconds)
 
 
-def failing(blueprint: Blueprint, member: str) -> None:
-    """Flushes fail with an I/O error."""
-    inject(blueprint, member, FAILING)
-
-
-def full(blueprint: Blueprint, member: str) -> None:
-    """No space is left."""
-    inject(blueprint, member, FULL)
-
-
 def fault_of(blueprint: Blueprint, member: str) -> active.ActiveFault | None:
     return next((f for f in active.in_effect(blueprint) if f.member == member and f.fault in active.DISK), None)
 

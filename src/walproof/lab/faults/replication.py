@@ -102,20 +102,10 @@ def stream_cuts_unavailable() -> str | None:
     return None
 
 
-def lose_wal(blueprint: Blueprint, member: str) -> None:
-    """What PostgreSQL of the others sends to the member is lost: it receives no WAL."""
-    _cut(blueprint, member, WAL)
-
-
-def lose_acks(blueprint: Blueprint, member: str) -> None:
-    """What the member sends to PostgreSQL of the others is lost: it acknowledges nothing."""
-    _cut(blueprint, member, ACKS)
-
-
 def restore_stream(blueprint: Blueprint, member: str) -> None:
     """Both directions of the member's stream as they were; nothing where neither was cut."""
-    cut = {f.fault for f in active.in_effect(blueprint) if f.member == member and f.fault in _PORT}
-    for fault in cut:
+    listed = {f.fault for f in active.in_effect(blueprint) if f.member == member and f.fault in _PORT}
+    for fault in listed:
         for sender, receiver in _directions(blueprint, member, fault):
             _restore(blueprint, sender, receiver, fault)
         active.remove(blueprint, fault, member)
@@ -128,7 +118,8 @@ def _directions(blueprint: Blueprint, member: str, fault: str) -> Iterator[tuple
             yield (other, member) if fault == WAL else (member, other)
 
 
-def _cut(blueprint: Blueprint, member: str, fault: str) -> None:
+def cut(blueprint: Blueprint, member: str, fault: str) -> None:
+    """One direction of the member's stream is lost: the WAL of the others, or what it acknowledges to them."""
     active.check_possible(blueprint, fault, member)
     with active.added(blueprint, fault, member):
         for sender, receiver in _directions(blueprint, member, fault):

@@ -109,16 +109,16 @@ class SimulatedFaults:
             Capability.PARTITION_ACKS: self.cut_stream,
             Capability.PAUSE_REPLAY: self.pause_replay,
             Capability.STOP: self.stop,
-            Capability.KILL_MEMBER: self.kill_member,
-            Capability.FREEZE: self.freeze,
+            Capability.KILL_MEMBER: partial(self.gone, "dead"),
+            Capability.FREEZE: partial(self.gone, "frozen"),
             Capability.HANG_POSTMASTER: partial(self.hang, "postmaster"),
             Capability.HANG_MANAGER: partial(self.hang, "manager"),
             Capability.HANG_REST: partial(self.hang, "rest"),
             Capability.POWER_CUT: self.cut_power,
             Capability.PARTITION: self.partition,
             Capability.ISOLATE: self.isolate,
-            Capability.FAILING_DISK: self.fail_disk,
-            Capability.FULL_DISK: self.fill_disk,
+            Capability.FAILING_DISK: partial(self.spoil_disk, "failing"),
+            Capability.FULL_DISK: partial(self.spoil_disk, "full"),
         }
         undo: dict[Capability, Callable[[str], None]] = {
             Capability.POWER_CUT: self.power_on,
@@ -184,20 +184,13 @@ class SimulatedFaults:
         else:
             self.world.down(member, "stopped", back_after=3.0)
 
-    def _gone(self, member: str, state: str) -> None:
+    def gone(self, state: str, member: str) -> None:
+        """It does nothing any more: the ttl must pass."""
         if self.leads(member):
             self.world.lose_leader(state, Rule.RECEIVED)
             self._soon(TTL_S, TTL_S + 3)
         else:
             self.world.down(member, state)
-
-    def kill_member(self, member: str) -> None:
-        """The whole member dies: the ttl must pass."""
-        self._gone(member, "dead")
-
-    def freeze(self, member: str) -> None:
-        """Does nothing until it is resumed."""
-        self._gone(member, "frozen")
 
     def hang(self, part: str, member: str) -> None:
         """One part of it. A watchdog ends a leader whose manager lets the lock expire; of the others no writer notices.
@@ -224,13 +217,13 @@ class SimulatedFaults:
 
     def isolate(self, member: str) -> None:
         """Unreachable for members and clients."""
-        self._gone(member, "unreachable")
+        self.gone("unreachable", member)
         self._cut_off(member, "clients")
 
     def cut_power(self, member: str) -> None:
         """What was not flushed is gone."""
         self.world.lost_power.add(member)
-        self._gone(member, "off")
+        self.gone("off", member)
 
     def partition(self, member: str) -> None:
         """Clients still reach it: it goes on until it demotes itself."""
@@ -253,14 +246,9 @@ class SimulatedFaults:
 
         world.clock.after(float(self._rng.uniform(10, 13)), demote)
 
-    def fill_disk(self, member: str) -> None:
-        """A full disk: PostgreSQL panics."""
-        self.fail_disk(member)
-        self.world.disks[member] = "full"
-
-    def fail_disk(self, member: str) -> None:
-        """A failing disk: PostgreSQL panics."""
-        self.world.disks[member] = "failing"
+    def spoil_disk(self, condition: str, member: str) -> None:
+        """A failing or full disk: PostgreSQL panics."""
+        self.world.disks[member] = condition
         if self.leads(member):
             self.world.lose_leader("failing", Rule.RECEIVED)
             self._soon(3.0, 5.0)
