@@ -243,6 +243,26 @@ def test_what_was_not_read_is_in_every_format(case: str, shape: str, walproof: R
         assert any(words in f"{at}: {why}" for at, why in json.loads(out)["not_read"].items())
 
 
+@pytest.mark.parametrize("shape", ["junit", "text", "github"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.ini", "[databases]\na\x1b[2Jb = host=x,y\n[pgbouncer]\n"),
+        ("h.cfg", CFG.replace("primary", "pg\x1b[2J") + SERVERS),
+        ("postgresql.conf", "synchronous_standby_names = 'ANY 1 (\"a\x1b[2J\")'\n\x1b[2J = 1 = 2\n"),
+        ("a.env", "A=postgresql://db\x1b[2J,db-b/x\n"),
+    ],
+)
+def test_no_control_character_reaches_a_terminal_or_breaks_a_report(
+    name: str, text: str, shape: str, walproof: Run, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    out = walproof("doctor", "--format", shape, name)[1]
+    assert "\x1b" not in out
+    if shape == "junit":
+        assert ElementTree.fromstring(out.split("\n", 1)[1]).findall("testsuite")
+
+
 def test_a_file_that_was_named_too_is_included_from_anywhere(walproof: Run, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "db").mkdir()

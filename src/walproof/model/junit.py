@@ -26,7 +26,7 @@ def junit(name: str, cases: Iterable[Case]) -> str:
     counts: dict[ElementTree.Element, Counter[str]] = {root: Counter()}
     for case in cases:
         suite = suites.setdefault(case.suite, ElementTree.Element("testsuite", name=case.suite))
-        element = ElementTree.SubElement(suite, "testcase", classname=case.classname, name=_words(case.name))
+        element = ElementTree.SubElement(suite, "testcase", classname=_words(case.classname), name=_words(case.name))
         if case.seconds is not None:
             element.set("time", f"{case.seconds:.3f}")
         if case.outcome:
