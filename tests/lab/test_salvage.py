@@ -125,8 +125,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
     if request.param == "15" and not (DEBIAN_BIN / "postgres").exists():
         pytest.skip("PostgreSQL 15 from Debian is not installed")
     with plain_pair(DEBIAN_BIN if request.param == "15" else wheel_bin()) as pair:
-        for text in BEFORE:
-            pair.sql("n1", text)
+        _run(pair, "n1", BEFORE)
         ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
         until = time.monotonic() + 60
         while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:

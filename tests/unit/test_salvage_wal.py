@@ -129,8 +129,8 @@ Total                9                            54 [65.18%]
     ("end", "commits", "says"),
     [
         ("248", 1, []),
-        ("248", 2, ["looks like records"]),
-        ("248", 0, ["looks like records"]),
+        ("248", 2, ["looks like its records"]),
+        ("248", 0, ["looks like its records"]),
         ("1F8", 1, ["up to 0/240"]),
     ],
 )

@@ -11,17 +11,12 @@ from walproof.salvaging.wal import Relation
 Session = Any
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column that is stored and can be written; `type` as the catalog formats it."""
-
-    name: str
-    type: str
-
-
 @dataclass(slots=True)
 class Table:
-    """A heap table, or the leaf of a partitioned one. `key`: places of its key's columns, () without one."""
+    """A heap table, or the leaf of a partitioned one. `columns` are stored and can be written.
+
+    `key`: places of its key's columns, () without one.
+    """
 
     oid: int
     schema: str
@@ -29,13 +24,8 @@ class Table:
     relation: Relation
     toast: tuple[Relation, str] | None
     why_not: str = ""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[str, ...] = ()
     key: tuple[int, ...] = ()
-
-    @property
-    def full_name(self) -> str:
-        """Schema and name, for people."""
-        return f"{self.schema}.{self.name}"
 
 
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
@@ -48,10 +38,10 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
         table = Table(oid, schema, name, relation, ((int(space), database, int(toast)), toast_name) if toast else None)
         found.append(table)
         rows = session.execute(QUERIES["columns"], (oid,)).fetchall()
-        table.columns = tuple(Column(name, kind) for name, kind, _ in rows)
+        table.columns = tuple(str(row[0]) for row in rows)
         key = session.execute(QUERIES["key"], (oid,)).fetchone()
         numbers = [int(word) for word in str(key[0]).split()[: key[1]]] if key else []
-        places = {int(row[2]): place for place, row in enumerate(rows)}
+        places = {int(row[1]): place for place, row in enumerate(rows)}
         table.key = tuple(places[n] for n in numbers) if all(n in places for n in numbers) else ()
         if unlogged:
             table.why_not = "unlogged: a crash empties it, nothing of it can be told"

@@ -18,10 +18,8 @@ WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datna
 ORDER BY c.oid
 
 -- name: columns
--- A type's typmodout is a function too: one of theirs is not run.
-SELECT a.attname, format_type(a.atttypid, CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END), a.attnum
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum
+SELECT attname, attnum FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
 
 -- name: key
 -- Without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written differently.
@@ -74,6 +72,7 @@ SELECT m::text, x.xid::text FROM unnest(%s::text[]::xid[]) m, pg_get_multixact_m
 WHERE x.mode IN ('nokeyupd', 'upd')
 
 -- name: shape
+-- A type's typmodout is a function too: one of theirs is not run.
 SELECT c.oid, pg_relation_filenode(c.oid), array_agg(a.attname || ' ' || format_type(a.atttypid,
   CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum),
   row_security_active(c.oid)

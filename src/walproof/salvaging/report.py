@@ -11,11 +11,6 @@ from walproof.salvaging.plan import Plan
 from walproof.salvaging.rows import TableLoss
 from walproof.salvaging.wal import LostWal
 
-CANNOT_TELL = (
-    "An acknowledged commit and one whose client never heard of it are the same in WAL: each is listed.",
-    "Of rows that lost transactions wrote several times the last state is listed alone.",
-    "Unlogged tables, large objects and DDL are not recovered.",
-)
 Tree = dict[str, Any]
 
 
@@ -54,7 +49,7 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
         "prepared_undecided": len(lost.prepared),
         "prepared_on_new_primary": prepared,
         "databases": databases,
-        "notes": [*notes, *(CANNOT_TELL if lost.commits else ())],
+        "notes": notes,
     }
 
 
@@ -63,7 +58,7 @@ def table_tree(loss: TableLoss) -> Tree:
     kinds, states = [one.kind for one in loss.changes], [one.state for one in loss.changes]
     by_kind = {"inserted": "insert", "updated": "update", "deleted": "delete"}
     return {
-        "table": loss.table.full_name,
+        "table": f"{loss.table.schema}.{loss.table.name}",
         **{name: kinds.count(kind) for name, kind in by_kind.items()},
         **{state.replace(" ", "_"): states.count(state) for state in ("clean", "conflict", "there", "not compared")},
         "old_versions_without_key": loss.unkeyed_old,

@@ -153,7 +153,7 @@ def _tids(places: Sequence[Place]) -> sql.Composed:
 
 def _select(session: Session, table: Table, before: str, condition: sql.Composable) -> list[Row]:
     """Rows as text by the types' output functions alone: no cast, which may be a function of theirs."""
-    names = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    names = sql.SQL(", ").join(map(sql.Identifier, table.columns))
     words = (sql.SQL(before), names, sql.Identifier(table.schema, table.name), condition)
     query = sql.SQL("COPY (SELECT {}{} FROM ONLY {} WHERE {}) TO STDOUT").format(*words)
     with session.cursor() as cursor, cursor.copy(query) as rows:
@@ -189,14 +189,10 @@ def changes(table: Table, final: Sequence[Row], old: Sequence[Row]) -> list[Chan
 
 def _compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
-    columns = [table.columns[place] for place in table.key]
-    names = sql.SQL(", ").join(sql.Identifier(one.name) for one in columns)
+    names = sql.SQL(", ").join(sql.Identifier(table.columns[place]) for place in table.key)
     for part in _parts(lost, _KEYS):
         keys = [key(table, one.new or one.old or ()) for one in part]
-        typed = [
-            [sql.SQL("{}::{}").format(sql.Literal(v), sql.SQL(c.type)) for v, c in zip(values, columns, strict=True)]
-            for values in keys
-        ]
+        typed = [map(sql.Literal, values) for values in keys]
         tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
         rows = _select(new, table, since, sql.SQL("({}) IN ({})").format(names, tuples))
         now = {key(table, row[1:]): row for row in rows}

@@ -26,8 +26,8 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tre
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
     out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise refused("out-not-empty", folder=out)
+    if names := sorted(one.name for one in out.iterdir()):
+        raise refused("out-not-empty", folder=out, names=", ".join(names[:3]))
     databases, prepared, notes = list[Tree](), list[Tree](), list[str]()
     with tempfile.TemporaryDirectory(prefix="copy-", dir=out.absolute()) as folder:
         work = Path(folder)
@@ -53,7 +53,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tre
 def read_wal(copied: Copy, plan: Plan) -> LostWal:
     """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing."""
     size, said = plan.old.segment_size, ""
-    lost = LostWal(plan.spans[0].start, size)
+    lost = LostWal(plan.spans[0].start, size, plan.old.redo)
     # PostgreSQL 14 takes one --rmgr alone: there a message that looks like a record makes the count differ.
     chosen = [f"--rmgr={name}" for name in MANAGERS if copied.old.major > 14]
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):

@@ -31,11 +31,7 @@ Relation = tuple[int, int, int]
 
 
 def precedes(xid: int, other: int) -> bool:
-    """Whether a transaction id is before another: they go round at 2^32 (TransactionIdPrecedes).
-
-    >>> precedes(5, 6), precedes(4294967290, 6), precedes(6, 4294967290)
-    (True, True, False)
-    """
+    """Whether a transaction id is before another: they go round at 2^32 (TransactionIdPrecedes)."""
     return (xid - other) % (1 << 32) >= 1 << 31
 
 
@@ -81,6 +77,8 @@ class LostWal:
 
     fork: int
     segment_size: int
+    redo: int = 0
+    """Where replaying begins."""
     end: int = 0
     records: int = 0
     undecided: list[str] = field(default_factory=list)
@@ -104,7 +102,7 @@ class LostWal:
     created: set[Relation] = field(default_factory=set)
     """Files of relations that were made after the fork: of new tables, and of rewritten and truncated ones."""
     tablespaces: list[str] = field(default_factory=list)
-    """Made in what was read, with their places."""
+    """Made in what is replayed, with their places."""
     _open: defaultdict[int, Writes] = field(default_factory=lambda: defaultdict(Writes))
 
     @property
@@ -128,7 +126,7 @@ class LostWal:
             self._open[xid].add(manager, text)
         elif manager == "Storage" and lsn >= self.fork and (made := _CREATED.match(text)):
             self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
-        elif manager == "Tablespace" and text.startswith("CREATE"):
+        elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
             self.tablespaces.append(text.removeprefix("CREATE "))
         elif manager in ("Standby", "XLOG") and (found := _NEXT_XID.search(text)):
             if self.known_from is None and found[1]:  # a checkpoint's is from when it began
@@ -144,9 +142,7 @@ class LostWal:
         """Beside pg_waldump's own count, which text of users does not enter; the span must reach `until`."""
         self.end = max(self.end, *(position(text) for text in _READ_TO.findall(statistics)), 0)
         if self.records != sum(int(n) for name, n in _COUNTED.findall(statistics) if name in MANAGERS):
-            self.undecided.append(
-                "text that users wrote into the WAL looks like records of it: the counts are not sure"
-            )
+            self.undecided.append("text that users wrote into the WAL looks like its records: the counts are not sure")
         if self.end < until:
             self.undecided.append(f"the WAL was read up to {lsn_text(self.end)}, and needed up to {lsn_text(until)}")
         self.records = 0

@@ -2,10 +2,13 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from walproof.machine.untrusted import regular
 from walproof.salvaging.timelines import PAGE, Span, page_header, record_end, segment_start
+
+_number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
 def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
@@ -33,7 +36,3 @@ def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
                 if length and (length < 24 or last <= address):
                     return True
     return span.end is not None and span.end <= last
-
-
-def _number(content: bytes) -> int:
-    return int.from_bytes(content, sys.byteorder)
