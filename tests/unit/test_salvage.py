@@ -259,11 +259,41 @@ def test_the_window_before_the_fork_is_counted_from_the_fork_and_other_timelines
     wal(directory / "pg_wal", *range(1, 30))
     wal(directory / "pg_wal", 10, 11, timeline=2)
     made = plan.plan(directory, DSN, None, None)
-    assert (made.begin, made.others) == (3 * SEGMENT, [])  # pg_control's redo is in segment 3
+    assert (made.begin, made.doubts) == (3 * SEGMENT, [])  # pg_control's redo is in segment 3
     assert made.spans == (Span(1, 0xA10000, 30 * SEGMENT),)
     wal(directory / "pg_wal", 9, timeline=3)
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert (code, "WAL of timeline 3 is there too" in out) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("fork", "before", "differs"),
+    [
+        ("0/410000", bytes(8192), False), ("0/410000", b"", False), ("0/410000", bytes(8191) + b"x", True),
+        ("0/410000", b"x" + bytes(8191), True), ("0/400010", b"x" * 8176 + bytes(16), False),
+        ("0/400010", bytes(8191) + b"x", True), ("0/500000", bytes(8191) + b"x", True),
+    ],
+)  # fmt: skip
+def test_two_servers_of_one_timeline_number_are_told_by_the_wal_before_the_fork(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, fork: str, before: bytes, differs: bool
+) -> None:
+    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, f"1 {fork}"))
+    monkeypatch.setattr(successor, "wal_before", lambda *_: before)
+    wal(directory / "pg_wal", 3, 4, 5)
+    doubts = plan.plan(directory, DSN, None, None).doubts
+    assert ["two servers had that timeline" in one for one in doubts] == [True] * differs
+
+
+def test_what_a_killed_run_left_is_named(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, "1 0/410000"))
+    wal(directory / "pg_wal", 3, 4)
+    (tmp_path / "lost/copy-abc").mkdir(parents=True)
+    typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(tmp_path / "lost"))
+    one_sentence(walproof(*typed), "lost is not empty: copy-abc", 2)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,27 @@ def test_a_checkpoints_next_transaction_id_is_from_when_it_began() -> None:
     assert (lost.known_from, lost.next_xid) == (None, 9)
 
 
+@pytest.mark.parametrize(
+    ("manager", "lsn", "text", "created", "tablespaces"),
+    [
+        ("Storage", "0/00000210", "CREATE base/5/16400", {(1663, 5, 16400)}, []),
+        ("Storage", "0/00000210", "CREATE pg_tblspc/16390/PG_15_202209061/5/16400", {(16390, 5, 16400)}, []),
+        ("Storage", "0/00000210", "CREATE base/5/16400_fsm", set(), []),
+        ("Storage", "0/00000110", "CREATE base/5/16400", set(), []),
+        ("Storage", "0/00000210", "TRUNCATE base/5/16400 to 0 blocks flags 7", set(), []),
+        ("Tablespace", "0/00000180", 'CREATE 16390 "/mnt/fast"', set(), ['16390 "/mnt/fast"']),
+        ("Tablespace", "0/00000178", 'CREATE 16390 "/mnt/fast"', set(), []),
+        ("Tablespace", "0/00000210", "DROP 16390", set(), []),
+    ],
+)
+def test_files_made_after_the_fork_and_tablespaces_that_replaying_would_make_are_kept(
+    manager: str, lsn: str, text: str, created: set[tuple[int, int, int]], tablespaces: list[str]
+) -> None:
+    lost = LostWal(0x200, SEGMENT, redo=0x180)
+    lost.add(line(manager, 0, lsn, text))
+    assert (lost.created, lost.tablespaces) == (created, tablespaces)
+
+
 COUNTS = """WAL statistics between 0/100 and 0/{end}:
 Type                 N      (%)          Record size      (%)
 XLOG                 1 (  3.00)                   54 (  5.82)

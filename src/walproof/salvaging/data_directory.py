@@ -159,6 +159,18 @@ def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
     return found
 
 
+def holds(present: Mapping[str, Path], span: Span, size: int, before: bytes) -> bool:
+    """Whether these bytes stand before the span, as far as its segment reaches; True where it is not there."""
+    number = (span.start - 1) // size
+    before = before[-(span.start - number * size) :]
+    name = segment(span.timeline, number, size)
+    if name not in present:
+        return True
+    with regular(present[name], present[name] / name) as file:
+        file.seek(span.start - number * size - len(before))
+        return file.read(len(before)) == before
+
+
 def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:
     """Segments that recovery and the lost part need, to the last before a gap; a refusal names one that is missing."""
     size, names = old.segment_size, list[str]()

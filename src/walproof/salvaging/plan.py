@@ -17,7 +17,7 @@ _MOST = 200
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
-    where the segments do. Without spans nothing was lost. `others`: timelines of WAL that neither server followed."""
+    where the segments do. Without spans nothing was lost. `doubts`: why more may be lost."""
 
     old: OldServer
     new_timeline: int
@@ -26,7 +26,7 @@ class Plan:
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
-    others: list[int] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:
@@ -49,8 +49,14 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
         raise refused("bad-history", why=wrong) from None
     present, size = data_directory.wal_files(old, archive), old.segment_size
     others = _others(present, size, mine, theirs)
+    doubts = [f"WAL of timeline {one} is there too, which neither server followed: it is not read" for one in others]
     if not spans:
-        return Plan(old, timeline, (), others=others)
+        return Plan(old, timeline, (), doubts=doubts)
+    theirs_before = successor.wal_before(new, spans[0].timeline, spans[0].start)
+    if not data_directory.holds(present, spans[0], size, theirs_before):
+        doubts.append(
+            "the WAL before the fork is not the new primary's: two servers had that timeline, they parted earlier"
+        )
     wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
     spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
     first = spans[0].start // size
@@ -59,7 +65,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
         first, wal[name] = first - 1, None
     copied = data_directory.size(old) + len(wal) * size
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, others)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, doubts)
 
 
 def _others(present: Iterable[str], size: int, mine: Sequence[Span], theirs: Sequence[Span]) -> list[int]:

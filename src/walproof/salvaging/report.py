@@ -26,10 +26,7 @@ def plan_tree(plan: Plan) -> Tree:
         "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
         "copied_bytes": plan.copied_bytes,
         "wal_segments": len(plan.wal),
-        "undecided": [
-            f"WAL of timeline {one} is there too, which neither server followed: what was committed on it is not read"
-            for one in plan.others
-        ],
+        "undecided": plan.doubts,
     }
 
 

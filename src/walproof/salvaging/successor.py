@@ -9,10 +9,11 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
+from walproof.model.units import lsn_text
 from walproof.salvaging.data_directory import small_text
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.server import QUERIES, SESSION
-from walproof.salvaging.timelines import Span, read_history
+from walproof.salvaging.timelines import PAGE, Span, read_history
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 
@@ -56,3 +57,14 @@ def history(dsn: str, timeline: int, archive: Path | None) -> tuple[Span, ...]:
     if not text and timeline > 1:
         raise refused("history-refused", what=name)
     return read_history(timeline, text)
+
+
+def wal_before(dsn: str, timeline: int, end: int) -> bytes:
+    """The last WAL of a timeline before a position, as the new primary holds it; b"" where it does not hand it out."""
+    start = max(end - PAGE, 0)
+    with suppress(Error), session(dsn, replication="database") as opened:
+        opened.pgconn.exec_(f"START_REPLICATION PHYSICAL {lsn_text(start)} TIMELINE {timeline}".encode())
+        _, message = opened.pgconn.get_copy_data(0)
+        content = bytes(message[25:])[: end - start]  # XLogData: w, two positions and a time before it
+        return content if len(content) == end - start else b""
+    return b""
