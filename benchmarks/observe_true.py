@@ -184,17 +184,18 @@ def _judge(one: Done, done: list[Done], *, quiet: bool = False) -> tuple[bool, b
     """Whether its waits are right, and its cause is; None where the load does not say what is true."""
     made, load = observation(one.seen), one.load
     truth = 0.0 if load.levels == ("off",) else one.end_ms - _off(one, done)
-    good = abs(made.total.value - truth) <= max(0.1, 0.1 * truth)
+    good = abs(made.commit_wait_ms.value - truth) <= max(0.1, 0.1 * truth)
     first: Cause | None = made.first
     if math.isinf(one.end_ms):
         held = held_up_by(one.seen)
-        good, first = math.isinf(made.total.value), held[1] if held else None
+        good, first = math.isinf(made.commit_wait_ms.value), held[1] if held else None
     named = first in load.causes if load.causes else None
     if not quiet:
-        parts = ", ".join(f"{cause} {of.value:.2f}" for cause, of in made.causes.items())
+        parts = ", ".join(f"{cause} {of.value:.2f}" for cause, of in made.causes_ms.items())
+        waits = made.commit_wait_ms
         print(
-            f"{'right' if good else 'WRONG'}: {load.text}: waits {made.total.value:.2f} ({made.total.low:.2f}–"
-            f"{made.total.high:.2f}) ms, END less that at off {truth:.2f} (pgbench's END {one.client_ms:.2f}); "
+            f"{'right' if good else 'WRONG'}: {load.text}: waits {waits.value:.2f} ({waits.low:.2f}–"
+            f"{waits.high:.2f}) ms, END less that at off {truth:.2f} (pgbench's END {one.client_ms:.2f}); "
             f"{'' if named is None else 'named' if named else 'MISNAMED'} first {first}; {parts}; "
             f"{one.tps:.0f} tps, {made.commits_per_s.value:.0f} commits/s, {made.polls} polls",
             flush=True,
@@ -218,7 +219,7 @@ def _predictions(done: list[Done]) -> list[int]:
             for other in (other for other in done if one.like(other, level) and not other.load.trouble):
                 if level == "on" or predicted.unknown:
                     continue
-                wait, ratio, truth = predicted.wait_ms, other.tps / one.tps, other.end_ms - _off(other, done)
+                wait, ratio, truth = predicted.commit_wait_ms, other.tps / one.tps, other.end_ms - _off(other, done)
                 faster = predicted.throughput
                 inside += [wait.covers(truth), faster.covers(ratio)]
                 widths.append(wait.half_width / wait.value)

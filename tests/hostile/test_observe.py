@@ -43,7 +43,7 @@ class Server:
         self.opened, self.in_flight, self.most_in_flight = list[float](), 0, 0
         self.clock, self.answers, self.took_s, self.statements, self.ids = clock, answers, took_s, list[str](), 0
 
-    def query(self, statement: bytes) -> list[Any]:
+    def query(self, statement: bytes, *values: str) -> list[Any]:
         self.clock.time += self.took_s
         if self.dies:
             self.dies = False
@@ -53,7 +53,9 @@ class Server:
         if name == "counters":
             self.ids += 100
             return [tuple(str(self.ids) if v == "{}" else v for v in COUNTERS)]
-        found: Any = self.answers.get(name, {"rights": [RIGHTS], "level": [("on",)]}.get(name, []))
+        found: Any = self.answers.get(
+            name, {"rights": [RIGHTS], "level": [("on",)], "outcomes": [("64", "0")]}.get(name, [])
+        )
         if isinstance(found, Exception):
             raise found
         rows: list[Any] = found
@@ -270,7 +272,7 @@ def test_many_sessions_stay_few_groups_and_no_wait_is_lost(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("took_s", [0.0002, 0.002, 0.02, 0.1])
 def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.MonkeyPatch, took_s: float) -> None:
-    waits, server = watching(monkeypatch, took_s=took_s, waits=[session(lock="3")], blockers=[("1", "t", "f", "app")])
+    waits, server = watching(monkeypatch, took_s=took_s, waits=[session(lock="3")], blockers=[("3", "1", "0", "app")])
     polls = sum(one.polls for one in some(waits, 60))
     asked = sum(server.statements.count(name) for name in ("waits", "standbys", "blockers"))
     assert polls <= 20 * server.clock.time * 1.1
@@ -281,7 +283,16 @@ def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.Mon
 def test_nothing_is_written_and_only_known_statements_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch)
     some(waits)
-    assert set(server.statements) <= {"rights", "overrides", "level", "waits", "standbys", "blockers", "counters"}
+    assert set(server.statements) <= {
+        "rights",
+        "overrides",
+        "level",
+        "waits",
+        "standbys",
+        "blockers",
+        "outcomes",
+        "counters",
+    }
     for text in commit_waits._SQL.values():
         code = "\n".join(line for line in text.decode().splitlines() if not line.startswith("--"))
         assert code.lstrip().startswith(("SELECT", "WITH"))

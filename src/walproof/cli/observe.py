@@ -19,8 +19,13 @@ from walproof.model.drill import Capability
 from walproof.model.event import Described, Emit, Ended, Observed
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.ports import CommitWaits
-from walproof.pricing.results_and_gate import exit_code
-from walproof.pricing.wait_requirements import WaitRequired, parse_wait_requirements, wait_required
+from walproof.pricing.results_and_gate import (
+    Required,
+    exit_code,
+    parse_requirements,
+    required_as_json,
+    waits_required,
+)
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.console_output import console, print_json, print_tables, write_file
@@ -29,6 +34,8 @@ from walproof.reporting.terminal import tables
 from walproof.targets.choose import choose
 
 _SHORTEST_S, _LONGEST_S = 0.5, 3600.0
+_LINES = 300
+"""Of the record at one length: then each is of twice the time, since until Ctrl-C may be a month."""
 
 
 @cloup.command(cls=Command)
@@ -36,7 +43,13 @@ _SHORTEST_S, _LONGEST_S = 0.5, 3600.0
 @opt.group(
     "Time",
     opt.option("--duration", "1min", "End after this time.  [default: at Ctrl-C]", type=opt.DURATION),
-    opt.option("--every", "1s", "One line of the record each.", type=opt.DURATION, default="1s"),
+    opt.option(
+        "--every",
+        "1s",
+        "One line of the record each; twice that after 300 lines, and so on.",
+        type=opt.DURATION,
+        default="1s",
+    ),
     opt.words(
         "--require",
         "commit-wait<=5ms,…",
@@ -60,7 +73,7 @@ def observe(
         raise UsageError("--duration must be greater than 0", "--duration 1min, or leave it out")
     if not _SHORTEST_S <= every <= _LONGEST_S:
         raise UsageError(f"--every {every:g} s is not valid", "0.5s to 1h, for instance 1s")
-    requirements = parse_wait_requirements(require)
+    requirements = parse_requirements(require, waits=True)
     chosen = choose(target)
     able = chosen.capabilities()
     if able.commit_waits is None:
@@ -75,7 +88,7 @@ def observe(
         writer(Ended(chosen.clock.now(), wrong.message if wrong else "done"))
     if wrong is not None and not seen:
         raise wrong
-    answers = [wait_required(one, observation(seen)) for one in requirements] if seen else []
+    answers = waits_required(requirements, observation(seen)) if requirements and seen else ()
     _print(seen, answers, writer.directory, html_file, as_json=as_json)
     if wrong is not None:
         console(stderr=True).print(f"walproof: {wrong.message}\n  hint: {wrong.hint}")
@@ -90,17 +103,23 @@ def _watched(
 ) -> tuple[list[WaitsSeen], TargetError | None]:
     """What was seen until the time was over, Ctrl-C, or an error, which is handed back."""
     duration, every = times
-    ended, seen = threading.Event(), list[WaitsSeen]()
+    ended, seen, doublings = threading.Event(), list[WaitsSeen](), 0
     call_after(duration, ended.set)
     screen = Live(console=console(), screen=False, transient=True, auto_refresh=False) if live else nullcontext()
     wrong: TargetError | None = None
+
+    def full() -> bool:
+        return ended.is_set() or len(seen) >= _LINES * (doublings + 1)
+
     try:
         with screen as shown:
-            for one in waits.watch(every, ended.is_set):
-                emit(one)
-                seen.append(one)
-                if shown is not None:
-                    shown.update(_drawn(seen[-60:]), refresh=True)
+            while len(seen) == _LINES * doublings:
+                for one in waits.watch(every * 2**doublings, full):
+                    emit(one)
+                    seen.append(one)
+                    if shown is not None:
+                        shown.update(_drawn(seen[-60:]), refresh=True)
+                doublings += 1
     except KeyboardInterrupt:
         pass
     except TargetError as error:
@@ -114,7 +133,7 @@ def _drawn(seen: Sequence[WaitsSeen]) -> Group:
 
 
 def _print(
-    seen: Sequence[WaitsSeen], answers: Sequence[WaitRequired], record: Path, html_file: str | None, *, as_json: bool
+    seen: Sequence[WaitsSeen], answers: Sequence[Required], record: Path, html_file: str | None, *, as_json: bool
 ) -> None:
     if html_file:
         from walproof.reporting.html_and_markdown import page
@@ -122,8 +141,7 @@ def _print(
 
         write_file(html_file, page(composed(read(record))), "name a writable file with --html", [record])
     if as_json:
-        decided = [{"requirement": a.requirement.text, "answer": str(a.answer), "ms": a.ms.value} for a in answers]
-        requirements = {"requirements": decided} if answers else {}
+        requirements = {"requirements": required_as_json(answers)} if answers else {}
         print_json({"record": str(record), **(observe_json(seen) if seen else {}), **requirements})
     elif html_file != "-":
         caveats = observation(seen).caveats if seen else ("nothing was seen",)

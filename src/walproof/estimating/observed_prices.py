@@ -5,14 +5,24 @@ report for the other stage, and the wait for row locks in proportion to how long
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from walproof.estimating.observed_waits import OWN, Cause, Numbers, mean_stages, resampled, waited
+from walproof.estimating.observed_waits import (
+    Cause,
+    Numbers,
+    Waited,
+    by,
+    mean_stages,
+    resampled,
+    waited,
+    writing_commits,
+)
 from walproof.model.estimate import Estimate
-from walproof.model.guarantee import Level
+from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.observed_waits import SessionSums, WaitsSeen
 
 DIMENSIONS: tuple[tuple[str, Callable[[SessionSums], str]], ...] = (
@@ -32,77 +42,62 @@ MOST_ROWS = 8
 class Payer:
     """One application, role, database or statement: its shares of commits and of waiting, its own ms per commit.
 
-    commits: an estimate, from how many of its transactions were seen and how old they were. behind_ms: what all
-    sessions wait, per commit of all, for locks of its sessions that wait for a standby; None where that is not known.
+    commits_share: an estimate, from how many of its transactions were seen and how old they were. others_behind_ms:
+    what all sessions wait, per commit of all, for locks of its sessions that wait for a standby; None: not known.
     """
 
-    dimension: str
+    by: str
     name: str
-    commits: float
-    waiting: float
+    commits_share: float
+    waiting_share: float
     standby_ms: float
     flush_ms: float
-    behind_ms: float | None = None
-    level: str = ""
+    others_behind_ms: float | None = None
+    own_level: str = ""
 
     @property
     def text(self) -> str:
         """What it would mean to make its commits wait for the local flush alone."""
-        others = f", and sessions {self.behind_ms:.2f} ms less behind its locks" if self.behind_ms else ""
-        name = f"{self.dimension} {self.name or '(none)'}"
+        behind = self.others_behind_ms
+        others = f", and sessions {behind:.2f} ms less behind its locks" if behind else ""
+        name = f"{self.by} {self.name or '(none)'}"
         return (
-            f"{name} makes about {self.commits:.0%} of the commits and {self.waiting:.0%} of the waiting; "
+            f"{name} makes about {self.commits_share:.0%} of the commits and {self.waiting_share:.0%} of the waiting; "
             f"at `local` it would wait {self.standby_ms:.2f} ms less per commit{others}"
         )
 
 
 def payers(seen: Sequence[WaitsSeen]) -> tuple[Payer, ...]:
     """Those with at least 1 % of commits or of waiting, the most waiting first, by each dimension of several."""
+    commits, blocked = float(writing_commits(seen).sum()), sum(s.blocked for s in seen)
+    locks_s = sum(g.lock / s.polls * s.seconds for s in seen for g in s.groups)
+    levels = {(role, database): level for s in seen for role, database, level in s.overrides}
+    blockers = Counter[str]()
+    for one in seen:
+        blockers.update(one.blockers)
     made: list[Payer] = []
     for dimension, key in DIMENSIONS:
-        groups = [g for s in seen for g in s.groups]
-        names = dict.fromkeys(key(g) for g in groups if g.writing or g.standby or g.flush)
-        if len(names) < 2 and dimension != "application":
-            continue
-        of_dimension = [_payer(seen, dimension, key, name) for name in names]
-        of_dimension = [p for p in of_dimension if max(p.commits, p.waiting) >= 0.01]
-        made += sorted(of_dimension, key=lambda p: -p.waiting)[:MOST_ROWS]
+        groups = by(seen, key)
+        begun = sum(sums.begun for sums in groups.values())
+        waited_s = sum(sums.standby_s + sums.flush_s for sums in groups.values())
+        paying = []
+        for name, sums in groups.items():
+            share = sums.begun / begun if begun else 0.0
+            waiting = (sums.standby_s + sums.flush_s) / waited_s if waited_s else 0.0
+            if max(share, waiting) < 0.01:
+                continue
+            per = 1000 / (share * commits) if share * commits > 0 else math.nan
+            behind = None
+            if dimension == "application" and blocked:
+                behind = 1000 * blockers[name] / blocked * locks_s / commits if commits else math.nan
+            setting = {"role": (name, ""), "database": ("", name)}.get(dimension)
+            level = levels.get(setting, "") if setting else ""
+            paying.append(
+                Payer(dimension, name, share, waiting, sums.standby_s * per, sums.flush_s * per, behind, level)
+            )
+        if len(groups) > 1 or dimension == "application":
+            made += sorted(paying, key=lambda p: -p.waiting_share)[:MOST_ROWS]
     return tuple(made)
-
-
-def _begun(groups: Iterable[SessionSums]) -> float:
-    """Proportional to transactions a second: how many were seen at work over how long they last (seen at mean age)."""
-    several = list(groups)
-    number, ages = sum(g.writing for g in several), sum(g.writing_s for g in several)
-    return number**2 / ages if ages > 0 else 0.0
-
-
-def _payer(seen: Sequence[WaitsSeen], dimension: str, key: Callable[[SessionSums], str], name: str) -> Payer:
-    every = [g for s in seen for g in s.groups]
-    begun = {n: _begun(g for g in every if key(g) == n) for n in {key(g) for g in every}}
-    share = begun[name] / (sum(begun.values()) or 1.0)
-    columns, whole = waited(seen, lambda g: key(g) == name), waited(seen)
-    commits = float(whole.commits.sum())
-    own, of_all = (sum(float(c.causes[cause].sum()) for cause in OWN) for c in (columns, whole))
-    standby = sum(float(columns.causes[cause].sum()) for cause in OWN[1:])
-    per = 1000 / (share * commits) if share * commits > 0 else math.nan
-    behind = None
-    if dimension == "application" and (blocked := sum(s.blocked for s in seen)):
-        its = sum(s.blockers.get(name, 0) for s in seen) / blocked
-        locks = sum(g.lock / s.polls * s.seconds for s in seen for g in s.groups)
-        behind = 1000 * its * locks / commits if commits else math.nan
-    levels = {(r, d): level for s in seen for r, d, level in s.overrides}
-    of = {"role": (name, ""), "database": ("", name)}.get(dimension)
-    return Payer(
-        dimension,
-        name,
-        share,
-        own / of_all if of_all else 0.0,
-        standby * per,
-        float(columns.causes[Cause.FLUSH].sum()) * per,
-        behind,
-        levels.get(of, "") if of else "",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,100 +108,112 @@ class Predicted:
     """
 
     what: str
-    wait_ms: Estimate
+    commit_wait_ms: Estimate
     throughput: Estimate
     unknown: str = ""
 
 
 _NONE = Estimate(math.nan, math.nan, math.nan)
+Shares = Mapping[Level, float]
 
 
 def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
-    """Every level but off, ANY k of the standbys there are, longer round trips; what cannot be known says why."""
+    """Every commit at one level, for each but off; ANY k of the standbys there are; longer round trips.
+
+    What cannot be known says why.
+    """
     columns = waited(seen)
-    standby = sum(float(columns.causes[cause].sum()) for cause in OWN[1:])
     if not columns.commits.sum():
         return ()
-    streaming = len({s.name for s in seen[-1].standbys if s.state == "streaming"})
-    levels = (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
-    wanted: list[tuple[str, Level, int | None, float]] = [(str(level), level, None, 0.0) for level in levels]
-    if standby > 0:
-        wanted += [(f"ANY {k} at {columns.level}", columns.level, k, 0.0) for k in range(1, streaming + 1)]
-        wanted += [(f"round trip {more:g} ms longer", columns.level, None, more) for more in LONGER_MS]
-    return tuple(_predicted(seen, *one) for one in wanted)
+    made = [
+        _predicted(seen, columns, str(level), {level: 1.0})
+        for level in (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
+    ]
+    if columns.standby.any():
+        streaming = len({s.name for s in seen[-1].standbys if s.state == "streaming"})
+        for k in range(1, streaming + 1):
+            quorum = Quorum(QuorumKind.ANY, k, ("*",))
+            made.append(_predicted(seen, columns, f"ANY {k} at {columns.level}", columns.shares, quorum=quorum))
+        for more in LONGER_MS:
+            what = f"round trip {more:g} ms longer"
+            made.append(_predicted(seen, columns, what, columns.shares, more_ms=more))
+    return tuple(made)
 
 
-def _predicted(seen: Sequence[WaitsSeen], what: str, level: Level, k: int | None, more_ms: float) -> Predicted:
-    columns = waited(seen)
-    standby = np.sum([columns.causes[cause] for cause in OWN[1:]], axis=0)
-    now_ms = 1000 * float(standby.sum()) / float(columns.commits.sum())
-    if level is Level.LOCAL:
-        factor: float | None = 0.0
+def _predicted(
+    seen: Sequence[WaitsSeen],
+    columns: Waited,
+    what: str,
+    shares: Shares,
+    *,
+    quorum: Quorum | None = None,
+    more_ms: float = 0.0,
+) -> Predicted:
+    """When these shares of commits are made at these levels: the lags waited for then over those waited for now.
+
+    Where nothing waits for standbys now, it is the lags themselves.
+    """
+    then = {level: share for level, share in shares.items() if level.remote}
+    now = {level: share for level, share in columns.shares.items() if level.remote and columns.standby.any()}
+    synced = [1 - of.get(Level.OFF, 0.0) for of in (columns.shares, shares)]
+    if synced[0] < 0.01 < synced[1]:
+        return Predicted(what, _NONE, _NONE, "commits are at `off`: how long the local flush takes was not seen")
+    if quorum is None and len(now) <= 1 and then.keys() <= now.keys():
+        lag_now, lag_then = sum(now.values()), sum(then.values())  # the one lag cancels out
     else:
-        factor = _factor(seen, level, k)
-    if factor is None:
-        return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
-    if now_ms == 0 and level is not Level.LOCAL:
-        stages = mean_stages(seen, level)
+        lags = [_lag_ms(seen, now, None), _lag_ms(seen, then, quorum)]
+        if None in lags or (now and not lags[0]):
+            return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
+        lag_now, lag_then = (lag or 0.0 for lag in lags)
+    factor = lag_then / lag_now if now else 0.0
+    more_ms = more_ms * sum(then.values()) + (0.0 if now else lag_then)
+    return _with_intervals(seen, columns, what, (factor, more_ms, synced[1] / max(synced[0], 1e-9)))
+
+
+def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) -> float | None:
+    """Mean lag per commit, of which these shares wait at these levels; None where one is unknown."""
+    whole = 0.0
+    for level, share in shares.items():
+        stages = mean_stages(seen, level, quorum)
         if stages is None:
-            return Predicted(what, _NONE, _NONE, "no commit waited for a standby, and none reported its lags")
-        now_ms, factor = 0.0, 0.0
-        more_ms += stages[{Level.REMOTE_WRITE: 0, Level.ON: 1}.get(level, 2)]
-    return _with_intervals(seen, what, factor, more_ms)
+            return None
+        whole += share * (stages[-1] or 0.0)
+    return whole
 
 
-def _factor(seen: Sequence[WaitsSeen], level: Level, k: int | None) -> float | None:
-    """The lag at that level and quorum over the lag waited for now."""
-    now_level = waited(seen).level
-    if level is now_level and k is None:
-        return 1.0
-    here, there = mean_stages(seen, now_level), mean_stages(seen, level, k)
-    if here is None or there is None:
-        return None
-    last = {Level.REMOTE_WRITE: 0, Level.ON: 1, Level.REMOTE_APPLY: 2}
-    return there[last[level]] / here[last[now_level]] if here[last[now_level]] > 0 else None
+def _with_intervals(
+    seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tuple[float, float, float]
+) -> Predicted:
+    """Waits and throughput when the wait for standbys is `factor` times as long and so many ms longer, and the local
+    flush is waited for by so many times as many commits.
 
-
-def _with_intervals(seen: Sequence[WaitsSeen], what: str, factor: float, more_ms: float) -> Predicted:
-    """Waits and throughput when the wait for standbys is so many times as long, and so many ms longer."""
-    columns = waited(seen)
+    Throughput: from that of sessions that are busy all the time to that of all the sessions there are.
+    """
+    factor, more_ms, flushing = changed
     counts = resampled(len(seen))
     every = np.ones((1, len(seen))) if counts is None else np.vstack([np.ones(len(seen)), counts])
     commits = np.maximum(every @ columns.commits, 1e-9)
     standby, flush, locks = (
         1000 * (every @ column) / commits
-        for column in (
-            np.sum([columns.causes[cause] for cause in OWN[1:]], axis=0),
-            columns.causes[Cause.FLUSH],
-            columns.causes[Cause.LOCKS],
-        )
+        for column in (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS])
     )
-    then = standby * factor + more_ms
-    own = standby + flush
-    holding = np.divide(then + flush, own, out=np.ones_like(own), where=own > 0)
-    longer = (then - standby) + locks * (holding - 1)
-    busy, sessions = (
-        np.array([sum(getattr(g, name) for g in s.groups) / s.polls for s in seen]) for name in ("busy", "sessions")
-    )
-    cycle = {name: 1000 * (every @ (n * columns.seconds)) / commits for name, n in (("b", busy), ("s", sessions))}
-    ratios = [np.clip(c / np.maximum(c + longer, 1e-9), 0.0, None) for c in cycle.values()]
-    return Predicted(what, _widened(then + flush, then - standby), _spread(ratios, counts is not None))
+    now, then = standby + flush, standby * factor + more_ms + flush * flushing
+    longer = then - now + locks * (np.divide(then, now, out=np.ones_like(now), where=now > 0) - 1)
+    ratios = []
+    for name in ("busy", "sessions"):
+        number = np.array([sum(getattr(g, name) for g in s.groups) / s.polls for s in seen])
+        cycle = 1000 * (every @ (number * columns.seconds)) / commits
+        ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
+    middle = np.sqrt(ratios[0][:1] * ratios[1][:1])
+    throughput = np.concatenate([middle, *(ratio[1:] for ratio in ratios)])
+    return Predicted(what, _widened(then, float((then - now)[0])), _widened(throughput, float(middle[0]) - 1))
 
 
-def _widened(waits: Numbers, changes: Numbers) -> Estimate:
-    value = float(waits[0])
-    if len(waits) == 1:
+def _widened(values: Numbers, change: float) -> Estimate:
+    """The first, with the interval of the others and, beyond that, the model's error of what changes."""
+    value = float(values[0])
+    if len(values) == 1:
         return Estimate(value, math.nan, math.nan)
-    low, high = (float(q) for q in np.quantile(waits[1:], (0.025, 0.975)))
-    model = MODEL_ERROR * abs(float(changes[0]))
+    low, high = (float(q) for q in np.quantile(values[1:], (0.025, 0.975)))
+    model = MODEL_ERROR * abs(change)
     return Estimate(value, max(0.0, value - math.hypot(value - low, model)), value + math.hypot(high - value, model))
-
-
-def _spread(ratios: Sequence[Numbers], known: bool) -> Estimate:
-    """From sessions that are busy all the time to all sessions there are."""
-    middle = math.sqrt(float(ratios[0][0]) * float(ratios[1][0]))
-    if not known:
-        return Estimate(middle, math.nan, math.nan)
-    ends = [float(np.quantile(r[1:], q)) for r in ratios for q in (0.025, 0.975)]
-    off = MODEL_ERROR * abs(1 - middle)
-    return Estimate(middle, max(0.0, min(ends) - off), max(ends) + off)

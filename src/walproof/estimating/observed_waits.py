@@ -5,9 +5,10 @@ Intervals: circular block bootstrap over time (Politis & Romano 1992), since nei
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_nam
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 
 Numbers = NDArray[np.float64]
+SessionKey = tuple[str, str, str]
+Key = TypeVar("Key")
 RESAMPLES = 1000
 FEWEST = 8
 """Stretches of time below which there is no interval."""
@@ -38,98 +41,182 @@ STAGES = {Level.REMOTE_WRITE: 1, Level.ON: 2, Level.REMOTE_APPLY: 3}
 """How many of write, flush and replay a level waits for."""
 
 
+Stages = tuple[float | None, ...]
+"""Milliseconds until written, flushed and replayed, as far as a level waits; None where no standby reported it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waited:
     """Stretches of time as columns: seconds, commits, and for each cause sessions waiting times seconds.
 
-    stages: mean ms of the completing standby until written, flushed and replayed, None where none reported its lags.
+    split: whether lags tell what standbys took. shares: of the commits, by the level they are made at; level: of those
+    that wait most.
     """
 
     seconds: Numbers
     commits: Numbers
     causes: dict[Cause, Numbers]
-    stages: tuple[float, float, float] | None
+    split: bool
+    shares: dict[Level, float]
     level: Level
 
+    @property
+    def standby(self) -> Numbers:
+        """Sessions waiting for standbys, times seconds."""
+        return sum((self.causes[cause] for cause in OWN[1:]), np.zeros(len(self.seconds)))
 
-def writing_commits(seen: WaitsSeen) -> float:
-    """Commits that wrote, within a stretch of time: those alone wait.
 
-    Each took a transaction id, which counts at once; pg_stat_database counts every commit, but up to a second late.
-    Ids count subtransactions and rollbacks too: rollbacks are taken off by their share of all transactions.
+def writing_commits(seen: Sequence[WaitsSeen]) -> Numbers:
+    """Commits that wrote, by stretch of time: those alone wait.
+
+    Each took a transaction id, which counts at once. Of ids picked at random it is asked how many committed; records
+    without that have at most as many as pg_stat_database counts, reads among them. So has what uses subtransactions.
     """
-    kept = seen.commits / (seen.commits + seen.rollbacks) if seen.commits else 1.0
-    return seen.transaction_ids * kept
+    ids = np.array([
+        s.transaction_ids * s.committed / (s.committed + s.aborted)
+        if s.committed + s.aborted
+        else min(s.transaction_ids, s.commits or s.transaction_ids)
+        for s in seen
+    ])  # fmt: skip
+    return ids * (sum(s.commits for s in seen) / ids.sum()) if subtransactions(seen) else ids
 
 
-def completing(seen: WaitsSeen, level: Level, k: int | None = None) -> tuple[float, float, float] | None:
+def subtransactions(seen: Sequence[WaitsSeen]) -> bool:
+    """Whether there are a tenth more transaction ids than transactions."""
+    transactions = sum(s.commits + s.rollbacks for s in seen)
+    return 0 < 1.1 * transactions < sum(s.transaction_ids for s in seen)
+
+
+def completing(seen: WaitsSeen, level: Level, quorum: Quorum | None = None) -> Stages | None:
     """Lags of the standby whose answer ends the wait at that level: the k-th for ANY k, the slowest of FIRST k.
 
-    ANY 1 of all that stream where no names are set. None where too few report a lag.
+    By the quorum there is, or another one; ANY 1 of all that stream where no names are set. None where too few report.
     """
-    quorum = read_standby_names(seen.standby_names) or Quorum(QuorumKind.ANY, 1, ("*",))
-    wanted, last = k or quorum.k, STAGES.get(level, 2) - 1
+    quorum = quorum or read_standby_names(seen.standby_names) or Quorum(QuorumKind.ANY, 1, ("*",))
     counting = [s for s in seen.standbys if s.state == "streaming" and quorum.counts(s.name)]
     counting.sort(key=lambda s: quorum.priority(s.name))
-    lags = [s.lags for s in (counting[:wanted] if quorum.kind is QuorumKind.FIRST else counting)]
-    known = sorted((lag for lag in lags if lag is not None), key=lambda lag: lag[last])
-    return known[wanted - 1] if len(known) >= wanted else None
+    chosen = counting[: quorum.k] if quorum.kind is QuorumKind.FIRST else counting
+    lags = [s.lags[: STAGES.get(level, 2)] for s in chosen]
+    known = sorted((last, lag) for lag in lags if (last := lag[-1]) is not None)
+    return known[quorum.k - 1][1] if len(known) >= quorum.k else None
 
 
-def level_of(seen: Sequence[WaitsSeen]) -> Level:
-    """The level of the sessions that wait most for standbys, as far as it is visible: their role's or database's own.
+def levels_of(seen: Sequence[WaitsSeen]) -> dict[SessionKey, Level]:
+    """The level of each (database, role, application): its role's or database's own, else the default.
 
-    Else the default; `on` where that waits for no standby. What a session set by itself is nowhere to be seen.
+    What it was seen to wait for has the last word, since no view shows what a session sets by itself: it waits for no
+    standby where it is seen to wait a fifth as often as all that write, or less; where it does wait and no such level
+    is known, that is `on`.
     """
     own = {(role, database): level for one in seen for role, database, level in one.overrides}
-    waiting: dict[str, int] = {}
-    for group in (group for one in seen for group in one.groups if group.standby):
-        keys = ((group.role, group.database), (group.role, ""), ("", group.database))
-        level = next((own[key] for key in keys if key in own), seen[-1].level)
-        waiting[level] = waiting.get(level, 0) + group.standby
-    most = max(waiting, key=lambda level: waiting[level], default=seen[-1].level if seen else "on")
-    return Level(most) if most in list(STAGES) else Level.ON
+    groups = by(seen, lambda g: (g.database, g.role, g.application))
+    standby, writing = (sum(getattr(one, name) for one in groups.values()) for name in ("standby", "writing"))
+    levels = {}
+    for key, sums in groups.items():
+        keys = ((key[1], key[0]), (key[1], ""), ("", key[0]), ("", ""))
+        level = Level(next((own[k] for k in keys if k in own), seen[-1].level))
+        expected = sums.writing * standby / writing if writing else 0.0
+        waits = sums.standby > expected / 5 if max(expected, sums.standby) >= _ENOUGH else level.remote
+        levels[key] = level if level.remote is waits else Level.ON if waits else Level.LOCAL
+    return levels
 
 
-def waited(seen: Sequence[WaitsSeen], chosen: Callable[[SessionSums], bool] = lambda _: True) -> Waited:
-    """The columns of these stretches, of the sessions chosen."""
-    level = level_of(seen)
-    stages = mean_stages(seen, level)
-    seconds = np.array([s.seconds for s in seen])
-    sums = {
-        name: np.array([sum(getattr(g, name) for g in s.groups if chosen(g)) / s.polls for s in seen]) * seconds
-        for name in ("standby", "flush", "lock")
-    }
-    shares = np.array([_shares(completing(s, level) or stages, level) for s in seen]).reshape(len(seen), 3)
-    blocked = max(1, sum(s.blocked for s in seen))
+_ENOUGH = 10
+"""Polls that see, or ought to see, a group wait, from which on that decides."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of a group of sessions: polls that saw them write, the ages then in s, polls and session-seconds of waiting."""
+
+    writing: int = 0
+    writing_s: float = 0.0
+    standby: int = 0
+    standby_s: float = 0.0
+    flush_s: float = 0.0
+
+    @property
+    def begun(self) -> float:
+        """Proportional to transactions a second: how many were seen at work over how long they last (mean age)."""
+        return self.writing**2 / self.writing_s if self.writing_s > 0 else 0.0
+
+
+def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key, Sums]:
+    """The sums of each group, in one pass."""
+    groups: dict[Key, Sums] = {}
+    for one in seen:
+        seconds = one.seconds / one.polls
+        for group in one.groups:
+            if not (group.writing or group.standby or group.flush):
+                continue
+            sums = groups.setdefault(key(group), Sums())
+            sums.writing += group.writing
+            sums.writing_s += group.writing_s
+            sums.standby += group.standby
+            sums.standby_s += group.standby * seconds
+            sums.flush_s += group.flush * seconds
+    return groups
+
+
+def waited(seen: Sequence[WaitsSeen]) -> Waited:
+    """The columns of these stretches."""
+    levels, seconds = levels_of(seen), np.array([s.seconds for s in seen])
+    standby = {level: np.zeros(len(seen)) for level in STAGES}
+    flush, lock = np.zeros(len(seen)), np.zeros(len(seen))
+    for i, one in enumerate(seen):
+        for group in one.groups:
+            flush[i] += group.flush * one.seconds / one.polls
+            lock[i] += group.lock * one.seconds / one.polls
+            if group.standby:
+                level = levels[group.database, group.role, group.application]
+                standby[level if level.remote else Level.ON][i] += group.standby * one.seconds / one.polls
+    blocked = max(1e-9, sum(s.blocked for s in seen))
     behind = sum(s.blocked_by_standby + s.blocked_by_flush for s in seen) / blocked
-    causes = {Cause.FLUSH: sums["flush"], Cause.LOCKS: sums["lock"] * min(1.0, behind)}
-    for i, cause in enumerate((Cause.NETWORK, Cause.STANDBY_FLUSH, Cause.REPLAY)):
-        causes[cause] = sums["standby"] * shares[:, i]
-    return Waited(seconds, np.array([writing_commits(s) for s in seen]), causes, stages, level)
+    causes = {cause: np.zeros(len(seen)) for cause in OWN}
+    causes |= {Cause.FLUSH: flush, Cause.LOCKS: lock * behind}
+    split = False
+    for level, column in standby.items():
+        mean = mean_stages(seen, level)
+        split |= mean is not None and bool(column.any())
+        shares = np.array([_shares(completing(s, level) or mean) for s in seen])
+        for i, cause in enumerate(OWN[1:]):
+            causes[cause] = causes[cause] + column * shares[:, i]
+    most = max(STAGES, key=lambda level: standby[level].sum())
+    default = Level(seen[-1].level)
+    level = most if standby[most].any() else default if default.remote else Level.ON
+    return Waited(seconds, writing_commits(seen), causes, split, _commits_by_level(seen, levels) or {level: 1.0}, level)
 
 
-def mean_stages(seen: Sequence[WaitsSeen], level: Level, k: int | None = None) -> tuple[float, float, float] | None:
-    """Mean lags of the completing standby over the stretches that know them, weighted by commits."""
-    known = [(lags, 1.0 + s.transaction_ids) for s in seen if (lags := completing(s, level, k)) is not None]
-    if not known:
-        return None
+def _commits_by_level(seen: Sequence[WaitsSeen], levels: Mapping[SessionKey, Level]) -> dict[Level, float]:
+    shares: dict[Level, float] = {}
+    for key, sums in by(seen, lambda g: (g.database, g.role, g.application)).items():
+        shares[levels[key]] = shares.get(levels[key], 0.0) + sums.begun
+    whole = sum(shares.values())
+    return {level: share / whole for level, share in shares.items()} if whole else {}
+
+
+def mean_stages(seen: Sequence[WaitsSeen], level: Level, quorum: Quorum | None = None) -> Stages | None:
+    """Mean lags of the completing standby over the stretches that know them, weighted by commits; None where none."""
+    known = [(lags, 1.0 + s.transaction_ids) for s in seen if (lags := completing(s, level, quorum)) is not None]
+    return tuple(_mean([(lags[i], weight) for lags, weight in known]) for i in range(STAGES[level])) if known else None
+
+
+def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
+    known = [(value, weight) for value, weight in values if value is not None]
     total = sum(weight for _, weight in known)
-    write, flush, replay = (sum(lags[i] * weight for lags, weight in known) / total for i in range(3))
-    return write, flush, replay
+    return sum(value * weight for value, weight in known) / total if known else None
 
 
-def _shares(lags: tuple[float, float, float] | None, level: Level) -> tuple[float, float, float]:
-    """Shares of a wait: until written, from there until flushed, from there until replayed, as far as it waits."""
-    if lags is None:
+def _shares(lags: Stages | None) -> tuple[float, float, float]:
+    """Shares of a wait: until written, from there until flushed, from there until replayed, as far as it waits.
+
+    All of it until written where a stage on the way is unknown.
+    """
+    known = [lag for lag in lags or () if lag is not None]
+    if lags is None or len(known) < len(lags) or known[-1] <= 0:
         return 1.0, 0.0, 0.0
-    write, flush, replay = lags
-    parts = (write, flush - write, replay - flush)[: STAGES[level]]
-    total = sum(parts)
-    if total <= 0:
-        return 1.0, 0.0, 0.0
-    first, second, third = (*(part / total for part in parts), 0.0, 0.0)[:3]
-    return first, second, third
+    parts = np.diff([0.0, *known, *[known[-1]] * (3 - len(known))]) / known[-1]
+    return float(parts[0]), float(parts[1]), float(parts[2])
 
 
 def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64] | None:
@@ -171,10 +258,9 @@ def mean_waits_ms(seen: Sequence[WaitsSeen]) -> dict[Cause, float]:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What commits waited for: ms per commit by cause; total: what commits themselves wait, of it standby
-    for standbys; commits a second.
+    """What commits waited for: ms per commit in all, of it for standbys, and by cause; commits a second.
 
-    caveats: sentences about what the figures do not say.
+    caveats: sentences about what the figures do not say. Its fields are the keys of `observe --json`.
     """
 
     seconds: float
@@ -182,16 +268,16 @@ class Observation:
     leader: str
     level: Level
     commits_per_s: Estimate
-    causes: dict[Cause, Estimate]
-    total: Estimate
-    standby: Estimate
+    commit_wait_ms: Estimate
+    standby_wait_ms: Estimate
+    causes_ms: dict[Cause, Estimate]
     longest_ms: float
     caveats: tuple[str, ...] = ()
 
     @property
     def first(self) -> Cause:
         """What commits themselves wait for most."""
-        return max(OWN, key=lambda cause: self.causes[cause].value)
+        return max(OWN, key=lambda cause: self.causes_ms[cause].value)
 
 
 def observation(seen: Sequence[WaitsSeen]) -> Observation:
@@ -199,7 +285,6 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
     columns = waited(seen)
     counts = resampled(len(seen))
     causes = {cause: per_commit_ms(columns.causes[cause], columns.commits, counts) for cause in Cause}
-    standby = np.sum([columns.causes[cause] for cause in OWN[1:]], axis=0)
     rate = per_commit_ms(columns.commits / 1000, columns.seconds, counts)
     made = Observation(
         seconds=float(columns.seconds.sum()),
@@ -207,9 +292,9 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
         leader=seen[-1].leader,
         level=columns.level,
         commits_per_s=rate,
-        causes=causes,
-        total=per_commit_ms(standby + columns.causes[Cause.FLUSH], columns.commits, counts),
-        standby=per_commit_ms(standby, columns.commits, counts),
+        commit_wait_ms=per_commit_ms(columns.standby + columns.causes[Cause.FLUSH], columns.commits, counts),
+        standby_wait_ms=per_commit_ms(columns.standby, columns.commits, counts),
+        causes_ms=causes,
         longest_ms=max(s.longest_ms for s in seen),
     )
     return replace(made, caveats=_caveats(seen, columns, made))
@@ -217,17 +302,20 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
 
 def _caveats(seen: Sequence[WaitsSeen], columns: Waited, made: Observation) -> tuple[str, ...]:
     caveats = []
-    ids, commits = sum(s.transaction_ids for s in seen), sum(s.commits for s in seen)
-    rollbacks = sum(s.rollbacks for s in seen)
-    if commits == 0 or ids == 0:
+    rollbacks, aborted = (sum(getattr(s, name) for s in seen) for name in ("rollbacks", "aborted"))
+    if made.commits_per_s.value == 0:
         caveats.append("no commit that wrote ended meanwhile: sessions that wait are shown, but no time per commit")
-    elif ids > 1.1 * (commits + rollbacks):
-        caveats.append("more transaction ids than transactions: subtransactions count as commits here")
-    if rollbacks > 0.05 * (commits + rollbacks):
-        share = rollbacks / (commits + rollbacks)
-        caveats.append(f"{share:.0%} of transactions rolled back: how many of them wrote is estimated")
-    if columns.stages is None and made.standby.value > 0:
+    elif subtransactions(seen):
+        caveats.append(
+            "more transaction ids than transactions: subtransactions; a commit waits at least as long as shown"
+        )
+    if rollbacks and not aborted + sum(s.committed for s in seen):
+        caveats.append("transactions rolled back: how many of them wrote is not known")
+    if not columns.split and made.standby_wait_ms.value > 0:
         caveats.append("no standby of the quorum reported its lags: the wait for standbys is not split")
+    if len(columns.shares) > 1:
+        parts = (f"{share:.0%} at `{level}`" for level, share in sorted(columns.shares.items(), key=lambda p: -p[1]))
+        caveats.append(f"commits are made at several levels: about {', '.join(parts)}")
     if any(level == Level.OFF for level in {s.level for s in seen} | {o[2] for s in seen for o in s.overrides}):
         caveats.append("commits at `off` wait for nothing and count as commits")
     if len(seen) < FEWEST:
@@ -251,7 +339,7 @@ def held_up_by(seen: Sequence[WaitsSeen]) -> tuple[StandbySeen, Cause] | None:
     """Where commits hang: the standby of the quorum that is least behind, and the stage it is behind at."""
     if not seen:
         return None
-    last, level = seen[-1], level_of(seen)
+    last, level = seen[-1], waited(seen).level
     quorum = read_standby_names(last.standby_names)
     counting = [s for s in last.standbys if quorum is None or quorum.counts(s.name)]
     stages = (Cause.NETWORK, Cause.STANDBY_FLUSH, Cause.REPLAY)[: STAGES[level]]

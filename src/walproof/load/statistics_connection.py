@@ -35,15 +35,15 @@ class StatsConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def query(self, statement: bytes) -> list[Row]:
-        """The rows of one statement as text."""
+    def query(self, statement: bytes, *values: str) -> list[Row]:
+        """The rows of one statement as text; `values` are its $1, $2, …"""
         pg = self._connection.pgconn
         if statement not in self._prepared:
             name = f"q{len(self._prepared)}".encode()
             pg.send_prepare(name, statement)
             self._answer()
             self._prepared[statement] = name
-        pg.send_query_prepared(self._prepared[statement], None)
+        pg.send_query_prepared(self._prepared[statement], [value.encode() for value in values])
         result = self._answer()
         width, height = range(result.nfields), range(result.ntuples)
         return [tuple(_text(result.get_value(row, column)) for column in width) for row in height]

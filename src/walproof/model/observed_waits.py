@@ -10,6 +10,7 @@ class SessionSums:
 
     standby: in wait for a standby; flush: for the local flush of WAL; lock: for a heavyweight lock. writing: those
     with a transaction id whose transaction was younger than a second, writing_s: the sum of these ages in seconds.
+    Background workers count, but as sessions and busy ones: those are clients.
     """
 
     database: str
@@ -41,13 +42,14 @@ class StandbySeen:
     behind: tuple[int, int, int] = (0, 0, 0)
 
     @property
-    def lags(self) -> tuple[float, float, float] | None:
-        """Milliseconds until written, flushed and replayed; None where the standby reported none of them."""
-        if self.write_ms is None and self.flush_ms is None and self.replay_ms is None:
-            return None
-        write = self.write_ms if self.write_ms is not None else self.flush_ms or self.replay_ms or 0.0
-        flush = max(write, self.flush_ms if self.flush_ms is not None else write)
-        return write, flush, max(flush, self.replay_ms if self.replay_ms is not None else flush)
+    def lags(self) -> tuple[float | None, float | None, float | None]:
+        """Milliseconds until written, flushed and replayed, each at least the one before; None: unknown, never 0."""
+        known = (self.write_ms, self.flush_ms, self.replay_ms)
+        write, flush, replay = (
+            None if ms is None else max(ms, *(earlier or 0.0 for earlier in known[:i]), 0.0)
+            for i, ms in enumerate(known)
+        )
+        return write, flush, replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,10 @@ class WaitsSeen:
     """What `polls` polls within `seconds` before `at` saw, and what the leader's counters rose by meanwhile.
 
     level: synchronous_commit of the observing session's own defaults; overrides: of roles and databases, as
-    (role, database, level), "" for every one. blocked: lock waiters whose blockers were asked for; of these
-    blocked_by_standby and blocked_by_flush were behind a session that itself waited for its commit; blockers: how
-    many were behind a session of that application in wait for a standby. longest_ms: age of the oldest statement
+    (role, database, level), "" for every one. committed, aborted: how many of the transaction ids picked at random
+    ended so. blocked: lock waiters, added up over looks at what blocks them; of these blocked_by_standby and
+    blocked_by_flush behind sessions that themselves waited for their commit (a share, where several block one);
+    blockers: those behind a session of that application in wait for a standby. longest_ms: age of the oldest statement
     seen waiting for a standby. query_ms: the least time that a poll took.
     """
 
@@ -73,10 +76,12 @@ class WaitsSeen:
     commits: int
     rollbacks: int
     wal_bytes: int
-    blocked: int = 0
-    blocked_by_standby: int = 0
-    blocked_by_flush: int = 0
-    blockers: dict[str, int] = field(default_factory=dict)
+    committed: int = 0
+    aborted: int = 0
+    blocked: float = 0.0
+    blocked_by_standby: float = 0.0
+    blocked_by_flush: float = 0.0
+    blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
     checkpoint: bool = False
     query_ms: float = 0.0

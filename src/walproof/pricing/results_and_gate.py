@@ -1,19 +1,21 @@
 """A price table as `walproof price --json` prints it, its conclusion in one sentence, and `--require on>=0.9@16`.
 
-Whether throughput ratios are at least what is required is decided by their intervals; so is the exit code: 0, 1, 4."""
+Whether throughput ratios are at least what is required, and waits of `observe` at most, is decided by their intervals;
+so is the exit code: 0, 1, 4."""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from walproof.errors import ExitCode, UsageError
+from walproof.estimating.observed_waits import Cause, Observation
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.guarantee import Level, level
 from walproof.model.sample import Arm
-from walproof.model.units import counted, parse_positive_int
+from walproof.model.units import counted, duration_s, parse_positive_int
 from walproof.pricing.estimates import UNKNOWN, ArmPrice, ClassPrice, Latency, PriceTable
 from walproof.pricing.sampling import AGAIN
 
@@ -94,6 +96,15 @@ def number(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+def rounded(value: Any) -> Any:
+    """The same with every float in it to six significant digits."""
+    if isinstance(value, dict):
+        return {name: rounded(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return number(value) if isinstance(value, float) else value
+
+
 def _values(latency: Latency) -> dict[str, float]:
     values = {name: number(getattr(latency, name).value) for name in NAMES}
     return {**values, "max": number(latency.max_ms)}
@@ -155,6 +166,13 @@ def _ratio(price: ArmPrice, table: PriceTable) -> str:
 
 MIX = "mix"
 _EXAMPLE = "--require 'on>=0.9@16,remote_apply>=0.8'"
+_WAITS: dict[str, Callable[[Observation], Estimate]] = {
+    "commit-wait": lambda made: made.commit_wait_ms,
+    "flush-wait": lambda made: made.causes_ms[Cause.FLUSH],
+    "standby-wait": lambda made: made.standby_wait_ms,
+    "lock-wait": lambda made: made.causes_ms[Cause.LOCKS],
+}
+"""What `observe --require` may limit, in ms per commit."""
 
 
 class Answer(StrEnum):
@@ -167,47 +185,73 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The level's throughput ratio is at least this, with that many clients, or with every number of them (None)."""
+    """A level's throughput ratio is at least this, with that many clients, or with every number of them (None).
 
-    level: str
-    ratio: float
+    Or, where the sign is <=, a commit waits that many milliseconds at most.
+    """
+
+    name: str
+    limit: float
     clients: int | None = None
+    sign: str = ">="
 
     def concerns(self, arm: Arm) -> bool:
         """Whether it is about that arm; never about the baseline against itself, or open loops of --load."""
         name = MIX if arm.mix else str(arm.level)
-        return name == self.level and not arm.label and self.clients in (None, arm.clients)
+        return name == self.name and not arm.label and self.clients in (None, arm.clients)
+
+    def answer(self, estimate: Estimate) -> Answer:
+        """Met or not where the whole interval says so."""
+        sign = 1 if self.sign == ">=" else -1
+        nearest, farthest = sorted((sign * estimate.low, sign * estimate.high))
+        if not estimate.known or nearest < sign * self.limit <= farthest:
+            return Answer.UNDECIDED
+        return Answer.MET if nearest >= sign * self.limit else Answer.NOT_MET
 
     @property
     def text(self) -> str:
-        return f"{self.level}>={self.ratio:g}" + ("" if self.clients is None else f"@{self.clients}")
+        clients = "" if self.clients is None else f"@{self.clients}"
+        return f"{self.name}{self.sign}{self.limit:g}{'ms' if self.sign == '<=' else clients}"
 
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """A requirement with its answer for one arm under one scenario: the ratio it is decided by, and why it is open."""
+    """A requirement with its answer for one arm under one scenario, or for what was observed; why it is open.
+
+    estimate: the ratio it is decided by, or the ms.
+    """
 
     requirement: Requirement
     answer: Answer
-    ratio: Estimate
+    estimate: Estimate
     clients: int | None = None
     scenario: str = ""
     why: str = ""
 
     @property
     def text(self) -> str:
+        """One line."""
+        of = self.estimate
         where = "" if self.clients is None else f", {counted(self.clients, 'client')}, {self.scenario}"
-        ratio = f": ratio {self.ratio.value:.3f} ({self.ratio.low:.3f}–{self.ratio.high:.3f})" if self.clients else ""
-        return f"{self.answer}: {self.requirement.text}{where}{ratio}{f'; {self.why}' if self.why else ''}"
+        interval = f" ({of.low:.3f}–{of.high:.3f})" if of.known else ""
+        figure = ""
+        if self.requirement.sign == "<=":
+            figure = f": {of.value:.3f} ms{interval}"
+        elif self.clients:
+            figure = f": ratio {of.value:.3f}{interval}"
+        return f"{self.answer}: {self.requirement.text}{where}{figure}{f'; {self.why}' if self.why else ''}"
 
 
-def parse_requirements(text: object) -> tuple[Requirement, ...]:
-    """The requirements as typed, none when none are; UsageError for what is not valid.
+def parse_requirements(text: object, *, waits: bool = False) -> tuple[Requirement, ...]:
+    """The requirements as typed, of throughput ratios or of waits, none when none are; UsageError where not valid.
 
     >>> [one.text for one in parse_requirements("on>=0.9@16, remote_apply >= 80%")]
     ['on>=0.9@16', 'remote_apply>=0.8']
+    >>> [one.text for one in parse_requirements("commit-wait<=5ms, lock-wait <= 1s", waits=True)]
+    ['commit-wait<=5ms', 'lock-wait<=1000ms']
     """
-    return () if text is None else tuple(_requirement(part.strip()) for part in str(text).split(","))
+    read = _wait_requirement if waits else _requirement
+    return () if text is None else tuple(read(part.strip()) for part in str(text).split(","))
 
 
 def _requirement(text: str) -> Requirement:
@@ -217,6 +261,25 @@ def _requirement(text: str) -> Requirement:
     name = MIX if match[1] == MIX else str(level(match[1]))
     clients = None if match[4] is None else parse_positive_int(match[4], "number of clients")
     return Requirement(name, float(match[2]) / (100 if match[3] else 1), clients)
+
+
+def _wait_requirement(text: str) -> Requirement:
+    name, _, limit = (part.strip() for part in text.partition("<="))
+    if name not in _WAITS or not limit:
+        raise UsageError(
+            f"{text!r} is not a requirement of a wait", f"{' or '.join(_WAITS)}: --require 'commit-wait<=5ms'"
+        )
+    return Requirement(name, round(1000 * duration_s(limit), 6), sign="<=")
+
+
+def waits_required(requirements: Sequence[Requirement], made: Observation) -> tuple[Required, ...]:
+    """Each requirement of a wait with its answer: commits that hang do not meet it, none seen leaves it open."""
+    judged = []
+    for one in requirements:
+        ms = _WAITS[one.name](made)
+        answer = Answer.UNDECIDED if made.commits_per_s.value == 0 else one.answer(ms)
+        judged.append(Required(one, Answer.NOT_MET if math.isinf(ms.value) else answer, ms))
+    return tuple(judged)
 
 
 def required(requirements: Sequence[Requirement], table: PriceTable) -> tuple[Required, ...]:
@@ -239,22 +302,12 @@ def _judged(one: Requirement, price: ArmPrice, table: PriceTable) -> Required:
         return Required(one, Answer.UNDECIDED, *where, "what it is divided by did not run at its level")
     if not price.ratio.known:
         return Required(one, Answer.UNDECIDED, *where, "one block has no interval")
-    if price.ratio.low >= one.ratio:
-        return Required(one, Answer.MET, *where)
-    if price.ratio.high < one.ratio:
-        return Required(one, Answer.NOT_MET, *where)
-    return Required(
-        one, Answer.UNDECIDED, *where, "the interval holds both; more --budget or a finer --precision narrows it"
-    )
+    open_ = "the interval holds both; more --budget or a finer --precision narrows it"
+    answer = one.answer(price.ratio)
+    return Required(one, answer, *where, open_ if answer is Answer.UNDECIDED else "")
 
 
-class Answered(Protocol):
-    @property
-    def answer(self) -> Answer:
-        """What the interval says of it."""
-
-
-def exit_code(judged: Sequence[Answered]) -> ExitCode:
+def exit_code(judged: Sequence[Required]) -> ExitCode:
     """HELD when every requirement is met, BROKEN when one is not, else UNDECIDED."""
     answers = {one.answer for one in judged}
     if Answer.NOT_MET in answers:
@@ -267,7 +320,7 @@ def required_as_json(judged: Sequence[Required]) -> list[dict[str, Any]]:
         {
             "requirement": one.requirement.text,
             "answer": str(one.answer),
-            "ratio": interval(one.ratio),
+            "ms" if one.requirement.sign == "<=" else "ratio": interval(one.estimate),
             "clients": one.clients,
             "scenario": one.scenario or None,
             "why": one.why or None,

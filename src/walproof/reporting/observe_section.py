@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -17,12 +18,11 @@ from walproof.estimating.observed_waits import (
     held_up_by,
     observation,
     waited,
-    writing_commits,
 )
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.observed_waits import WaitsSeen
-from walproof.pricing.results_and_gate import interval as interval_json
+from walproof.pricing.results_and_gate import rounded
 from walproof.reporting.outline import (
     Cell,
     Figure,
@@ -58,15 +58,15 @@ def seen_of(events: Sequence[Event]) -> list[WaitsSeen]:
 def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
     """What a commit waits for, what others wait behind it, and what it hangs on where none ends."""
     made = observation(seen)
-    if not math.isfinite(made.total.value):
+    if not math.isfinite(made.commit_wait_ms.value):
         return (_hanging(seen),)
     if made.commits_per_s.value == 0:
         return (f"No commit that wrote ended on {made.leader} in {made.seconds:.0f} s, and no session waited for one.",)
-    parts = [f"{made.causes[c].value:.2f} ms for {c}" for c in OWN if made.causes[c].value >= _UNSEEN]
+    parts = [f"{made.causes_ms[c].value:.2f} ms for {c}" for c in OWN if made.causes_ms[c].value >= _UNSEEN]
     parts.sort(key=lambda part: -float(part.split(" ")[0]))
-    first = f"A commit on {made.leader} waits {interval(made.total)} ms"
+    first = f"A commit on {made.leader} waits {interval(made.commit_wait_ms)} ms"
     sentences = [f"{first}: {', '.join(parts)}." if parts else f"{first}."]
-    if (locks := made.causes[Cause.LOCKS]).value >= _UNSEEN:
+    if (locks := made.causes_ms[Cause.LOCKS]).value >= _UNSEEN:
         sentences.append(f"Sessions wait {interval(locks)} ms more per commit for row locks of sessions that commit.")
     return tuple(sentences)
 
@@ -87,21 +87,21 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     seen = seen_of(events)
     if not seen:
         return ()
-    made = observation(seen)
+    made, steps = observation(seen), _steps(seen)
     legend = tuple((str(cause), tone) for cause, tone in TONES.items())
     figure = Figure(
         "observed-series",
         "Over time",
         "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
         "Shaded: a checkpoint ended. Red: fewer standbys stream than before.",
-        (_chart(seen),),
+        (_chart(steps),),
         legend,
-        _times_table(seen),
+        _times_table(steps),
         made.caveats,
     )
     sections = [Section("observed", "What commits wait for", _intro(made), (_causes_table(made), figure))]
     if paying := payers(seen):
-        texts = tuple(f"{p.text}." for p in paying[:1] if len(paying) > 1 and p.commits < 0.995)
+        texts = tuple(f"{p.text}." for p in paying[:1] if len(paying) > 1 and p.commits_share < 0.995)
         blocks = (_payers_table(paying), *((Prose(texts),) if texts else ()))
         sections.append(Section("payers", "Who pays", "", blocks))
     if predicted := predictions(seen):
@@ -115,7 +115,7 @@ def waits_compared(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) ->
         return ()
     made = [observation(one) if one else None for one in seen]
     measures: dict[str, Callable[[Observation], Estimate]] = {
-        "a commit itself, in all": lambda one: one.total,
+        "a commit itself, in all": lambda one: one.commit_wait_ms,
         **{str(cause): partial(_of_cause, cause) for cause in Cause},
     }
     rows = []
@@ -133,7 +133,7 @@ def waits_compared(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) ->
 
 
 def _of_cause(cause: Cause, made: Observation) -> Estimate:
-    return made.causes[cause]
+    return made.causes_ms[cause]
 
 
 def _change(before: Estimate | None, after: Estimate | None, among: int) -> Cell:
@@ -157,51 +157,67 @@ def _intro(made: Observation) -> str:
 
 
 def _causes_table(made: Observation) -> Table:
-    whole = sum(made.causes[c].value for c in OWN)
+    whole = sum(made.causes_ms[c].value for c in OWN)
     rows = [
         row(
             Cell(str(cause), TONES[cause]),
-            interval(made.causes[cause]),
-            percent(made.causes[cause].value / whole) if cause in OWN and 0 < whole < math.inf else "",
+            interval(made.causes_ms[cause]),
+            percent(made.causes_ms[cause].value / whole) if cause in OWN and 0 < whole < math.inf else "",
         )
-        for cause in sorted(OWN, key=lambda c: -made.causes[c].value)
+        for cause in sorted(OWN, key=lambda c: -made.causes_ms[c].value)
     ]
-    rows.append(row("a commit itself, in all", interval(made.total), ""))
-    rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes[Cause.LOCKS]), ""))
+    rows.append(row("a commit itself, in all", interval(made.commit_wait_ms), ""))
+    rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes_ms[Cause.LOCKS]), ""))
     rows.append(row("slowest wait seen, at least", number(made.longest_ms), ""))
     heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
 
 
-def _times_table(seen: Sequence[WaitsSeen]) -> Table:
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A point of the picture: its stretches of time, sessions waiting by cause, commits a second."""
+
+    seen: Sequence[WaitsSeen]
+    waiting: tuple[float, ...]
+    rate: float
+
+    @property
+    def begin(self) -> float:
+        return self.seen[0].at - self.seen[0].seconds
+
+    @property
+    def longest_ms(self) -> float:
+        return max(s.longest_ms for s in self.seen)
+
+
+def _steps(seen: Sequence[WaitsSeen]) -> list[_Step]:
+    width, every = math.ceil(len(seen) / _POINTS), waited(seen)
+    starts = range(0, len(seen), width)
+    seconds, commits, *causes = (
+        np.add.reduceat(column, starts) for column in (every.seconds, every.commits, *(every.causes[c] for c in TONES))
+    )
+    waiting, rates = np.transpose(causes / seconds).tolist(), (commits / seconds).tolist()
+    return [_Step(seen[i : i + width], w, r) for i, w, r in zip(starts, waiting, rates, strict=True)]
+
+
+def _times_table(steps: Sequence[_Step]) -> Table:
     """The picture's numbers."""
-    steps = _steps(seen)
-    rows = []
-    for step in steps:
-        columns_of, seconds = waited(step), sum(s.seconds for s in step)
-        waits = (number(float(columns_of.causes[cause].sum()) / seconds) for cause in TONES)
-        rate, longest = number(sum(map(writing_commits, step)) / seconds), number(max(s.longest_ms for s in step))
-        rows.append(row(utc_time(step[0].at), *waits, rate, longest))
+    rows = [row(utc_time(s.seen[0].at), *map(number, s.waiting), number(s.rate), number(s.longest_ms)) for s in steps]
     heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest wait, ms")
     return Table("observed-series", "sessions waiting on average, by cause", heads, tuple(rows), page_only=True)
-
-
-def _steps(seen: Sequence[WaitsSeen]) -> list[Sequence[WaitsSeen]]:
-    width = math.ceil(len(seen) / _POINTS)
-    return [seen[i : i + width] for i in range(0, len(seen), width)]
 
 
 def _payers_table(paying: Sequence[Payer]) -> Table:
     rows = tuple(
         row(
-            p.dimension,
+            p.by,
             p.name or "(none)",
-            percent(p.commits),
-            percent(p.waiting),
+            percent(p.commits_share),
+            percent(p.waiting_share),
             number(p.standby_ms),
             number(p.flush_ms),
-            NOT_KNOWN if p.behind_ms is None else number(p.behind_ms),
-            p.level,
+            NOT_KNOWN if p.others_behind_ms is None else number(p.others_behind_ms),
+            p.own_level,
         )
         for p in paying
     )
@@ -214,7 +230,11 @@ def _payers_table(paying: Sequence[Payer]) -> Table:
 
 def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     rows = tuple(
-        row(p.what, *((interval(p.wait_ms), interval(p.throughput)) if not p.unknown else (NOT_KNOWN,) * 2), p.unknown)
+        row(
+            p.what,
+            *((interval(p.commit_wait_ms), interval(p.throughput)) if not p.unknown else (NOT_KNOWN,) * 2),
+            p.unknown,
+        )
         for p in predicted
     )
     heads = columns(
@@ -223,32 +243,21 @@ def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     return Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows)
 
 
-def _chart(seen: Sequence[WaitsSeen]) -> SeriesChart:
-    start = seen[0].at - seen[0].seconds
-    steps = _steps(seen)
-    spans = [(s[0].at - s[0].seconds - start, s[-1].at - start) for s in steps]
+def _chart(steps: Sequence[_Step]) -> SeriesChart:
+    start = steps[0].begin
+    spans = [(step.begin - start, step.seen[-1].at - start) for step in steps]
     middles = [(a + b) / 2 for a, b in spans]
-    every = [waited(step) for step in steps]
-    stacked = np.zeros(len(steps))
-    lines = []
-    for cause, tone in TONES.items():
-        stacked = stacked + np.array([w.causes[cause].sum() / w.seconds.sum() for w in every])
-        lines.append(_line(tone, middles, stacked.tolist()))
-    rates = [sum(map(writing_commits, step)) / sum(s.seconds for s in step) for step in steps]
-    longest = [max(s.longest_ms for s in step) for step in steps]
+    stacked = np.cumsum([step.waiting for step in steps], axis=1)
+    lines = [_line(tone, middles, stacked[:, i].tolist()) for i, tone in enumerate(TONES.values())]
     panels = (
         SeriesPanel("sessions waiting", tuple(reversed(lines))),
-        SeriesPanel("commits per second", (_line("local", middles, rates),)),
-        SeriesPanel("oldest wait, ms", (_line("on", middles, longest),)),
+        SeriesPanel("commits per second", (_line("local", middles, [step.rate for step in steps]),)),
+        SeriesPanel("oldest wait, ms", (_line("on", middles, [step.longest_ms for step in steps]),)),
     )
-    slots = tuple(
-        SeriesSlot(
-            *span, f"{span[0]:.0f}–{span[1]:.0f} s: {number(rate)} commits/s, {number(waiting)} sessions waiting"
-        )
-        for span, rate, waiting in zip(spans, rates, stacked.tolist(), strict=True)
-    )
-    shaded = tuple(span for span, step in zip(spans, steps, strict=True) if any(s.checkpoint for s in step))
-    streaming = [min(sum(b.state == "streaming" for b in s.standbys) for s in step) for step in steps]
+    texts = [f"{number(step.rate)} commits/s, {number(sum(step.waiting))} sessions waiting" for step in steps]
+    slots = tuple(SeriesSlot(a, b, f"{a:.0f}–{b:.0f} s: {text}") for (a, b), text in zip(spans, texts, strict=True))
+    shaded = tuple(span for span, step in zip(spans, steps, strict=True) if any(s.checkpoint for s in step.seen))
+    streaming = [min(sum(b.state == "streaming" for b in s.standbys) for s in step.seen) for step in steps]
     fewer = tuple(spans[i] for i in range(1, len(steps)) if streaming[i] < streaming[i - 1])
     return SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
 
@@ -259,40 +268,5 @@ def _line(tone: str, xs: Sequence[float], ys: Sequence[float]) -> SeriesLine:
 
 def observe_json(seen: Sequence[WaitsSeen]) -> dict[str, Any]:
     """The object of `observe --json`, and part of `report --json`."""
-    made = observation(seen)
-    return {
-        "conclusion": " ".join(observe_sentences(seen)),
-        "leader": made.leader,
-        "level": str(made.level),
-        "seconds": round(made.seconds, 3),
-        "polls": made.polls,
-        "commits_per_s": interval_json(made.commits_per_s),
-        "commit_wait_ms": interval_json(made.total),
-        "causes_ms": {str(cause): interval_json(of) for cause, of in made.causes.items()},
-        "longest_ms": made.longest_ms,
-        "caveats": list(made.caveats),
-        "payers": [_payer_json(p) for p in payers(seen)],
-        "predictions": [
-            {
-                "what": p.what,
-                "commit_wait_ms": interval_json(p.wait_ms),
-                "throughput": interval_json(p.throughput),
-                "unknown": p.unknown or None,
-            }
-            for p in predictions(seen)
-        ],
-    }
-
-
-def _payer_json(p: Payer) -> dict[str, Any]:
-    rounded = partial(round, ndigits=4)
-    return {
-        "by": p.dimension,
-        "name": p.name,
-        "commits_share": rounded(p.commits),
-        "waiting_share": rounded(p.waiting),
-        "standby_ms": rounded(p.standby_ms),
-        "flush_ms": rounded(p.flush_ms),
-        "others_behind_ms": None if p.behind_ms is None else rounded(p.behind_ms),
-        "own_level": p.level or None,
-    }
+    others = {"payers": [asdict(p) for p in payers(seen)], "predictions": [asdict(p) for p in predictions(seen)]}
+    return {"conclusion": " ".join(observe_sentences(seen)), **rounded({**asdict(observation(seen)), **others})}

@@ -3,7 +3,7 @@
 Stops when the server is in distress, and says so. Writes nothing, not even a temporary table."""
 
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -26,8 +26,6 @@ FASTEST_S, SLOWEST_S = 0.05, 30.0
 """Between two polls."""
 _REMEMBERED = 100
 """Polls of which the fastest says what one costs: the others waited for a processor meanwhile."""
-_FIRST_POLLS, _FIRST_PACE_S, _CHEAP_S = 20, 0.2, 0.02
-"""So many polls are at most so far apart, where the fastest is cheap: until then it is not known what one costs."""
 _SLOW_S, _SLOW_POLLS = 0.5, 5
 """The server is in distress when so many polls in a row took as long."""
 _DISTRESS = ("57014", "55P03", "53")
@@ -66,8 +64,8 @@ class _Polls:
     count: int = 0
     groups: dict[tuple[str, str, str, str], list[float]] = field(default_factory=dict)
     standbys: dict[str, list[Row]] = field(default_factory=dict)
-    blocked: Counter[str] = field(default_factory=Counter)
-    blockers: Counter[str] = field(default_factory=Counter)
+    blocked: dict[str, float] = field(default_factory=lambda: {"all": 0.0, "standby": 0.0, "flush": 0.0})
+    blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
 
     def add_waits(self, rows: list[Row]) -> None:
@@ -82,11 +80,14 @@ class _Polls:
             self.longest_ms = max(self.longest_ms, float(longest or 0))
 
     def add_blockers(self, rows: list[Row]) -> None:
-        """One look at what blocks lock waiters."""
-        for _, standby, flush, application in rows:
-            self.blocked += Counter({"all": 1, "standby": int(standby == "t"), "flush": int(flush == "t")})
-            if standby == "t":
-                self.blockers[str(application or "")] += 1
+        """One look at what blocks lock waiters: those asked for stand for all that waited."""
+        for waiting, standby, flush, application in rows:
+            each = float(waiting or 0) / len(rows)
+            for name, share in (("all", 1.0), ("standby", float(standby or 0)), ("flush", float(flush or 0))):
+                self.blocked[name] += each * share
+            if float(standby or 0):
+                name = application or ""
+                self.blockers[name] = self.blockers.get(name, 0.0) + each * float(standby or 0)
 
     def session_sums(self) -> tuple[SessionSums, ...]:
         """The groups; idle sessions are known by their number alone."""
@@ -208,13 +209,15 @@ class SqlCommitWaits:
             if self._clock.now() >= self._due:
                 self._poll(leader, connection, polls)
                 # Polls at equal distances could keep step with the load.
-                self._due = self._clock.now() + self._pace_s() * self._random.uniform(0.5, 1.5)
+                self._due = self._clock.now() + pace_s(self._costs) * self._random.uniform(0.5, 1.5)
             until = self._due if not polls.count else min(self._due, began + every_s)
             self._clock.pause(min(_ENDS_S, max(0.0, until - self._clock.now())))
         if not polls.count:
             return None
         self._standbys = polls.standbys_seen() or self._standbys
         at, after = self._clock.now(), self._counters(connection)
+        ids = (before.next_id or 0, after.next_id or 0)
+        outcomes = connection.query(_SQL["outcomes"], *map(str, ids))[0] if 0 < ids[0] < ids[1] else ("0", "0")
         rose = {name: _rise(before, after, name) for name in ("next_id", "committed", "rolled_back", "lsn")}
         return WaitsSeen(
             at=at,
@@ -229,10 +232,12 @@ class SqlCommitWaits:
             commits=rose["committed"],
             rollbacks=rose["rolled_back"],
             wal_bytes=rose["lsn"],
-            blocked=polls.blocked["all"],
-            blocked_by_standby=polls.blocked["standby"],
-            blocked_by_flush=polls.blocked["flush"],
-            blockers=dict(polls.blockers),
+            committed=int(outcomes[0] or 0),
+            aborted=int(outcomes[1] or 0),
+            blocked=round(polls.blocked["all"], 4),
+            blocked_by_standby=round(polls.blocked["standby"], 4),
+            blocked_by_flush=round(polls.blocked["flush"], 4),
+            blockers={name: round(share, 4) for name, share in polls.blockers.items()},
             longest_ms=round(polls.longest_ms, 3),
             checkpoint=after.checkpoints > before.checkpoints,
             query_ms=round(1000 * min(self._costs["waits"]), 3),
@@ -251,11 +256,6 @@ class SqlCommitWaits:
                 polls.standbys.setdefault(str(row[0]), []).append(row)
         if self._polls % _EVERY["blockers"] == 1 and any(n[6] for n in polls.groups.values()):
             polls.add_blockers(self._timed(connection, "blockers"))
-
-    def _pace_s(self) -> float:
-        pace, waits = pace_s(self._costs), self._costs["waits"]
-        learning = len(waits) < _FIRST_POLLS and min(waits) < _CHEAP_S
-        return min(pace, _FIRST_PACE_S) if learning else pace
 
     def _timed(self, connection: StatsConnection, name: str) -> list[Row]:
         began = self._clock.now()

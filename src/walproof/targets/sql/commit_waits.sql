@@ -14,48 +14,63 @@ SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''), split_part(setting, '='
  WHERE setting LIKE 'synchronous\_commit=%'
 
 -- name: waits
--- Sessions by database, role, application and statement: all, busy, with a transaction id (their number and the sum of
--- their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush of WAL, for a
--- lock; age in ms of the oldest statement that waits for a standby. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync.
+-- Sessions by database, role, application and statement: clients, busy clients, all with a transaction id (their number
+-- and the sum of their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush
+-- of WAL, for a lock; age in ms of the oldest statement that waits for a standby. Whatever may commit counts: background
+-- workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL of a new
+-- segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it.
 SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms
   FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
-               count(*) AS sessions,
-               count(*) FILTER (WHERE state <> 'idle') AS busy,
+               count(*) FILTER (WHERE backend_type = 'client backend') AS sessions,
+               count(*) FILTER (WHERE backend_type = 'client backend' AND state <> 'idle') AS busy,
                count(*) FILTER (WHERE backend_xid IS NOT NULL AND xact_start > clock_timestamp() - interval '1 s') AS writing,
                coalesce(sum(extract(epoch FROM clock_timestamp() - xact_start))
                  FILTER (WHERE backend_xid IS NOT NULL AND xact_start > clock_timestamp() - interval '1 s'), 0)::float8 AS writing_s,
-               count(*) FILTER (WHERE wait_event = 'SyncRep') AS standby,
-               count(*) FILTER (WHERE lower(wait_event) IN ('walsync', 'walwrite')) AS flush,
+               count(*) FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep') AS standby,
+               count(*) FILTER (WHERE wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite', 'walinitsync', 'walinitwrite')
+                                   OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite') AS flush,
                count(*) FILTER (WHERE wait_event_type = 'Lock') AS lock,
                coalesce(max(extract(epoch FROM clock_timestamp() - greatest(query_start, state_change)) * 1000)
-                 FILTER (WHERE wait_event = 'SyncRep'), 0)::float8 AS longest_ms
+                 FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep'), 0)::float8 AS longest_ms
           FROM pg_stat_activity
-         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+         WHERE datid IS NOT NULL AND backend_type NOT IN ('walsender', 'parallel worker') AND pid <> pg_backend_pid()
          GROUP BY 1, 2, 3, 4) AS g
   LEFT JOIN pg_database d ON d.oid = g.datid
   LEFT JOIN pg_roles r ON r.oid = g.usesysid
 
 -- name: blockers
--- Up to eight sessions that wait for a lock, and what those wait for that block them: directly, or through the first in
--- a row's queue, who holds the tuple lock and waits for the transaction itself. pg_blocking_pids takes the lock
+-- How many sessions wait for a lock; of up to eight of them, what share of those that block each is itself in a commit's
+-- wait for a standby, and for the flush of WAL: directly, or through the first in a row's queue, who holds the tuple lock
+-- and waits for the transaction itself. One whose wait is over meanwhile is left out. pg_blocking_pids takes the lock
 -- manager's locks for a moment, so it is asked for few and seldom.
 WITH session AS MATERIALIZED (
-         SELECT pid, wait_event_type AS type, lower(wait_event) AS event, left(application_name, 64) AS application
+         SELECT pid, wait_event_type = 'Lock' AND wait_event = 'transactionid' AS queues, left(application_name, 64) AS application,
+                CASE WHEN wait_event_type = 'Lock' THEN 'lock'
+                     WHEN wait_event_type = 'IPC' AND wait_event = 'SyncRep' THEN 'standby'
+                     WHEN wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite', 'walinitsync', 'walinitwrite')
+                       OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite' THEN 'flush'
+                     ELSE '' END AS wait
            FROM pg_stat_activity
-          WHERE backend_type = 'client backend'),
-     waiter AS MATERIALIZED (SELECT pid FROM session WHERE type = 'Lock' ORDER BY random() LIMIT 8),
-     direct AS MATERIALIZED (SELECT w.pid AS waiter, b.pid AS pid, s.type, s.event, s.application
-                               FROM waiter w, unnest(pg_blocking_pids(w.pid)) AS b(pid) JOIN session s ON s.pid = b.pid),
-     first AS MATERIALIZED (SELECT DISTINCT pid FROM direct WHERE type = 'Lock' AND event = 'transactionid' LIMIT 8),
-     second AS MATERIALIZED (SELECT f.pid AS waiter, s.type, s.event, s.application
-                               FROM first f, unnest(pg_blocking_pids(f.pid)) AS b(pid) JOIN session s ON s.pid = b.pid),
-     root AS (SELECT waiter, event, application FROM direct WHERE type IS DISTINCT FROM 'Lock'
-               UNION ALL
-              SELECT d.waiter, s.event, s.application FROM direct d JOIN second s ON s.waiter = d.pid
-               WHERE s.type IS DISTINCT FROM 'Lock')
-SELECT waiter, coalesce(bool_or(event = 'syncrep'), false), coalesce(bool_or(event IN ('walsync', 'walwrite')), false),
-       min(application) FILTER (WHERE event = 'syncrep')
+          WHERE datid IS NOT NULL),
+     waiter AS MATERIALIZED (SELECT pid FROM session WHERE wait = 'lock' ORDER BY random() LIMIT 8),
+     direct AS MATERIALIZED (SELECT w.pid AS waiter, b.pid AS pid, s.queues, coalesce(s.wait, '') AS wait, s.application
+                               FROM waiter w, unnest(pg_blocking_pids(w.pid)) AS b(pid) LEFT JOIN session s ON s.pid = b.pid),
+     first AS MATERIALIZED (SELECT DISTINCT pid FROM direct WHERE queues LIMIT 8),
+     second AS MATERIALIZED (SELECT f.pid AS first, coalesce(s.wait, '') AS wait, s.application
+                               FROM first f, unnest(pg_blocking_pids(f.pid)) AS b(pid) LEFT JOIN session s ON s.pid = b.pid),
+     root AS (SELECT d.waiter, coalesce(s.wait, d.wait) AS wait, coalesce(s.application, d.application) AS application
+                FROM direct d LEFT JOIN second s ON s.first = d.pid)
+SELECT (SELECT count(*) FROM session WHERE wait = 'lock'),
+       coalesce(avg((wait = 'standby')::int) FILTER (WHERE wait <> 'lock'), 0)::float8,
+       coalesce(avg((wait = 'flush')::int) FILTER (WHERE wait <> 'lock'), 0)::float8,
+       min(application) FILTER (WHERE wait = 'standby')
   FROM root GROUP BY waiter
+
+-- name: outcomes
+-- How many of up to 64 transactions, picked at random from the ids $1 to $2, committed, and how many rolled back.
+SELECT count(*) FILTER (WHERE status = 'committed'), count(*) FILTER (WHERE status = 'aborted')
+  FROM (SELECT pg_xact_status(($1::bigint + floor(random() * ($2::bigint - $1::bigint)))::bigint::text::xid8) AS status
+          FROM generate_series(1, least(64, $2::bigint - $1::bigint))) AS picked
 
 -- name: standbys
 -- Standbys: the last lags that they reported, in ms, and bytes behind the leader's flush.
