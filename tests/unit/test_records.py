@@ -29,7 +29,7 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 WAITS = WaitsSeen(
     1.0, 0.5, 9, "n1", "on", "ANY 1 (n2)", (SessionSums("db", "app", "web", "7", 9, 8, 7, 0.5, 3, 2, 1),),
-    (StandbySeen("n2", "streaming", "quorum", 0.5, None, 2.0, (0, 1, 2)),), 90, 80, 1, 4096,
+    (StandbySeen("n2", "streaming", "quorum", 0.5, None, 2.0, (0, 1, 2)),), 90, 80, 1,
     blockers={"web": 2}, overrides=(("app", "", "local"),),
 )  # fmt: skip
 

@@ -177,7 +177,7 @@ def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) ->
         stages = mean_stages(seen, level, quorum)
         if stages is None:
             return None
-        whole += share * (stages[-1] or 0.0)
+        whole += share * stages[-1]
     return whole
 
 

@@ -5,7 +5,7 @@ Intervals: circular block bootstrap over time (Politis & Romano 1992), since nei
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -41,8 +41,8 @@ STAGES = {Level.REMOTE_WRITE: 1, Level.ON: 2, Level.REMOTE_APPLY: 3}
 """How many of write, flush and replay a level waits for."""
 
 
-Stages = tuple[float | None, ...]
-"""Milliseconds until written, flushed and replayed, as far as a level waits; None where no standby reported it."""
+Stages = tuple[float, ...]
+"""Milliseconds until written, flushed and replayed, as far as a level waits; NaN where no standby reported it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,15 @@ def completing(seen: WaitsSeen, level: Level, quorum: Quorum | None = None) -> S
     counting = [s for s in seen.standbys if s.state == "streaming" and quorum.counts(s.name)]
     counting.sort(key=lambda s: quorum.priority(s.name))
     chosen = counting[: quorum.k] if quorum.kind is QuorumKind.FIRST else counting
-    lags = [s.lags[: STAGES.get(level, 2)] for s in chosen]
-    known = sorted((last, lag) for lag in lags if (last := lag[-1]) is not None)
-    return known[quorum.k - 1][1] if len(known) >= quorum.k else None
+    lags = [(s.write_ms, s.flush_ms, s.replay_ms)[: STAGES.get(level, 2)] for s in chosen]
+    known = sorted(((lag[-1], lag) for lag in lags if lag[-1] is not None), key=lambda one: one[0])
+    return tuple(np.array(known[quorum.k - 1][1], float).tolist()) if len(known) >= quorum.k else None
 
 
-def levels_of(seen: Sequence[WaitsSeen]) -> dict[SessionKey, Level]:
-    """The level of each (database, role, application): its role's or database's own, else the default.
+def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[SessionKey, Level], dict[Level, float]]:
+    """The level of each (database, role, application), and the shares of commits by level.
 
+    A level is its role's or database's own, else the default.
     What it was seen to wait for has the last word, since no view shows what a session sets by itself: it waits for no
     standby where it is seen to wait a fifth as often as all that write, or less; where it does wait and no such level
     is known, that is `on`.
@@ -111,14 +112,17 @@ def levels_of(seen: Sequence[WaitsSeen]) -> dict[SessionKey, Level]:
     own = {(role, database): level for one in seen for role, database, level in one.overrides}
     groups = by(seen, lambda g: (g.database, g.role, g.application))
     standby, writing = (sum(getattr(one, name) for one in groups.values()) for name in ("standby", "writing"))
-    levels = {}
+    levels: dict[SessionKey, Level] = {}
+    begun: dict[Level, float] = {}
     for key, sums in groups.items():
         keys = ((key[1], key[0]), (key[1], ""), ("", key[0]), ("", ""))
         level = Level(next((own[k] for k in keys if k in own), seen[-1].level))
         expected = sums.writing * standby / writing if writing else 0.0
         waits = sums.standby > expected / 5 if max(expected, sums.standby) >= _ENOUGH else level.remote
-        levels[key] = level if level.remote is waits else Level.ON if waits else Level.LOCAL
-    return levels
+        level = levels[key] = level if level.remote is waits else Level.ON if waits else Level.LOCAL
+        begun[level] = begun.get(level, 0.0) + sums.begun
+    whole = sum(begun.values())
+    return levels, {level: one / whole for level, one in begun.items()} if whole else {}
 
 
 _ENOUGH = 10
@@ -160,7 +164,7 @@ def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key
 
 def waited(seen: Sequence[WaitsSeen]) -> Waited:
     """The columns of these stretches."""
-    levels, seconds = levels_of(seen), np.array([s.seconds for s in seen])
+    (levels, commits), seconds = levels_of(seen), np.array([s.seconds for s in seen])
     standby = {level: np.zeros(len(seen)) for level in STAGES}
     flush, lock = np.zeros(len(seen)), np.zeros(len(seen))
     for i, one in enumerate(seen):
@@ -184,39 +188,33 @@ def waited(seen: Sequence[WaitsSeen]) -> Waited:
     most = max(STAGES, key=lambda level: standby[level].sum())
     default = Level(seen[-1].level)
     level = most if standby[most].any() else default if default.remote else Level.ON
-    return Waited(seconds, writing_commits(seen), causes, split, _commits_by_level(seen, levels) or {level: 1.0}, level)
-
-
-def _commits_by_level(seen: Sequence[WaitsSeen], levels: Mapping[SessionKey, Level]) -> dict[Level, float]:
-    shares: dict[Level, float] = {}
-    for key, sums in by(seen, lambda g: (g.database, g.role, g.application)).items():
-        shares[levels[key]] = shares.get(levels[key], 0.0) + sums.begun
-    whole = sum(shares.values())
-    return {level: share / whole for level, share in shares.items()} if whole else {}
+    return Waited(seconds, writing_commits(seen), causes, split, commits or {level: 1.0}, level)
 
 
 def mean_stages(seen: Sequence[WaitsSeen], level: Level, quorum: Quorum | None = None) -> Stages | None:
     """Mean lags of the completing standby over the stretches that know them, weighted by commits; None where none."""
     known = [(lags, 1.0 + s.transaction_ids) for s in seen if (lags := completing(s, level, quorum)) is not None]
-    return tuple(_mean([(lags[i], weight) for lags, weight in known]) for i in range(STAGES[level])) if known else None
+    if not known:
+        return None
+    stages, weights = (np.array(one, float) for one in zip(*known, strict=True))
+    weights = np.where(np.isnan(stages), 0.0, weights[:, None])
+    mean = np.nansum(stages * weights, axis=0) / np.where(weights.any(axis=0), weights.sum(axis=0), np.nan)
+    return tuple(mean.tolist())
 
 
-def _mean(values: Sequence[tuple[float | None, float]]) -> float | None:
-    known = [(value, weight) for value, weight in values if value is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if known else None
-
-
-def _shares(lags: Stages | None) -> tuple[float, float, float]:
+def _shares(lags: Stages | None) -> Numbers:
     """Shares of a wait: until written, from there until flushed, from there until replayed, as far as it waits.
 
     All of it until written where a stage on the way is unknown.
     """
-    known = [lag for lag in lags or () if lag is not None]
-    if lags is None or len(known) < len(lags) or known[-1] <= 0:
-        return 1.0, 0.0, 0.0
-    parts = np.diff([0.0, *known, *[known[-1]] * (3 - len(known))]) / known[-1]
-    return float(parts[0]), float(parts[1]), float(parts[2])
+    parts = np.zeros(3)
+    if lags is None or np.isnan(lags).any() or lags[-1] <= 0:
+        parts[0] = 1.0
+    else:
+        # Means over different looks: a stage may seem to end before the one before it.
+        parts[: len(lags)] = np.diff(np.maximum.accumulate(lags), prepend=0.0)
+    shares: Numbers = parts / parts.sum()
+    return shares
 
 
 def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64] | None:
@@ -235,25 +233,12 @@ def per_commit_ms(waiting_s: Numbers, commits: Numbers, counts: NDArray[np.int64
     >>> per_commit_ms(np.array([0.5, 0.5]), np.array([100.0, 150.0]), None).value
     4.0
     """
-    value = _ratio(float(waiting_s.sum()), float(commits.sum()))
+    waiting, ended = float(waiting_s.sum()), float(commits.sum())
+    value = 1000 * waiting / ended if ended > 0 else math.inf if waiting > 0 else 0.0
     if counts is None or not math.isfinite(value):
         return Estimate(value, math.nan, math.nan)
-    over = counts @ commits
-    ratios = 1000 * (counts @ waiting_s) / np.maximum(over, 1e-9)
-    low, high = np.quantile(ratios, (0.025, 0.975))
+    low, high = np.quantile(1000 * (counts @ waiting_s) / np.maximum(counts @ commits, 1e-9), (0.025, 0.975))
     return Estimate(value, float(low), float(high))
-
-
-def _ratio(waiting_s: float, commits: float) -> float:
-    if commits <= 0:
-        return math.inf if waiting_s > 0 else 0.0
-    return 1000 * waiting_s / commits
-
-
-def mean_waits_ms(seen: Sequence[WaitsSeen]) -> dict[Cause, float]:
-    """Milliseconds per commit by cause, without intervals."""
-    columns = waited(seen)
-    return {cause: per_commit_ms(of, columns.commits, None).value for cause, of in columns.causes.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,27 +308,19 @@ def _caveats(seen: Sequence[WaitsSeen], columns: Waited, made: Observation) -> t
     leaders = dict.fromkeys(s.leader for s in seen)
     if len(leaders) > 1:
         caveats.append(f"the leader changed meanwhile: {', '.join(leaders)}")
-    caveats += _standbys_gone(seen)
+    streaming = [{standby.name for standby in one.standbys if standby.state == "streaming"} for one in seen]
+    if gone := set().union(*streaming) - streaming[-1]:
+        caveats.append(f"standbys that streamed and went: {', '.join(sorted(gone))}")
     return tuple(caveats)
-
-
-def _standbys_gone(seen: Sequence[WaitsSeen]) -> list[str]:
-    def streaming(one: WaitsSeen) -> set[str]:
-        return {s.name for s in one.standbys if s.state == "streaming"}
-
-    gone = set().union(*map(streaming, seen)) - streaming(seen[-1])
-    return [f"standbys that streamed and went: {', '.join(sorted(gone))}"] if gone else []
 
 
 def held_up_by(seen: Sequence[WaitsSeen]) -> tuple[StandbySeen, Cause] | None:
     """Where commits hang: the standby of the quorum that is least behind, and the stage it is behind at."""
-    if not seen:
-        return None
-    last, level = seen[-1], waited(seen).level
+    last, stages = seen[-1], OWN[1 : 1 + STAGES[waited(seen).level]]
     quorum = read_standby_names(last.standby_names)
     counting = [s for s in last.standbys if quorum is None or quorum.counts(s.name)]
-    stages = (Cause.NETWORK, Cause.STANDBY_FLUSH, Cause.REPLAY)[: STAGES[level]]
-    behind = sorted((s for s in counting if s.behind[len(stages) - 1] > 0), key=lambda s: s.behind[len(stages) - 1])
-    for standby in behind:
-        return standby, next(cause for i, cause in enumerate(stages) if standby.behind[i] > 0)
-    return None
+    behind = [s for s in counting if s.behind[len(stages) - 1] > 0]
+    if not behind:
+        return None
+    least = min(behind, key=lambda s: s.behind[len(stages) - 1])
+    return least, next(cause for cause, bytes_behind in zip(stages, least.behind, strict=False) if bytes_behind > 0)

@@ -28,7 +28,8 @@ class SessionSums:
 
 @dataclass(frozen=True, slots=True)
 class StandbySeen:
-    """A standby as the leader saw it: mean lags in ms over polls, None where none was reported; bytes behind at last.
+    """A standby as the leader saw it: mean lags in ms over polls, None where none was reported (unknown, not 0);
+    bytes behind at last.
 
     behind: bytes that the leader has flushed and the standby has not yet (written, flushed, replayed).
     """
@@ -41,16 +42,6 @@ class StandbySeen:
     replay_ms: float | None = None
     behind: tuple[int, int, int] = (0, 0, 0)
 
-    @property
-    def lags(self) -> tuple[float | None, float | None, float | None]:
-        """Milliseconds until written, flushed and replayed, each at least the one before; None: unknown, never 0."""
-        known = (self.write_ms, self.flush_ms, self.replay_ms)
-        write, flush, replay = (
-            None if ms is None else max(ms, *(earlier or 0.0 for earlier in known[:i]), 0.0)
-            for i, ms in enumerate(known)
-        )
-        return write, flush, replay
-
 
 @dataclass(frozen=True, slots=True)
 class WaitsSeen:
@@ -61,7 +52,7 @@ class WaitsSeen:
     ended so. blocked: lock waiters, added up over looks at what blocks them; of these blocked_by_standby and
     blocked_by_flush behind sessions that themselves waited for their commit (a share, where several block one);
     blockers: those behind a session of that application in wait for a standby. longest_ms: age of the oldest statement
-    seen waiting for a standby. query_ms: the least time that a poll took.
+    seen waiting for a standby.
     """
 
     at: float
@@ -75,7 +66,6 @@ class WaitsSeen:
     transaction_ids: int
     commits: int
     rollbacks: int
-    wal_bytes: int
     committed: int = 0
     aborted: int = 0
     blocked: float = 0.0
@@ -84,6 +74,5 @@ class WaitsSeen:
     blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
     checkpoint: bool = False
-    query_ms: float = 0.0
     overrides: tuple[tuple[str, str, str], ...] = field(default=())
     kind: Literal["waits-seen"] = "waits-seen"

@@ -1,9 +1,8 @@
 """What `walproof observe` saw, as sentences, tables, a picture and JSON. The numbers are estimating's."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -113,16 +112,13 @@ def waits_compared(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) ->
     """Waits of several observations side by side, each compared with the first; () where fewer than two observed."""
     if sum(map(bool, seen)) < 2:
         return ()
-    made = [observation(one) if one else None for one in seen]
-    measures: dict[str, Callable[[Observation], Estimate]] = {
-        "a commit itself, in all": lambda one: one.commit_wait_ms,
-        **{str(cause): partial(_of_cause, cause) for cause in Cause},
-    }
+    whole = "a commit itself, in all"
+    made = [{whole: (of := observation(one)).commit_wait_ms, **of.causes_ms} if one else {} for one in seen]
     rows = []
-    for name, of in measures.items():
-        estimates = [None if one is None else of(one) for one in made]
-        changes = [_change(estimates[0], one, len(measures) * (len(seen) - 1)) for one in estimates[1:]]
-        rows.append(row(name, *(NOT_KNOWN if e is None else interval(e) for e in estimates), *changes))
+    for name in (whole, *Cause):
+        estimates = [one.get(name) for one in made]
+        changes = [_change(estimates[0], one, (1 + len(Cause)) * (len(seen) - 1)) for one in estimates[1:]]
+        rows.append(row(str(name), *(NOT_KNOWN if e is None else interval(e) for e in estimates), *changes))
     heads = columns("what is waited for, ms", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
     intro = (
         "Milliseconds per commit. Intervals of changes hold for all comparisons at once (95 %), "
@@ -130,10 +126,6 @@ def waits_compared(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) ->
     )
     table = Table("waits", "waits per commit", heads, tuple(rows))
     return (Section("waits", "What commits wait for, side by side", intro, (table,)),)
-
-
-def _of_cause(cause: Cause, made: Observation) -> Estimate:
-    return made.causes_ms[cause]
 
 
 def _change(before: Estimate | None, after: Estimate | None, among: int) -> Cell:

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 
 from walproof.errors import Error
-from walproof.estimating.observed_waits import Cause, mean_waits_ms
+from walproof.estimating.observed_waits import Cause, observation
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.ports import CommitWaits
 
@@ -25,7 +25,7 @@ class RecentWaits:
     def mean_ms(self) -> dict[Cause, float]:
         """Milliseconds per commit by cause; {} where nothing is known."""
         seen = list(self._seen.copy())
-        return mean_waits_ms(seen) if seen else {}
+        return {cause: ms.value for cause, ms in observation(seen).causes_ms.items()} if seen else {}
 
     def close(self) -> None:
         """Stop observing."""

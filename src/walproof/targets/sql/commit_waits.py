@@ -71,13 +71,14 @@ class _Polls:
     def add_waits(self, rows: list[Row]) -> None:
         """One poll of sessions."""
         self.count += 1
-        for database, role, application, statement, *sums_of_poll, longest in rows:
-            key, numbers = _names(database, role, application, statement), [float(n or 0) for n in sums_of_poll]
+        for row in rows:
+            database, role, application, statement = (name or "" for name in row[:4])
+            key, numbers = (database, role, application, statement), [float(n or 0) for n in row[4:]]
             if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
                 key = ("others", "others", "others", "")
-            sums = self.groups.setdefault(key, [0.0] * len(numbers))
-            self.groups[key] = [a + b for a, b in zip(sums, numbers, strict=True)]
-            self.longest_ms = max(self.longest_ms, float(longest or 0))
+            sums = self.groups.get(key, [0.0] * 7)
+            self.groups[key] = [a + b for a, b in zip(sums, numbers[:7], strict=True)]
+            self.longest_ms = max(self.longest_ms, numbers[7])
 
     def add_blockers(self, rows: list[Row]) -> None:
         """One look at what blocks lock waiters: those asked for stand for all that waited."""
@@ -99,11 +100,6 @@ class _Polls:
     def standbys_seen(self) -> tuple[StandbySeen, ...]:
         """The standbys that were there, lags as means over looks."""
         return tuple(_standby(name, rows) for name, rows in self.standbys.items())
-
-
-def _names(*names: str | None) -> tuple[str, str, str, str]:
-    database, role, application, statement = (name or "" for name in names)
-    return database, role, application, statement
 
 
 def _standby(name: str, rows: list[Row]) -> StandbySeen:
@@ -128,11 +124,11 @@ class SqlCommitWaits:
         """What was polled in each `every_s`; see model.ports."""
         leader, connection = self._open()
         try:
-            overrides: tuple[tuple[str, str, str], ...] | None = None
+            overrides: list[Row] | None = None
             while not ended():
                 try:
                     if overrides is None:
-                        overrides = _overrides(connection)
+                        overrides = connection.query(_SQL["overrides"])
                     seen = self._seen(leader, connection, every_s, ended)
                 except psycopg.Error as wrong:
                     connection.close()
@@ -140,8 +136,8 @@ class SqlCommitWaits:
                     continue
                 if seen is not None:
                     self._failures = 0
-                    yield replace(seen, overrides=overrides)
-                    overrides = ()
+                    yield replace(seen, overrides=tuple((str(r), str(d), str(level)) for r, d, level in overrides))
+                    overrides = []
         finally:
             connection.close()
 
@@ -160,21 +156,18 @@ class SqlCommitWaits:
         except psycopg.Error as wrong:
             connection.close()
             raise _said(leader, wrong) from None
-        wrong_here = (
-            _behind_pooler(leader)
-            if process != str(connection.process)
-            else TargetError(
-                f"{role} may not see what other sessions wait for on {leader}",
-                f"GRANT pg_monitor TO {quoted(role or '')}",
-            )
-            if sees != "t"
-            else TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
-            if standby == "t"
-            else None
+        grant = f"GRANT pg_monitor TO {quoted(role or '')}"
+        blind = TargetError(f"{role} may not see what other sessions wait for on {leader}", grant)
+        idle = TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
+        checks = (
+            (process != str(connection.process), _behind_pooler(leader)),
+            (sees != "t", blind),
+            (standby == "t", idle),
         )
-        if wrong_here is not None:
-            connection.close()
-            raise wrong_here
+        for failed, why in checks:
+            if failed:
+                connection.close()
+                raise why
         return leader, connection
 
     def _reopen(
@@ -218,7 +211,7 @@ class SqlCommitWaits:
         at, after = self._clock.now(), self._counters(connection)
         ids = (before.next_id or 0, after.next_id or 0)
         outcomes = connection.query(_SQL["outcomes"], *map(str, ids))[0] if 0 < ids[0] < ids[1] else ("0", "0")
-        rose = {name: _rise(before, after, name) for name in ("next_id", "committed", "rolled_back", "lsn")}
+        rose = {name: _rise(before, after, name) for name in ("next_id", "committed", "rolled_back")}
         return WaitsSeen(
             at=at,
             seconds=at - began,
@@ -231,7 +224,6 @@ class SqlCommitWaits:
             transaction_ids=rose["next_id"],
             commits=rose["committed"],
             rollbacks=rose["rolled_back"],
-            wal_bytes=rose["lsn"],
             committed=int(outcomes[0] or 0),
             aborted=int(outcomes[1] or 0),
             blocked=round(polls.blocked["all"], 4),
@@ -240,7 +232,6 @@ class SqlCommitWaits:
             blockers={name: round(share, 4) for name, share in polls.blockers.items()},
             longest_ms=round(polls.longest_ms, 3),
             checkpoint=after.checkpoints > before.checkpoints,
-            query_ms=round(1000 * min(self._costs["waits"]), 3),
         )
 
     def _poll(self, leader: str, connection: StatsConnection, polls: _Polls) -> None:
@@ -270,10 +261,6 @@ class SqlCommitWaits:
 
 def _rise(before: sampler.Counters, after: sampler.Counters, name: str) -> int:
     return max(0, (getattr(after, name) or 0) - (getattr(before, name) or 0))
-
-
-def _overrides(connection: StatsConnection) -> tuple[tuple[str, str, str], ...]:
-    return tuple((str(r), str(d), str(level)) for r, d, level in connection.query(_SQL["overrides"]))
 
 
 def _behind_pooler(leader: str) -> TargetError:
