@@ -19,13 +19,7 @@ from walproof.model.drill import Capability
 from walproof.model.event import Described, Emit, Ended, Observed
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.ports import CommitWaits
-from walproof.pricing.results_and_gate import (
-    Required,
-    exit_code,
-    parse_requirements,
-    required_as_json,
-    waits_required,
-)
+from walproof.pricing.results_and_gate import Required, exit_code, parse_requirements, required_as_json, waits_required
 from walproof.records.reader import read
 from walproof.records.writer import Writer
 from walproof.reporting.console_output import console, print_json, print_tables, write_file

@@ -11,16 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walproof.estimating.observed_waits import (
-    Cause,
-    Numbers,
-    Waited,
-    by,
-    mean_stages,
-    resampled,
-    waited,
-    writing_commits,
-)
+from walproof.estimating.observed_waits import Cause, Numbers, Waited, by, mean_stages, resampled, waited
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.observed_waits import SessionSums, WaitsSeen
@@ -69,7 +60,7 @@ class Payer:
 
 def payers(seen: Sequence[WaitsSeen]) -> tuple[Payer, ...]:
     """Those with at least 1 % of commits or of waiting, the most waiting first, by each dimension of several."""
-    commits, blocked = float(writing_commits(seen).sum()), sum(s.blocked for s in seen)
+    commits, blocked = float(waited(seen).commits.sum()), sum(s.blocked for s in seen)
     locks_s = sum(g.lock / s.polls * s.seconds for s in seen for g in s.groups)
     levels = {(role, database): level for s in seen for role, database, level in s.overrides}
     blockers = Counter[str]()
@@ -115,6 +106,8 @@ class Predicted:
 
 _NONE = Estimate(math.nan, math.nan, math.nan)
 Shares = Mapping[Level, float]
+Asked = tuple[str, Shares, Quorum | None, float]
+"""In words; shares of commits by level, the quorum if another, ms that the round trip is longer."""
 
 
 def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
@@ -125,34 +118,22 @@ def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
     columns = waited(seen)
     if not columns.commits.sum():
         return ()
-    made = [
-        _predicted(seen, columns, str(level), {level: 1.0})
-        for level in (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
-    ]
+    every = (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
+    asked: list[Asked] = [(str(level), {level: 1.0}, None, 0.0) for level in every]
     if columns.standby.any():
         streaming = len({s.name for s in seen[-1].standbys if s.state == "streaming"})
-        for k in range(1, streaming + 1):
-            quorum = Quorum(QuorumKind.ANY, k, ("*",))
-            made.append(_predicted(seen, columns, f"ANY {k} at {columns.level}", columns.shares, quorum=quorum))
-        for more in LONGER_MS:
-            what = f"round trip {more:g} ms longer"
-            made.append(_predicted(seen, columns, what, columns.shares, more_ms=more))
-    return tuple(made)
+        quorums = [Quorum(QuorumKind.ANY, k, ("*",)) for k in range(1, streaming + 1)]
+        asked += [(f"ANY {q.k} at {columns.level}", columns.shares, q, 0.0) for q in quorums]
+        asked += [(f"round trip {more:g} ms longer", columns.shares, None, more) for more in LONGER_MS]
+    return tuple(_predicted(seen, columns, one) for one in asked)
 
 
-def _predicted(
-    seen: Sequence[WaitsSeen],
-    columns: Waited,
-    what: str,
-    shares: Shares,
-    *,
-    quorum: Quorum | None = None,
-    more_ms: float = 0.0,
-) -> Predicted:
+def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Predicted:
     """When these shares of commits are made at these levels: the lags waited for then over those waited for now.
 
     Where nothing waits for standbys now, it is the lags themselves.
     """
+    what, shares, quorum, more_ms = asked
     then = {level: share for level, share in shares.items() if level.remote}
     now = {level: share for level, share in columns.shares.items() if level.remote and columns.standby.any()}
     synced = [1 - of.get(Level.OFF, 0.0) for of in (columns.shares, shares)]

@@ -96,15 +96,6 @@ def number(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def rounded(value: Any) -> Any:
-    """The same with every float in it to six significant digits."""
-    if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
-    return number(value) if isinstance(value, float) else value
-
-
 def _values(latency: Latency) -> dict[str, float]:
     values = {name: number(getattr(latency, name).value) for name in NAMES}
     return {**values, "max": number(latency.max_ms)}
@@ -234,11 +225,8 @@ class Required:
         of = self.estimate
         where = "" if self.clients is None else f", {counted(self.clients, 'client')}, {self.scenario}"
         interval = f" ({of.low:.3f}–{of.high:.3f})" if of.known else ""
-        figure = ""
-        if self.requirement.sign == "<=":
-            figure = f": {of.value:.3f} ms{interval}"
-        elif self.clients:
-            figure = f": ratio {of.value:.3f}{interval}"
+        figure = f": {of.value:.3f} ms{interval}" if self.requirement.sign == "<=" else ""
+        figure = f": ratio {of.value:.3f}{interval}" if self.clients else figure
         return f"{self.answer}: {self.requirement.text}{where}{figure}{f'; {self.why}' if self.why else ''}"
 
 

@@ -1,8 +1,9 @@
 """What `walproof observe` saw, as sentences, tables, a picture and JSON. The numbers are estimating's."""
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -10,18 +11,11 @@ import numpy as np
 
 from walproof.estimating.intervals import BETWEEN_RUNS, change
 from walproof.estimating.observed_prices import Payer, Predicted, payers, predictions
-from walproof.estimating.observed_waits import (
-    OWN,
-    Cause,
-    Observation,
-    held_up_by,
-    observation,
-    waited,
-)
+from walproof.estimating.observed_waits import OWN, Cause, Observation, held_up_by, observation, waited
 from walproof.model.estimate import Estimate
 from walproof.model.event import Event
 from walproof.model.observed_waits import WaitsSeen
-from walproof.pricing.results_and_gate import rounded
+from walproof.pricing.results_and_gate import number as six_digits
 from walproof.reporting.outline import (
     Cell,
     Figure,
@@ -44,7 +38,6 @@ TONES = {
     Cause.REPLAY: "remote_apply",
     Cause.LOCKS: "other",
 }
-_POINTS = 600
 _UNSEEN = 0.005
 """Milliseconds below which a part of a commit is not named in the conclusion."""
 
@@ -86,16 +79,16 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     seen = seen_of(events)
     if not seen:
         return ()
-    made, steps = observation(seen), _steps(seen)
+    made = observation(seen)
     legend = tuple((str(cause), tone) for cause, tone in TONES.items())
     figure = Figure(
         "observed-series",
         "Over time",
         "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
         "Shaded: a checkpoint ended. Red: fewer standbys stream than before.",
-        (_chart(steps),),
+        (_chart(seen),),
         legend,
-        _times_table(steps),
+        _times_table(seen),
         made.caveats,
     )
     sections = [Section("observed", "What commits wait for", _intro(made), (_causes_table(made), figure))]
@@ -165,36 +158,17 @@ def _causes_table(made: Observation) -> Table:
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A point of the picture: its stretches of time, sessions waiting by cause, commits a second."""
-
-    seen: Sequence[WaitsSeen]
-    waiting: tuple[float, ...]
-    rate: float
-
-    @property
-    def begin(self) -> float:
-        return self.seen[0].at - self.seen[0].seconds
-
-    @property
-    def longest_ms(self) -> float:
-        return max(s.longest_ms for s in self.seen)
+def _waiting(seen: Sequence[WaitsSeen]) -> tuple[list[list[float]], list[float]]:
+    """For each stretch of time: sessions waiting, by the causes of TONES; commits a second."""
+    every = waited(seen)
+    causes = np.transpose([every.causes[cause] / every.seconds for cause in TONES])
+    return causes.tolist(), (every.commits / every.seconds).tolist()
 
 
-def _steps(seen: Sequence[WaitsSeen]) -> list[_Step]:
-    width, every = math.ceil(len(seen) / _POINTS), waited(seen)
-    starts = range(0, len(seen), width)
-    seconds, commits, *causes = (
-        np.add.reduceat(column, starts) for column in (every.seconds, every.commits, *(every.causes[c] for c in TONES))
-    )
-    waiting, rates = np.transpose(causes / seconds).tolist(), (commits / seconds).tolist()
-    return [_Step(seen[i : i + width], w, r) for i, w, r in zip(starts, waiting, rates, strict=True)]
-
-
-def _times_table(steps: Sequence[_Step]) -> Table:
+def _times_table(seen: Sequence[WaitsSeen]) -> Table:
     """The picture's numbers."""
-    rows = [row(utc_time(s.seen[0].at), *map(number, s.waiting), number(s.rate), number(s.longest_ms)) for s in steps]
+    stretches = zip(seen, *_waiting(seen), strict=True)
+    rows = [row(utc_time(s.at), *map(number, causes), number(r), number(s.longest_ms)) for s, causes, r in stretches]
     heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest wait, ms")
     return Table("observed-series", "sessions waiting on average, by cause", heads, tuple(rows), page_only=True)
 
@@ -202,13 +176,8 @@ def _times_table(steps: Sequence[_Step]) -> Table:
 def _payers_table(paying: Sequence[Payer]) -> Table:
     rows = tuple(
         row(
-            p.by,
-            p.name or "(none)",
-            percent(p.commits_share),
-            percent(p.waiting_share),
-            number(p.standby_ms),
-            number(p.flush_ms),
-            NOT_KNOWN if p.others_behind_ms is None else number(p.others_behind_ms),
+            *(p.by, p.name or "(none)", percent(p.commits_share), percent(p.waiting_share)),
+            *(NOT_KNOWN if ms is None else number(ms) for ms in (p.standby_ms, p.flush_ms, p.others_behind_ms)),
             p.own_level,
         )
         for p in paying
@@ -222,11 +191,7 @@ def _payers_table(paying: Sequence[Payer]) -> Table:
 
 def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     rows = tuple(
-        row(
-            p.what,
-            *((interval(p.commit_wait_ms), interval(p.throughput)) if not p.unknown else (NOT_KNOWN,) * 2),
-            p.unknown,
-        )
+        row(p.what, *((NOT_KNOWN,) * 2 if p.unknown else map(interval, (p.commit_wait_ms, p.throughput))), p.unknown)
         for p in predicted
     )
     heads = columns(
@@ -235,22 +200,23 @@ def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     return Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows)
 
 
-def _chart(steps: Sequence[_Step]) -> SeriesChart:
-    start = steps[0].begin
-    spans = [(step.begin - start, step.seen[-1].at - start) for step in steps]
+def _chart(seen: Sequence[WaitsSeen]) -> SeriesChart:
+    start = seen[0].at - seen[0].seconds
+    spans = [(one.at - one.seconds - start, one.at - start) for one in seen]
     middles = [(a + b) / 2 for a, b in spans]
-    stacked = np.cumsum([step.waiting for step in steps], axis=1)
+    waiting, rates = _waiting(seen)
+    stacked = np.cumsum(waiting, axis=1)
     lines = [_line(tone, middles, stacked[:, i].tolist()) for i, tone in enumerate(TONES.values())]
     panels = (
         SeriesPanel("sessions waiting", tuple(reversed(lines))),
-        SeriesPanel("commits per second", (_line("local", middles, [step.rate for step in steps]),)),
-        SeriesPanel("oldest wait, ms", (_line("on", middles, [step.longest_ms for step in steps]),)),
+        SeriesPanel("commits per second", (_line("local", middles, rates),)),
+        SeriesPanel("oldest wait, ms", (_line("on", middles, [one.longest_ms for one in seen]),)),
     )
-    texts = [f"{number(step.rate)} commits/s, {number(sum(step.waiting))} sessions waiting" for step in steps]
+    texts = [f"{number(r)} commits/s, {number(sum(w))} sessions waiting" for w, r in zip(waiting, rates, strict=True)]
     slots = tuple(SeriesSlot(a, b, f"{a:.0f}–{b:.0f} s: {text}") for (a, b), text in zip(spans, texts, strict=True))
-    shaded = tuple(span for span, step in zip(spans, steps, strict=True) if any(s.checkpoint for s in step.seen))
-    streaming = [min(sum(b.state == "streaming" for b in s.standbys) for s in step.seen) for step in steps]
-    fewer = tuple(spans[i] for i in range(1, len(steps)) if streaming[i] < streaming[i - 1])
+    shaded = tuple(span for span, one in zip(spans, seen, strict=True) if one.checkpoint)
+    streaming = [sum(standby.state == "streaming" for standby in one.standbys) for one in seen]
+    fewer = tuple(spans[i] for i in range(1, len(seen)) if streaming[i] < streaming[i - 1])
     return SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
 
 
@@ -261,4 +227,6 @@ def _line(tone: str, xs: Sequence[float], ys: Sequence[float]) -> SeriesLine:
 def observe_json(seen: Sequence[WaitsSeen]) -> dict[str, Any]:
     """The object of `observe --json`, and part of `report --json`."""
     others = {"payers": [asdict(p) for p in payers(seen)], "predictions": [asdict(p) for p in predictions(seen)]}
-    return {"conclusion": " ".join(observe_sentences(seen)), **rounded({**asdict(observation(seen)), **others})}
+    whole = json.dumps({"conclusion": " ".join(observe_sentences(seen)), **asdict(observation(seen)), **others})
+    rounded: dict[str, Any] = json.loads(whole, parse_float=lambda text: six_digits(float(text)))
+    return rounded

@@ -97,10 +97,6 @@ class _Polls:
             for key, n in self.groups.items()
         )
 
-    def standbys_seen(self) -> tuple[StandbySeen, ...]:
-        """The standbys that were there, lags as means over looks."""
-        return tuple(_standby(name, rows) for name, rows in self.standbys.items())
-
 
 def _standby(name: str, rows: list[Row]) -> StandbySeen:
     lags = [[float(v) for row in rows if (v := row[i]) is not None] for i in (3, 4, 5)]
@@ -207,7 +203,7 @@ class SqlCommitWaits:
             self._clock.pause(min(_ENDS_S, max(0.0, until - self._clock.now())))
         if not polls.count:
             return None
-        self._standbys = polls.standbys_seen() or self._standbys
+        self._standbys = tuple(_standby(name, rows) for name, rows in polls.standbys.items()) or self._standbys
         at, after = self._clock.now(), self._counters(connection)
         ids = (before.next_id or 0, after.next_id or 0)
         outcomes = connection.query(_SQL["outcomes"], *map(str, ids))[0] if 0 < ids[0] < ids[1] else ("0", "0")
