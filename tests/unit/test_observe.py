@@ -1,12 +1,8 @@
-"""`walproof observe`: Little's law on waits that are known, who pays, what else would cost; the verb and its files."""
+"""`walproof observe`: the verb, its record and its files, from waits that are made up."""
 
 import json
-import math
-import random
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
+from tests.fixtures.observed import group, seen
 from walproof.cli import observe as observe_verb
 from walproof.cli import watch as watch_verb
 from walproof.errors import TargetError
 from walproof.estimating import observed_prices
-from walproof.estimating.observed_prices import payers, predictions
-from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
+from walproof.estimating.observed_prices import payers
+from walproof.estimating.observed_waits import observation
 from walproof.machine.clock import RealClock
-from walproof.model.guarantee import Level, read_standby_names
-from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
+from walproof.model.observed_waits import SessionSums, WaitsSeen
 from walproof.model.ports import Capabilities
 from walproof.model.topology import ClusterView, Description
 from walproof.model.waiting import Wait, wait_for
@@ -33,229 +29,6 @@ from walproof.watching.commit_waits import RecentWaits
 from walproof.watching.exporter import Metrics
 
 __all__ = ["walproof"]
-
-
-def group(application: str = "app", **sums: Any) -> SessionSums:
-    zero = dict.fromkeys(("sessions", "busy", "writing", "standby", "flush", "lock"), 0)
-    return SessionSums("db", "role", application, "", **{**zero, "writing_s": 0.0, **sums})
-
-
-N2 = StandbySeen("n2", "streaming", "quorum", 0.5, 1.5, 2.0)
-N3 = StandbySeen("n3", "streaming", "quorum", 2.0, 2.5, 9.0)
-
-
-def seen(*groups: SessionSums, **more: Any) -> WaitsSeen:
-    given: dict[str, Any] = {
-        "at": 1.0,
-        "seconds": 1.0,
-        "polls": 20,
-        "leader": "n1",
-        "level": "on",
-        "standby_names": "ANY 1 (n2, n3)",
-        "groups": groups,
-        "standbys": (N2, N3),
-        "transaction_ids": 400,
-        "commits": 400,
-        "rollbacks": 0,
-    }
-    return WaitsSeen(**{**given, **more})
-
-
-def polled(seconds: int, sessions: int, work_ms: float, flush_ms: float, standby_ms: float) -> list[WaitsSeen]:
-    """Sessions that work, flush and wait in turn, each time exponential, as 20 polls a second would see them."""
-    rng = random.Random(7)
-    turns: list[tuple[list[float], list[str]]] = []
-    ends: list[float] = []
-    for _ in range(sessions):
-        now, own = 0.0, (list[float](), list[str]())
-        while now < seconds:
-            for what, ms in (("work", work_ms), ("flush", flush_ms), ("standby", standby_ms)):
-                now += rng.expovariate(1000 / ms)
-                own[0].append(now)
-                own[1].append(what)
-            ends.append(now)
-        turns.append(own)
-    every = []
-    for second in range(seconds):
-        sums = dict.fromkeys(("work", "flush", "standby"), 0)
-        for poll in range(20):
-            at = second + (poll + rng.random()) / 20
-            for own in turns:
-                sums[own[1][bisect_right(own[0], at)]] += 1
-        ended = sum(second <= end < second + 1 for end in ends)
-        one = group(sessions=20 * sessions, busy=20 * sessions, flush=sums["flush"], standby=sums["standby"])
-        every.append(seen(one, transaction_ids=ended, commits=ended))
-    return every
-
-
-@pytest.mark.parametrize(
-    ("sessions", "flush_ms", "standby_ms"), [(1, 4.0, 3.0), (8, 4.0, 3.0), (8, 1.0, 10.0), (16, 5.0, 0.5)]
-)
-def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flush_ms: float, standby_ms: float) -> None:
-    made = observation(polled(40, sessions, 2.0, flush_ms, standby_ms))
-    standby = made.standby_wait_ms
-    assert made.causes_ms[Cause.FLUSH].value == pytest.approx(flush_ms, rel=0.25)
-    assert made.commit_wait_ms.low <= flush_ms + standby_ms <= made.commit_wait_ms.high
-    assert standby.low <= standby_ms <= standby.high
-    # n2 completes: of its 1.5 ms until flushed 0.5 are until written.
-    assert made.causes_ms[Cause.NETWORK].value == pytest.approx(standby.value / 3)
-
-
-@pytest.mark.parametrize(
-    ("level", "names", "other", "expected"),
-    [
-        (Level.ON, "ANY 1 (n2, n3)", None, (0.5, 1.5)),
-        (Level.ON, "ANY 2 (n2, n3)", None, (2.0, 2.5)),
-        (Level.ON, "ANY 1 (n2, n3)", "ANY 2 (*)", (2.0, 2.5)),
-        (Level.ON, "FIRST 1 (n3, n2)", None, (2.0, 2.5)),
-        (Level.ON, "FIRST 1 (n3, n2)", "ANY 1 (*)", (0.5, 1.5)),
-        (Level.REMOTE_APPLY, "FIRST 1 (n3, n2)", "ANY 2 (*)", (2.0, 2.5, 9.0)),
-        (Level.REMOTE_APPLY, "FIRST 2 (n3, n2)", "ANY 1 (*)", (0.5, 1.5, 2.0)),
-        (Level.REMOTE_WRITE, 'ANY 1 ("N3")', None, (2.0,)),
-        (Level.ON, "ANY 3 (n2, n3, n4)", None, None),
-        (Level.ON, "", None, (0.5, 1.5)),
-    ],
-)
-def test_the_wait_ends_with_the_standby_that_completes_the_quorum(
-    level: Level, names: str, other: str | None, expected: object
-) -> None:
-    assert completing(seen(standby_names=names), level, read_standby_names(other or "")) == expected
-
-
-def test_standbys_with_the_same_lag_and_an_unknown_stage_are_still_in_order() -> None:
-    both = tuple(StandbySeen(name, "streaming", "", None if name == "n2" else 1.0, 1.5, 2.0) for name in ("n2", "n3"))
-    assert completing(seen(standbys=both), Level.ON, read_standby_names("ANY 2 (*)")) == (1.0, 1.5)
-
-
-@pytest.mark.parametrize(
-    ("lags", "level", "split"),
-    [
-        ((0.5, 1.5, None), "remote_apply", None),
-        ((0.5, None, None), "on", None),
-        ((None, None, None), "remote_write", None),
-        ((None, 1.5, 2.0), "on", (math.nan, 1.5)),
-        ((0.5, 1.5, None), "on", (0.5, 1.5)),
-    ],
-)
-def test_a_lag_that_was_not_reported_is_unknown_and_never_nothing(
-    lags: tuple[float | None, float | None, float | None], level: str, split: tuple[float | None, ...] | None
-) -> None:
-    one = seen(
-        group(standby=20),
-        level=level,
-        standby_names="ANY 1 (n2)",
-        standbys=(StandbySeen("n2", "streaming", "", *lags),),
-    )
-    assert completing(one, Level(level)) == (split and pytest.approx(split, nan_ok=True))
-    made = observation([one] * 10)
-    assert made.causes_ms[Cause.NETWORK].value == pytest.approx(2.5 / 3 if split == (0.5, 1.5) else 2.5)
-    found = {p.what: p for p in predictions([one] * 10)}
-    unknown = [what for what in ("remote_write", "on", "remote_apply") if found[what].unknown]
-    known = {name for name, lag in zip(("remote_write", "on", "remote_apply"), lags, strict=True) if lag is not None}
-    assert not found[level].unknown
-    assert set(unknown) == (
-        {"remote_write", "on", "remote_apply"} - known - {level}
-        if split
-        else {"remote_write", "on", "remote_apply"} - {level}
-    )
-
-
-@pytest.mark.parametrize(
-    ("level", "first"),
-    [("remote_write", Cause.NETWORK), ("on", Cause.STANDBY_FLUSH), ("remote_apply", Cause.STANDBY_FLUSH)],
-)
-def test_the_level_says_how_far_a_commit_waits(level: str, first: Cause) -> None:
-    made = observation([seen(group(standby=40), level=level)] * 10)
-    assert made.first is first
-    assert (made.causes_ms[Cause.REPLAY].value > 0) is (level == "remote_apply")
-
-
-def test_locks_behind_commits_count_by_the_share_of_their_blockers() -> None:
-    one = seen(group(standby=20, lock=80), blocked=10, blocked_by_standby=6, blocked_by_flush=1)
-    assert observation([one] * 10).causes_ms[Cause.LOCKS].value == pytest.approx(1000 * 4 * 0.7 / 400)
-
-
-@pytest.mark.parametrize(
-    ("ids", "commits", "rollbacks", "says"),
-    [
-        (0, 0, 0, "no commit that wrote"),
-        (1000, 400, 0, "subtransactions"),
-        (400, 300, 100, "transactions rolled back: how many of them wrote is not known"),
-    ],
-)
-def test_what_commits_are_counted_by_is_said(ids: int, commits: int, rollbacks: int, says: str) -> None:
-    one = seen(group(standby=20), transaction_ids=ids, commits=commits, rollbacks=rollbacks)
-    assert any(says in caveat for caveat in observation([one] * 10).caveats)
-
-
-@pytest.mark.parametrize(
-    ("counted", "expected_ms"),
-    [
-        ({"commits": 400, "rollbacks": 3600, "committed": 64}, 2.5),
-        ({"commits": 4000, "rollbacks": 36_000, "committed": 64}, 2.5),
-        ({"commits": 300, "rollbacks": 100, "committed": 48, "aborted": 16}, 1000 / 300),
-        ({"commits": 40, "rollbacks": 360, "committed": 6, "aborted": 54}, 25.0),
-        ({"commits": 300, "rollbacks": 4000, "committed": 48, "aborted": 16}, 1000 / 300),
-        ({"transaction_ids": 4000, "commits": 400, "committed": 64}, 2.5),
-        ({"commits": 400, "rollbacks": 3600}, 2.5),
-        ({"commits": 4, "rollbacks": 396, "aborted": 64}, math.inf),
-    ],
-)
-def test_commits_are_those_that_wrote_whatever_rolls_back(counted: dict[str, int], expected_ms: float) -> None:
-    """The share of transaction ids that committed, not that of transactions, reads among them."""
-    assert observation([seen(group(standby=20), **counted)] * 10).commit_wait_ms.value == pytest.approx(expected_ms)
-
-
-AUDIT_LOCAL = (("audit", "", "local"),)
-
-
-def at(application: str, role: str, **sums: Any) -> SessionSums:
-    return replace(group(application, **sums), role=role)
-
-
-@pytest.mark.parametrize("own", [AUDIT_LOCAL, ()], ids=["by its role", "set by the session itself"])
-@pytest.mark.parametrize("level", ["on", "remote_write", "remote_apply"])
-def test_sessions_at_other_levels_of_their_own_are_predicted_at_them(level: str, own: Any) -> None:
-    """A quarter of the commits wait 2 ms for standbys at `level`; the others at `local`: each would wait as long."""
-    waits = at("shop", "shop", writing=100, writing_s=1.0, standby=4, flush=8, busy=40, sessions=40)
-    rest = at("audit", "audit", writing=300, writing_s=3.0, flush=24, busy=60, sessions=60)
-    every = [seen(waits, rest, level=level, overrides=own)] * 12
-    found = {p.what: p for p in predictions(every)}
-    assert observation(every).standby_wait_ms.value == pytest.approx(0.5)
-    assert found[level].commit_wait_ms.value == pytest.approx(4.0 + 2.0)
-    assert found["local"].commit_wait_ms.value == pytest.approx(4.0)
-    assert found["round trip 10 ms longer"].commit_wait_ms.value == pytest.approx(4.5 + 2.5)
-    lags = {"remote_write": (0.5, 2.0), "on": (1.5, 2.5), "remote_apply": (2.0, 9.0)}[level]
-    assert found[f"ANY 2 at {level}"].commit_wait_ms.value == pytest.approx(4.0 + 0.5 * lags[1] / lags[0])
-    assert any("several levels: about 75% at `local`" in caveat for caveat in observation(every).caveats)
-
-
-@pytest.mark.parametrize(
-    ("default", "own", "expected"),
-    [
-        ("local", (("shop", "", "on"), ("audit", "", "remote_apply")), 3.0 * 2.0 / (0.5 * 1.5 + 0.5 * 2.0)),
-        ("on", (("", "", "remote_write"), ("audit", "", "remote_apply")), 3.0 * 2.0 / (0.5 * 0.5 + 0.5 * 2.0)),
-        ("local", (), 3.0 * 2.0 / 1.5),
-    ],
-)
-def test_two_levels_that_both_wait_are_scaled_from_their_own_lags(
-    default: str, own: tuple[tuple[str, str, str], ...], expected: float
-) -> None:
-    groups = [at(name, name, writing=100, writing_s=1.0, standby=12) for name in ("shop", "audit")]
-    found = {p.what: p for p in predictions([seen(*groups, level=default, overrides=own)] * 12)}
-    assert found["remote_apply"].commit_wait_ms.value == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("what", ["local", "on", "remote_apply"])
-def test_what_commits_at_off_would_wait_for_the_local_flush_is_not_known(what: str) -> None:
-    one = seen(group(writing=100, writing_s=1.0), level="off")
-    assert "how long the local flush takes was not seen" in {p.what: p for p in predictions([one] * 12)}[what].unknown
-
-
-def test_half_the_commits_at_off_would_wait_for_the_flush_as_the_others_do() -> None:
-    shop = at("shop", "shop", writing=100, writing_s=1.0, flush=20)
-    one = seen(shop, at("bulk", "bulk", writing=100, writing_s=1.0), level="local", overrides=(("bulk", "", "off"),))
-    assert {p.what: p for p in predictions([one] * 12)}["local"].commit_wait_ms.value == pytest.approx(5.0)
 
 
 def test_a_long_observation_is_a_short_record_and_is_read_in_one_pass(
@@ -294,49 +67,6 @@ def counted(key: Any, reads: Counter[str], name: str) -> Any:
         return key(one)
 
     return counting
-
-
-def test_commits_that_hang_name_the_standby_and_the_stage() -> None:
-    paused = (replace(N2, behind=(0, 0, 5000)), replace(N3, behind=(0, 0, 90000)))
-    one = seen(group(standby=60), transaction_ids=0, commits=0, level="remote_apply", standbys=paused)
-    made = observation([one] * 10)
-    assert math.isinf(made.commit_wait_ms.value)
-    held = held_up_by([one])
-    assert held is not None
-    assert (held[0].name, held[1]) == ("n2", Cause.REPLAY)
-
-
-def test_who_pays_by_shares_of_commits_and_of_waiting() -> None:
-    audit = group("audit", writing=60, writing_s=0.3, standby=30, flush=10)
-    rest = group('o"dd', writing=40, writing_s=0.2, standby=5, flush=5, lock=20)
-    one = seen(audit, rest, blocked=4, blocked_by_standby=3, blockers={"audit": 3})
-    first, second = (p for p in payers([one] * 10) if p.by == "application")
-    assert (first.name, second.name) == ("audit", 'o"dd')
-    assert first.commits_share == pytest.approx(0.6)
-    assert first.waiting_share == pytest.approx(0.8)
-    assert first.standby_ms == pytest.approx(1000 * 1.5 / 240)
-    assert first.others_behind_ms == pytest.approx(1000 * 1.0 * 0.75 / 400)
-    assert "at `local` it would wait 6.25 ms less per commit" in first.text
-
-
-def test_other_levels_quorums_and_round_trips() -> None:
-    one = seen(group(sessions=160, busy=160, standby=24, flush=40))
-    found = {p.what: p for p in predictions([one] * 12)}
-    assert found["on"].commit_wait_ms.value == pytest.approx(8.0)
-    assert found["local"].commit_wait_ms.value == pytest.approx(5.0)
-    assert found["remote_write"].commit_wait_ms.value == pytest.approx(5.0 + 3.0 * 0.5 / 1.5)
-    assert found["remote_apply"].commit_wait_ms.value == pytest.approx(5.0 + 3.0 * 2.0 / 1.5)
-    assert found["ANY 2 at on"].commit_wait_ms.value == pytest.approx(5.0 + 3.0 * 2.5 / 1.5)
-    assert found["round trip 10 ms longer"].commit_wait_ms.value == pytest.approx(18.0)
-    assert found["round trip 10 ms longer"].throughput.value == pytest.approx(20 / 30)
-    assert found["local"].throughput.low > 1.0
-
-
-@pytest.mark.parametrize("standbys", [(), (replace(N2, write_ms=None, flush_ms=None, replay_ms=None),)])
-def test_what_no_standby_reported_is_not_predicted(standbys: tuple[StandbySeen, ...]) -> None:
-    found = {p.what: p for p in predictions([seen(group(standby=24), standbys=standbys)] * 12)}
-    assert found["remote_apply"].unknown
-    assert not found["local"].unknown
 
 
 def test_what_was_seen_comes_back_from_a_record() -> None:
@@ -493,19 +223,3 @@ def test_an_exporter_without_a_canary_asks_no_consent(walproof: Run, monkeypatch
     assert walproof("watch", "--exporter", "--no-canary", "--quorum", "any1")[0] == 0
     assert given[2][0] == ()
     assert "asked" not in given
-
-
-@pytest.mark.parametrize(
-    ("overrides", "level"),
-    [
-        ((), Level.ON),
-        ((("", "db", "remote_write"),), Level.REMOTE_WRITE),
-        ((("role", "", "remote_apply"), ("", "db", "remote_write")), Level.REMOTE_APPLY),
-        ((("other", "", "remote_apply"), ("role", "db", "local")), Level.ON),
-    ],
-)
-def test_the_level_is_that_of_the_role_or_database_that_waits(
-    overrides: tuple[tuple[str, str, str], ...], level: Level
-) -> None:
-    first = seen(group(standby=40), overrides=overrides)
-    assert observation([first, *[seen(group(standby=40))] * 9]).level is level
