@@ -1,6 +1,7 @@
 """Whether `walproof observe` is right, and what it costs: `python -m benchmarks.observe_true true|cost`.
 
-What is true is how long the server took for END (its log, every fifth), less the same at `off`. pgbench's own latency
+What is true is how long the server took for END (its log, every fifth), less the same at `off` with as many clients
+at the same rate (`-R`): at its own rate `off` saturates the processors, which lengthens its END. pgbench's own latency
 of END holds, besides, how long pgbench waited for a processor to read the answer on: on a busy machine as much again.
 Exit 1 when a figure is surely missed, 4 when its interval leaves that open.
 """
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -146,13 +147,17 @@ def run(target: LabTarget, load: Load, seconds: float) -> tuple[list[WaitsSeen],
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A load that was run: what was observed, mean END in ms by server and by pgbench, transactions a second."""
+    """A load that was run: what was observed, mean END in ms by server and by pgbench, transactions a second.
+
+    off_ms: mean END by the server at `off`, as many transactions a second: a commit's processor time.
+    """
 
     load: Load
     seen: list[WaitsSeen]
     end_ms: float
     client_ms: float
     tps: float
+    off_ms: float
 
     def like(self, other: "Done", level: str) -> bool:
         """Whether the other is the same load at this level."""
@@ -161,16 +166,24 @@ class Done:
         return at and (mine.clients, mine.rtt_ms, mine.rate) == (its.clients, its.rtt_ms, its.rate)
 
 
-def true(seconds: float = 15.0, *, port: int = 7200) -> int:
-    """Waits, causes and predictions against how long END took, less END at `off` with as many clients."""
+def true(seconds: float = 15.0, every: int = 1, *, port: int = 7200) -> int:
+    """Waits, causes and predictions against how long END took, less END at `off` at the same rate.
+
+    Of the loads each `every`-th.
+    """
     done: list[Done] = []
     with benchmark_target("observe-true", port=port) as target:
         _prepare(target)
-        for load in LOADS:
+        for load in LOADS[::every]:
             with _entered(target, load):
-                done.append(Done(load, *run(target, load, seconds)))
-            _judge(done[-1], done)
-    right, named = zip(*(_judge(one, done, quiet=True) for one in done), strict=True)
+                seen, end_ms, client_ms, tps = run(target, load, seconds)
+                off_ms = 0.0
+                if tps and load.levels != ("off",):
+                    paced = replace(load, levels=("off",), rate=max(1, round(tps)), causes=frozenset())
+                    off_ms = run(target, paced, seconds)[1]
+            done.append(Done(load, seen, end_ms, client_ms, tps, off_ms))
+            _judge(done[-1])
+    right, named = zip(*(_judge(one, quiet=True) for one in done), strict=True)
     decided = [one for one in named if one is not None]
     codes = [
         judged("loads whose waits are within 10 % or 0.1 ms", fmean(right), "22 of 24", fmean(right) >= 22 / 24),
@@ -180,10 +193,10 @@ def true(seconds: float = 15.0, *, port: int = 7200) -> int:
     return max(codes)
 
 
-def _judge(one: Done, done: list[Done], *, quiet: bool = False) -> tuple[bool, bool | None]:
+def _judge(one: Done, *, quiet: bool = False) -> tuple[bool, bool | None]:
     """Whether its waits are right, and its cause is; None where the load does not say what is true."""
     made, load = observation(one.seen), one.load
-    truth = 0.0 if load.levels == ("off",) else one.end_ms - _off(one, done)
+    truth = 0.0 if load.levels == ("off",) else one.end_ms - one.off_ms
     good = abs(made.commit_wait_ms.value - truth) <= max(0.1, 0.1 * truth)
     first: Cause | None = made.first
     if math.isinf(one.end_ms):
@@ -203,13 +216,6 @@ def _judge(one: Done, done: list[Done], *, quiet: bool = False) -> tuple[bool, b
     return good, named
 
 
-def _off(one: Done, done: list[Done]) -> float:
-    """Mean END in ms at `off` with as many clients: a commit's processor time."""
-    same = [other.end_ms for other in done if one.like(other, "off") or one.load.clients == other.load.clients]
-    exact = [other.end_ms for other in done if one.like(other, "off")]
-    return (exact or [other.end_ms for other in done if other.load.levels == ("off",)] or same)[0]
-
-
 def _predictions(done: list[Done]) -> list[int]:
     inside: list[bool] = []
     widths: list[float] = []
@@ -219,7 +225,7 @@ def _predictions(done: list[Done]) -> list[int]:
             for other in (other for other in done if one.like(other, level) and not other.load.trouble):
                 if level == "on" or predicted.unknown:
                     continue
-                wait, ratio, truth = predicted.commit_wait_ms, other.tps / one.tps, other.end_ms - _off(other, done)
+                wait, ratio, truth = predicted.commit_wait_ms, other.tps / one.tps, other.end_ms - other.off_ms
                 faster = predicted.throughput
                 inside += [wait.covers(truth), faster.covers(ratio)]
                 widths.append(wait.half_width / wait.value)
@@ -229,6 +235,8 @@ def _predictions(done: list[Done]) -> list[int]:
                     f"{faster.high:.2f}), measured {ratio:.2f}{'' if inside[-1] else ' OUTSIDE'}",
                     flush=True,
                 )
+    if not inside:
+        return []
     width = float(np.median(widths))
     return [
         judged("predictions inside their interval", fmean(inside), "at least 0.9", fmean(inside) >= 0.9),

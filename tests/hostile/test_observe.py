@@ -280,6 +280,17 @@ def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.Mon
     assert asked * took_s <= 0.013 * server.clock.time + 20 * took_s
 
 
+@pytest.mark.parametrize(("cold_s", "polls"), [(0.06, 1), (0.3, 1), (1.0, 1), (0.06, 4)])
+def test_slow_first_polls_do_not_say_what_one_costs(monkeypatch: pytest.MonkeyPatch, cold_s: float, polls: int) -> None:
+    waits, server = watching(monkeypatch, took_s=cold_s)
+    stream = waits.watch(1.0, lambda: False)
+    seen = [next(stream)]
+    while sum(one.polls for one in seen) < polls:
+        seen.append(next(stream))
+    server.took_s = 0.001
+    assert sum(next(stream).polls for _ in range(8)) >= 30
+
+
 def test_nothing_is_written_and_only_known_statements_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch)
     some(waits)
