@@ -2,7 +2,8 @@
 
 An answer may say more later. What it says today keeps its name and its value, but for what was wrong: medians over
 levels, faults and drills without an outage, or without the number of drills; a quantile's interval that began below a
-lower quantile's; a round trip of which the last of several measurements was taken.
+lower quantile's, a mean latency's that began below nothing; a round trip of which the last of several measurements was
+taken.
 """
 
 import csv

@@ -85,7 +85,7 @@ def test_a_gate_exceeded_is_exit_1_and_junit_says_why(run: Run) -> None:
     assert run("--target", QUICK, *words)[0] == 0
     code, _, _ = run("--target", "sim?odd=late&slowness=3", *words)
     assert code == 1
-    failure = ElementTree.parse("out.xml").getroot().find("testcase/failure")
+    failure = ElementTree.parse("out.xml").getroot().find("testsuite/testcase/failure")
     assert failure is not None
     assert "30 s are allowed" in failure.attrib["message"]
 
