@@ -78,6 +78,9 @@ def check(disk: Disk) -> None:
 
 def prepare(blueprint: Blueprint) -> None:
     """Create and mount every volume, owned by the lab's user; nothing stays behind when one of them fails."""
+    check(blueprint.disk)
+    if blueprint.disk.kind != "image":
+        return
     try:
         images_dir(blueprint).mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes(blueprint):
