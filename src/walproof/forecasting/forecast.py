@@ -11,7 +11,7 @@ import numpy as np
 
 from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import YEAR_S, Failure
-from walproof.forecasting.importance_sampling import Sampled, sample
+from walproof.forecasting.importance_sampling import SAMPLED, Sampled, sample
 from walproof.forecasting.loss_chances import (
     Unexcluded,
     chance_losses,
@@ -24,12 +24,12 @@ from walproof.forecasting.loss_chances import (
     unexcluded,
 )
 from walproof.forecasting.outages_from_drills import Basis, Model, assumption
-from walproof.forecasting.simulate import BATCHES, Batch, Each, Risk, in_turn, own_error, periods, simulate
+from walproof.forecasting.simulate import Batch, Each, Risk, in_turn, own_error, periods, simulate
 from walproof.forecasting.topology import Configuration, causes
 from walproof.model.estimate import Estimate
 from walproof.model.units import counted
 
-FEWEST_CYCLES = 300
+FEWEST_CYCLES = 1500
 """Episodes of a batch of importance sampling, however few the years."""
 WIDE_STEP = 3.0
 """Minutes of one percentile of the years beside the one before it."""
@@ -164,7 +164,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
     `each` works through the batches; the answer is the same however many processes share them.
     """
     batches = simulate(model, years, seed, vary=vary, each=each)
-    rare = sample(model, seed, cycles=max(FEWEST_CYCLES, years // BATCHES), vary=vary, each=each)
+    rare = sample(model, seed, cycles=max(FEWEST_CYCLES, years // SAMPLED), vary=vary, each=each)
     rng = np.random.default_rng([seed, 11])
     structural = losses_a_year(model, rare, rng, structural=True)
     losses = losses_a_year(model, rare, rng, structural=False)
@@ -182,7 +182,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         commits=_commits(model, rare, batches),
         parts=_parts(model, batches, rare),
         minutes_error=own_error(np.array([b.years_s.mean() for b in batches])),
-        rare_error=own_error(rare.risks[:, Risk.UNFLUSHED :].sum(axis=(1, 2))),
+        rare_error=own_error(rare.risks[:, Risk.UNFLUSHED :].sum(axis=(1, 2)), len(rare.risks) // SAMPLED),
         split=_split(pooled),
         unexcluded=unexcluded(model, rare),
         caveats=_caveats(model, rare),

@@ -1,38 +1,56 @@
 """Rare losses by importance sampling: further failures during repairs are forced, and weighted back. Seeded.
 
-Failure biasing (Shahabuddin 1994; Heidelberger 1995, Fast simulation of rare events): causes are drawn from a mixture,
-long repairs more often than they come, and further failures are expected during the first repair and until those that
-began in it are repaired; each episode counts with its likelihood ratio. Each mixture holds the true distribution, so
-that no weight explodes (Hesterberg 1995). What follows is drawn as it is."""
+Failure biasing (Shahabuddin 1994; Heidelberger 1995, Fast simulation of rare events): failures of an episode are drawn
+one after another, the next one more often than it comes. Each is drawn from a mixture: the true distribution, so that
+no weight explodes (Hesterberg 1995), and forced ones: at any time until all is repaired or soon after the last failure
+(a second one within a takeover's seconds is what carries the weight of ANY 1 of 3), any cause or one that loses data,
+with repairs as long as they are or longer. Pilot runs choose the mixture's shares by the cross-entropy method (Ridder
+2005; Cappé, Douc, Guillin, Marin, Robert 2008), by how many members were hit before. A loss of several rare failures
+depends on products of uncertain rates, whose mean few draws miss: each batch holds many draws, each some episodes."""
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from walproof.forecasting.episodes import Faults, Floats, Ints, repairs
+from walproof.forecasting.failover_rules import COUNT
 from walproof.forecasting.failure_rates import YEAR_S, Data, Failure, lognormal
 from walproof.forecasting.outages_from_drills import Model
-from walproof.forecasting.simulate import BATCHES, Each, Risk, believed, bounded_causes, follow_drawn, in_turn, kinds_of
-from walproof.forecasting.topology import Cause
+from walproof.forecasting.simulate import (
+    TOGETHER,
+    Each,
+    Risk,
+    believed,
+    bounded_causes,
+    follow,
+    in_turn,
+    kinds_of,
+    prepared,
+)
 from walproof.model.guarantee import Level
 
-EXPECTED = 1.5
-"""How many further failures are drawn on average, at least, in each of the first FORCED stretches of an episode: until
-the first repair, and from there until the repairs of what began before.
-"""
-FORCED = 2
-LONGER = (0.0, 1.0, 2.0)
-"""Repairs are drawn with their logarithm longer by so many standard deviations, each as often."""
-TRUE, EVEN, LOAD, LOSING = 0.2, 0.1, 0.3, 0.4
-"""Shares of the mixture of causes: by their rates, evenly, by how much of the time they last, those that lose data."""
-CYCLES = 2000
+POWERS = (0.0, 1.0, 2.0)
+"""Forced failures are drawn in proportion to so many powers of their repair time."""
+TRUE, FIRST_TRUE, EVEN = 0.25, 0.4, 0.05
+"""Shares of the mixture before it is adapted: the true distribution, of further failures and of the first at the least;
+causes evenly."""
+KEPT = 0.2
+"""Share of the mixture that stays as it was before it was adapted."""
+SOON_S, EARLIEST_S = 60.0, 1.0
+"""A failure so soon after another may fall into its takeover; times after it are even in their logarithm from there."""
+PILOT, TEMPERED = 10_000, (0.5, 0.6, 0.7, 0.8)
+"""Episodes of each pilot run, and the power of their weights: few large weights would decide early on."""
+SAMPLED, DRAWS, CYCLES = 20, 3 * TOGETHER, 2000
+"""Batches of so many draws of what is uncertain and so many episodes; fewer and larger ones than of years, because most
+of the time goes into steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Risks a year by batch, risk and kind. A batch draws its own rates, so their spread holds both uncertainties."""
+    """Risks a year by draw of what is uncertain, risk and kind; DRAWS of them are of one batch where rates vary."""
 
     risks: Floats
 
@@ -41,39 +59,115 @@ class Sampled:
         return np.asarray(self.risks.mean(axis=0))
 
 
-@dataclass(slots=True)
-class _Growing:
-    """Failures of episodes while they are drawn, and the logarithm of each episode's weight."""
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """Episodes: failures, weight of each; and of each drawn failure: state before it, episode, which part drew it."""
 
-    model: Model
-    possible: Sequence[Cause]
-    log_weight: Floats
-    at: list[Floats] = field(default_factory=list)
-    until: list[Floats] = field(default_factory=list)
-    cause: list[Ints] = field(default_factory=list)
-    episode: list[Ints] = field(default_factory=list)
+    faults: Faults
+    weight: Floats
+    by: list[tuple[Ints, Ints, Floats]]
 
-    def weigh(self, ratio: Floats, episode: Ints) -> None:
-        """Logarithms of likelihood ratios, one for each failure."""
-        self.log_weight += np.bincount(episode, weights=ratio, minlength=len(self.log_weight))
 
-    def add(self, at: Floats, cause: Ints, episode: Ints, rng: np.random.Generator, *, longer: bool = True) -> None:
-        """More failures: when, their cause and episode; `longer`: with longer repairs, weighted back."""
-        kind = kinds_of(self.possible, cause)
-        sigma = np.array([_sigma(failure) for failure in self.model.failures.kinds])[kind]
-        normal = rng.standard_normal(len(cause))
-        if longer:
-            normal += sigma * rng.choice(LONGER, len(cause))
-            ratio = np.mean([np.exp(shift * sigma * normal - (shift * sigma) ** 2 / 2) for shift in LONGER], axis=0)
-            self.weigh(-np.log(ratio), episode)
-        repair = np.empty(len(cause))
+class _Sampler:
+    """Episodes under several draws of what is uncertain: rates and repairs by draw and cause."""
+
+    def __init__(self, model: Model, draws: Sequence[Model]) -> None:
+        self.model, self.possible, kinds = model, bounded_causes(model), model.failures.kinds
+        self.kind = kinds_of(self.possible, np.arange(len(self.possible)))
+        self.hit = np.array([cause.members for cause in self.possible], dtype=np.int64)
+        self.sigma = np.array([_sigma(kind) for kind in kinds])[self.kind]
+        mean = np.array([kind.repair_s for kind in kinds])[self.kind]
+        drawn = [one.failures.kinds for one in draws]
+        self.rates = np.array([[k.per_year for k in of] for of in drawn])[:, self.kind] / YEAR_S
+        self.longer = np.array([[k.repair_s for k in of] for of in drawn])[:, self.kind] / mean
+        self.total = self.rates.sum(axis=1)
+        # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
+        self.well = np.exp(-(self.rates * self.longer * mean).sum(axis=1))
+        unsafe = (Data.LOST, Data.UNFLUSHED) if model.what.level is Level.REMOTE_WRITE else (Data.LOST,)
+        self.loses = np.array([kind.data in unsafe for kind in kinds])[self.kind]
+        true, even = self.rates.mean(axis=0), np.ones(len(self.kind))
+        losing = true * self.loses if self.loses.any() else even
+        parts = list(itertools.product((False, True), POWERS, (true, losing, even)))
+        self.soon = np.array([soon for soon, _, _ in parts])
+        self.power = np.array([power for _, power, _ in parts])[:, None]
+        moments = mean**self.power * np.exp(self.sigma**2 * self.power * (self.power - 1) / 2)
+        causes = moments * np.array([of for _, _, of in parts])
+        self.causes = causes / causes.sum(axis=1, keepdims=True)
+        share = np.tile([(1 - EVEN) / 2, (1 - EVEN) / 2, EVEN], 2 * len(POWERS))
+        states = 1 + 4 * (len(model.where.members) + 1)
+        self.usual = np.tile([TRUE, *(1 - TRUE) * share / share.sum()], (states, 1))
+
+    def grow(self, shares: Floats, cycles: int, rng: np.random.Generator) -> _Drawn:
+        """So many episodes, evenly of each draw; shares of the mixture by state and part, the true one first."""
+        episode = np.arange(cycles)
+        draw, state = episode * len(self.rates) // cycles, np.zeros(cycles, dtype=np.int64)
+        part = _choose(shares[state], rng)
+        cause, repair, forced = self._failures(draw, part, rng)
+        rate = self.rates[draw, cause]
+        densities = shares[state].T * np.vstack([rate / self.total[draw], forced])
+        weight = rate * self.well[draw] / densities.sum(axis=0)
+        by = [(state, episode, densities / densities.sum(axis=0))]
+        at, end, hit, lost = np.zeros(cycles), repair, self.hit[cause], self.loses[cause]
+        faults, soon = [(at, end, cause, episode)], np.zeros(cycles, dtype=bool)
+        for step in itertools.count():
+            if not len(episode):
+                break
+            state = 1 + 4 * COUNT[hit] + 2 * soon + lost
+            mixture = shares[state] if step < 2 * len(self.model.where.members) else _only_true(shares, state)
+            part, left = _choose(mixture, rng), end - at
+            gap = self._gap(part, left, draw, rng)
+            more = gap < left
+            weight[episode[~more]] /= mixture[~more, 0]
+            by.append((state[~more], episode[~more], np.eye(mixture.shape[1])[:, :1].repeat((~more).sum(), axis=1)))
+            episode, draw, gap, left = episode[more], draw[more], gap[more], left[more]
+            cause, repair, forced = self._failures(draw, part[more], rng)
+            rate = self.rates[draw, cause] * np.exp(-self.total[draw] * gap)
+            when = np.where(self.soon[:, None], 1 / ((gap + EARLIEST_S) * np.log1p(left / EARLIEST_S)), 1 / left)
+            densities = mixture[more].T * np.vstack([rate, forced * when])
+            weight[episode] *= rate / densities.sum(axis=0)
+            by.append((state[more], episode, densities / densities.sum(axis=0)))
+            at = at[more] + gap
+            faults.append((at, at + repair, cause, episode))
+            end, soon = np.maximum(end[more], at + repair), gap < SOON_S
+            hit, lost = hit[more] | self.hit[cause], lost[more] | self.loses[cause]
+        begins, ends, of_cause, of_episode = (np.concatenate(values) for values in zip(*faults, strict=True))
+        order = np.lexsort((begins, of_episode))
+        return _Drawn(Faults(begins[order], ends[order], of_cause[order], of_episode[order]), weight, by)
+
+    def _gap(self, part: Ints, left: Floats, draw: Ints, rng: np.random.Generator) -> Floats:
+        """Seconds until the next failure; beyond what is left: there is none before all is repaired."""
+        share = rng.random(len(part))
+        soon = EARLIEST_S * np.expm1(share * np.log1p(left / EARLIEST_S))
+        forced = np.where(np.concatenate([[False], self.soon])[part], soon, share * left)
+        return np.where(part == 0, -np.log1p(-share) / self.total[draw], forced)
+
+    def _failures(self, draw: Ints, part: Ints, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
+        """Cause and repair, s, of each; and the density of both in each forced part beside that of the repair."""
+        share, every = rng.random(len(part)), np.concatenate([self.causes[:1], self.causes])
+        chances = np.where((part == 0)[:, None], self.rates[draw] / self.total[draw, None], every[part])
+        cause = _inverse(chances, share)
+        power = np.concatenate([[0.0], self.power[:, 0]])[part]
+        normal, sigma = rng.standard_normal(len(part)) + power * self.sigma[cause], self.sigma[cause]
+        repair = np.empty(len(part))
         for number in range(len(self.model.failures.kinds)):
-            which = np.flatnonzero(kind == number)
+            which = np.flatnonzero(self.kind[cause] == number)
             repair[which] = repairs(self.model.failures, number, normal[which])
-        self.at.append(at)
-        self.until.append(at + repair)
-        self.cause.append(cause)
-        self.episode.append(episode)
+        tilt = np.exp(self.power * sigma * normal - (self.power * sigma) ** 2 / 2)
+        return cause, repair * self.longer[draw, cause], tilt * self.causes[:, cause]
+
+
+def _inverse(chances: Floats, share: Floats) -> Ints:
+    """The place in each row of chances at which their sum exceeds that share."""
+    place = np.count_nonzero(chances.cumsum(axis=1) < share[:, None], axis=1)
+    return np.asarray(np.minimum(place, chances.shape[1] - 1), dtype=np.int64)
+
+
+def _choose(shares: Floats, rng: np.random.Generator) -> Ints:
+    return _inverse(shares, rng.random(len(shares)))
+
+
+def _only_true(shares: Floats, state: Ints) -> Floats:
+    return np.tile(np.eye(shares.shape[1])[0], (len(state), 1))
 
 
 def _sigma(failure: Failure) -> float:
@@ -81,66 +175,57 @@ def _sigma(failure: Failure) -> float:
 
 
 def sample(
-    model: Model, seed: int, *, batches: int = BATCHES, cycles: int = CYCLES, vary: bool = True, each: Each = in_turn
+    model: Model, seed: int, *, batches: int = SAMPLED, cycles: int = CYCLES, vary: bool = True, each: Each = in_turn
 ) -> Sampled:
     """Risks of a loss a year, from so many batches of so many episodes."""
-    return Sampled(np.array(list(each(partial(_batch, model, cycles, seed, vary), range(batches)))))
+    shares = _adapted(model, seed)
+    work = partial(_batch, model, shares, cycles, seed, vary)
+    return Sampled(np.concatenate(list(each(work, range(batches)))))
 
 
-def _batch(model: Model, cycles: int, seed: int, vary: bool, number: int) -> Floats:
-    rng = np.random.default_rng([seed, 7, number])
-    model = believed(model, number, seed) if vary else model
-    possible = bounded_causes(model)
-    risks = np.zeros((len(Risk), len(model.failures.kinds)))
-    risks[Risk.TAKEOVER] = [failure.per_year if failure.planned else 0.0 for failure in model.failures.kinds]
-    rates = np.array([c.per_year for c in possible]) / YEAR_S
-    if not len(possible) or rates.sum() <= 0:
-        return risks
-    grown = _grow(model, possible, rates, cycles, rng)
-    at, episode = np.concatenate(grown.at), np.concatenate(grown.episode)
-    order = np.lexsort((at, episode))
-    until, cause = np.concatenate(grown.until)[order], np.concatenate(grown.cause)[order]
-    faults = Faults(at[order], until, cause, episode[order])
-    outcome, _, _ = follow_drawn(model, faults, possible, rng, np.exp(grown.log_weight))
-    means = np.array([model.failures.kinds[c.kind].repair_s for c in possible])
-    # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
-    per_year = float(rates.sum() * np.exp(-(rates * means).sum()) * YEAR_S)
-    risks[:, : outcome.risks.shape[1]] += outcome.risks * per_year / cycles
-    return risks
-
-
-def _grow(model: Model, possible: Sequence[Cause], rates: Floats, cycles: int, rng: np.random.Generator) -> _Growing:
-    total, true = rates.sum(), rates / rates.sum()
-    biased = _biased(model, possible, true)
-    first = rng.choice(len(rates), size=cycles, p=biased)
-    grown = _Growing(model, possible, np.log(true[first] / biased[first]))
-    grown.add(np.zeros(cycles), first, np.arange(cycles), rng)
-    covered = np.zeros(cycles)
-    for stretch in range(1000):
-        end = covered.copy()
-        for episode, until in zip(grown.episode, grown.until, strict=True):
-            np.maximum.at(end, episode, until)
-        length, forced = end - covered, stretch < FORCED
-        if not length.any():
+def _adapted(model: Model, seed: int) -> Floats | None:
+    """Shares of the mixture in the proportion in which its parts drew what was lost in pilot runs."""
+    if not bounded_causes(model):
+        return None
+    rng, sampler = np.random.default_rng([seed, 17]), _Sampler(model, [model])
+    shares = sampler.usual
+    for power in TEMPERED:
+        drawn = sampler.grow(shares, PILOT, rng)
+        events, of_fault, _, rules, orders = prepared(model, drawn.faults, sampler.possible, rng)
+        outcome = follow(events, of_fault, drawn.faults.episode, rules, orders, drawn.weight)
+        value, learned = outcome.risks[Risk.UNFLUSHED :].sum(axis=0) ** power, np.zeros_like(shares)
+        if not value.any():
             break
-        causes = biased if forced else true
-        expected = np.where(length > 0, np.maximum(total * length, EXPECTED * forced), 0.0)
-        episode = np.repeat(np.arange(cycles), rng.poisson(expected))
-        cause = rng.choice(len(rates), size=len(episode), p=causes)
-        grown.log_weight += expected - total * length
-        grown.weigh(np.log(rates[cause] * length[episode] / (expected[episode] * causes[cause])), episode)
-        at = covered[episode] + rng.random(len(episode)) * length[episode]
-        grown.add(at, cause, episode, rng, longer=forced)
-        covered = end
-    return grown
+        for state, episode, by in drawn.by:
+            np.add.at(learned, state, (by * value[episode]).T)
+        # States that few losses passed stay near what is usual.
+        learned += sampler.usual * learned.sum(axis=1).max() / 100
+        shares = (1 - KEPT) * learned / learned.sum(axis=1, keepdims=True) + KEPT * sampler.usual
+    shares = shares.copy()
+    shares[0] *= 1 - FIRST_TRUE
+    shares[0, 0] += FIRST_TRUE
+    return shares
 
 
-def _biased(model: Model, possible: Sequence[Cause], true: Floats) -> Floats:
-    """The mixture of which causes of forced failures are drawn."""
-    kinds = [model.failures.kinds[cause.kind] for cause in possible]
-    unsafe = (Data.LOST, Data.UNFLUSHED) if model.what.level is Level.REMOTE_WRITE else (Data.LOST,)
-    even = np.where(true > 0, 1.0, 0.0)
-    losing = even * [kind.data in unsafe for kind in kinds]
-    load = true * [kind.repair_s for kind in kinds]
-    parts = (TRUE, true), (EVEN, even), (LOAD, load), (LOSING, losing if losing.any() else even)
-    return np.asarray(sum(share * part / part.sum() for share, part in parts))
+def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bool, number: int) -> Floats:
+    rng, kinds = np.random.default_rng([seed, 7, number]), len(model.failures.kinds)
+    draws = [believed(model, DRAWS * number + i, seed) for i in range(DRAWS)] if vary else [model]
+    risks = np.zeros((len(draws), len(Risk), kinds))
+    for drawn, of in zip(draws, risks, strict=True):
+        bounded_causes(drawn)
+        of[Risk.TAKEOVER] = [failure.per_year if failure.planned else 0.0 for failure in drawn.failures.kinds]
+    if shares is None:
+        return risks
+    cycles = max(cycles, len(draws))
+    sampler = _Sampler(model, draws)
+    grown = sampler.grow(shares, cycles, rng)
+    # People's times and the bootstrap of the drills are drawn once a batch; those of twenty batches fill their range.
+    people = believed(model, number, seed) if vary else model
+    events, of_fault, kind, rules, orders = prepared(people, grown.faults, sampler.possible, rng)
+    label = kind + kinds * (grown.faults.episode * len(draws) // cycles)
+    outcome = follow(events, of_fault, label, rules, orders, grown.weight * YEAR_S)
+    counts = np.zeros((len(Risk), len(draws) * kinds))
+    counts[:, : outcome.risks.shape[1]] = outcome.risks
+    episodes = np.bincount(np.arange(cycles) * len(draws) // cycles, minlength=len(draws))
+    by_draw = counts.reshape(len(Risk), len(draws), kinds).transpose(1, 0, 2)
+    return np.asarray(risks + by_draw / episodes[:, None, None])

@@ -14,7 +14,7 @@ from walproof.forecasting.outages_from_drills import Losses, Model
 from walproof.forecasting.simulate import Risk
 from walproof.model.estimate import Estimate
 
-DRAWS = 40
+DRAWS = 10
 """Draws of the unknown probabilities of a loss for each batch of exposures."""
 
 

@@ -93,11 +93,11 @@ def believed(model: Model, number: int, seed: int) -> Model:
     return replace(model, failures=drawn)
 
 
-def own_error(values: Floats) -> float:
+def own_error(values: Floats, together: int = TOGETHER) -> float:
     """Relative standard error of the mean of the batches' values; infinite where it is not known. Draws that belong
     together fill their ranges evenly: their means are compared.
     """
-    means = [part.mean() for part in np.array_split(values, max(1, len(values) // TOGETHER))]
+    means = [part.mean() for part in np.array_split(values, max(1, len(values) // together))]
     mean = float(np.mean(values))
     return float(np.std(means, ddof=1) / len(means) ** 0.5 / mean) if mean > 0 and len(means) > 1 else np.inf
 
@@ -178,15 +178,14 @@ def follow(
     return Outcome(out_s, risks, alone_s)
 
 
-def follow_drawn(
-    model: Model, faults: Faults, possible: Sequence[Cause], rng: np.random.Generator, weights: Floats | None = None
-) -> tuple[Outcome, Changes, Ints]:
-    """What comes of drawn faults under the model's rules; their changes; the kind of each."""
+def prepared(
+    model: Model, faults: Faults, possible: Sequence[Cause], rng: np.random.Generator
+) -> tuple[Changes, PerFault, Ints, Rules, Ints]:
+    """What `follow` follows of drawn faults under the model's rules: changes, faults, their kinds, rules, orders."""
     kind = kinds_of(possible, faults.cause)
     events = changes(faults, possible, len(model.where.members), len(model.where.voters))
     rules = rules_of(model.where, model.what, model.failures.decide_s, model.failures.force_s)
-    orders = rng.choice(rules.orders, len(events.first))
-    return follow(events, _per_fault(model, kind, rng), kind, rules, orders, weights), events, kind
+    return events, _per_fault(model, kind, rng), kind, rules, rng.choice(rules.orders, len(events.first))
 
 
 def one_batch(model: Model, years: int, seed: Sequence[int], *, year_s: float = YEAR_S) -> Batch:
@@ -201,7 +200,8 @@ def one_batch(model: Model, years: int, seed: Sequence[int], *, year_s: float = 
     years_s, alone_s, by_kind = np.zeros(years), np.zeros(years), np.zeros(kinds)
     risks = np.zeros((len(Risk), kinds))
     if len(faults.at):
-        outcome, events, kind = follow_drawn(model, faults, possible, rng)
+        events, of_fault, kind, rules, orders = prepared(model, faults, possible, rng)
+        outcome = follow(events, of_fault, kind, rules, orders)
         year = np.minimum((events.at[events.first] / year_s).astype(np.int64), years - 1)
         years_s += np.bincount(year, weights=outcome.out_s, minlength=years)
         alone_s += np.bincount(year, weights=outcome.alone_s, minlength=years)
