@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from scipy.special import ndtri
 
@@ -77,10 +78,12 @@ class Failure(_Strict):
         """Whether it falls on no place, but on the leader, in an orderly way."""
         return self.place is Place.CLUSTER
 
-    def rate_at(self, normal: float) -> float:
-        """The rate that a standard normal number stands for: per_year is the median, low and high hold 95 %."""
-        end = self.low if normal < 0 else self.high
-        return self.per_year * (end / self.per_year) ** (abs(normal) / NORMAL_95) if self.per_year > 0 else 0.0
+    def rates_at(self, normal: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The rates that standard normal numbers stand for: per_year is the median, low and high hold 95 %."""
+        if not self.per_year:
+            return np.zeros_like(normal)
+        ends = np.where(normal < 0, self.low, self.high) / self.per_year
+        return np.asarray(self.per_year * ends ** (np.abs(normal) / NORMAL_95))
 
     @model_validator(mode="after")
     def _ordered(self) -> "Failure":
@@ -106,17 +109,28 @@ class Failures:
         """One of so many draws of what is uncertain: rates from their ranges; every repair and people half to twice as
         long (95 %). A Latin hypercube (McKay, Beckman, Conover 1979): together the draws fill each range evenly.
         """
-        rng = np.random.default_rng(seed)
-        unknown = (2 * len(self.kinds) + 1, of)
-        share = (rng.permuted(np.tile(np.arange(of), (unknown[0], 1)), axis=1) + rng.random(unknown)) / of
-        *normal, people = (float(z) for z in ndtri(share[:, number]))
+        *normal, people = (float(z) for z in _evenly(2 * len(self.kinds) + 1, of, seed)[:, number])
         kinds = tuple(
-            kind.model_copy(update={"per_year": kind.rate_at(rate), "repair_s": kind.repair_s * _longer(repair)})
+            kind.model_copy(
+                update={"per_year": float(kind.rates_at(np.array(rate))), "repair_s": kind.repair_s * _longer(repair)}
+            )
             for kind, rate, repair in zip(self.kinds, normal[::2], normal[1::2], strict=True)
         )
         return replace(
             self, kinds=kinds, decide_s=self.decide_s * _longer(people), force_s=self.force_s * _longer(people)
         )
+
+    def rates(self, of: int, seed: Sequence[int]) -> NDArray[np.float64]:
+        """So many draws of the rates, a year, by draw and kind: even as those of `believed`."""
+        normal = _evenly(len(self.kinds), of, seed)
+        return np.array([kind.rates_at(z) for kind, z in zip(self.kinds, normal, strict=True)]).T
+
+
+def _evenly(unknown: int, of: int, seed: Sequence[int]) -> NDArray[np.float64]:
+    """Standard normal numbers by what is unknown and draw: the draws of each fill its range evenly."""
+    rng = np.random.default_rng(seed)
+    place = rng.permuted(np.tile(np.arange(of), (unknown, 1)), axis=1)
+    return np.asarray(ndtri((place + rng.random((unknown, of))) / of))
 
 
 def _longer(normal: float) -> float:

@@ -6,10 +6,10 @@ no weight explodes (Hesterberg 1995), and forced ones: at any time until all is 
 (a second one within a takeover's seconds is what carries the weight of ANY 1 of 3), any cause or one that loses data,
 with repairs as long as they are or longer. Pilot runs choose the mixture's shares by the cross-entropy method (Ridder
 2005; Cappé, Douc, Guillin, Marin, Robert 2008), by how many members were hit before. A loss of several rare failures
-depends on products of uncertain rates, whose mean few draws miss: each batch holds many draws, each some episodes."""
+depends on products of uncertain rates, whose mean few draws miss: each episode is weighed at many draws of the rates.
+"""
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,14 +43,14 @@ SOON_S, EARLIEST_S = 60.0, 1.0
 """A failure so soon after another may fall into its takeover; times after it are even in their logarithm from there."""
 PILOT, TEMPERED = 10_000, (0.5, 0.6, 0.7, 0.8)
 """Episodes of each pilot run, and the power of their weights: few large weights would decide early on."""
-SAMPLED, DRAWS, CYCLES = 20, 3 * TOGETHER, 2000
-"""Batches of so many draws of what is uncertain and so many episodes; fewer and larger ones than of years, because most
-of the time goes into steps."""
+SAMPLED, DRAWS, RATES, CYCLES = 20, 3 * TOGETHER, 20, 2000
+"""Batches of so many draws of repairs, with so many draws of the rates each, and so many episodes; fewer and larger
+ones than of years, because most of the time goes into steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Risks a year by draw of what is uncertain, risk and kind; DRAWS of them are of one batch where rates vary."""
+    """Risks a year by draw of what is uncertain, risk and kind: those of each batch together."""
 
     risks: Floats
 
@@ -61,31 +61,28 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """Episodes: failures, weight of each; and of each drawn failure: state before it, episode, which part drew it."""
+    """Episodes: failures, logarithm of each one's weight while all are well; and of each drawn failure: state before
+    it, episode, which part drew it."""
 
     faults: Faults
-    weight: Floats
+    log_weight: Floats
     by: list[tuple[Ints, Ints, Floats]]
 
 
 class _Sampler:
-    """Episodes under several draws of what is uncertain: rates and repairs by draw and cause."""
+    """Episodes at these rates a second by kind, with repairs longer by draw and kind."""
 
-    def __init__(self, model: Model, draws: Sequence[Model]) -> None:
+    def __init__(self, model: Model, rates: Floats, longer: Floats) -> None:
         self.model, self.possible, kinds = model, bounded_causes(model), model.failures.kinds
         self.kind = kinds_of(self.possible, np.arange(len(self.possible)))
         self.hit = np.array([cause.members for cause in self.possible], dtype=np.int64)
         self.sigma = np.array([_sigma(kind) for kind in kinds])[self.kind]
-        mean = np.array([kind.repair_s for kind in kinds])[self.kind]
-        drawn = [one.failures.kinds for one in draws]
-        self.rates = np.array([[k.per_year for k in of] for of in drawn])[:, self.kind] / YEAR_S
-        self.longer = np.array([[k.repair_s for k in of] for of in drawn])[:, self.kind] / mean
-        self.total = self.rates.sum(axis=1)
-        # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
-        self.well = np.exp(-(self.rates * self.longer * mean).sum(axis=1))
+        self.mean = mean = np.array([kind.repair_s for kind in kinds])[self.kind]
+        self.rates, self.longer = rates[self.kind], longer[:, self.kind]
+        self.total = self.rates.sum()
         unsafe = (Data.LOST, Data.UNFLUSHED) if model.what.level is Level.REMOTE_WRITE else (Data.LOST,)
         self.loses = np.array([kind.data in unsafe for kind in kinds])[self.kind]
-        true, even = self.rates.mean(axis=0), np.ones(len(self.kind))
+        true, even = self.rates, np.ones(len(self.kind))
         losing = true * self.loses if self.loses.any() else even
         parts = list(itertools.product((False, True), POWERS, (true, losing, even)))
         self.soon = np.array([soon for soon, _, _ in parts])
@@ -100,12 +97,11 @@ class _Sampler:
     def grow(self, shares: Floats, cycles: int, rng: np.random.Generator) -> _Drawn:
         """So many episodes, evenly of each draw; shares of the mixture by state and part, the true one first."""
         episode = np.arange(cycles)
-        draw, state = episode * len(self.rates) // cycles, np.zeros(cycles, dtype=np.int64)
+        draw, state = episode * len(self.longer) // cycles, np.zeros(cycles, dtype=np.int64)
         part = _choose(shares[state], rng)
         cause, repair, forced = self._failures(draw, part, rng)
-        rate = self.rates[draw, cause]
-        densities = shares[state].T * np.vstack([rate / self.total[draw], forced])
-        weight = rate * self.well[draw] / densities.sum(axis=0)
+        densities = shares[state].T * np.vstack([self.rates[cause] / self.total, forced])
+        log_weight = np.log(self.rates[cause] / densities.sum(axis=0))
         by = [(state, episode, densities / densities.sum(axis=0))]
         at, end, hit, lost = np.zeros(cycles), repair, self.hit[cause], self.loses[cause]
         faults, soon = [(at, end, cause, episode)], np.zeros(cycles, dtype=bool)
@@ -115,16 +111,16 @@ class _Sampler:
             state = 1 + 4 * COUNT[hit] + 2 * soon + lost
             mixture = shares[state] if step < 2 * len(self.model.where.members) else _only_true(shares, state)
             part, left = _choose(mixture, rng), end - at
-            gap = self._gap(part, left, draw, rng)
+            gap = self._gap(part, left, rng)
             more = gap < left
-            weight[episode[~more]] /= mixture[~more, 0]
+            log_weight[episode[~more]] -= np.log(mixture[~more, 0])
             by.append((state[~more], episode[~more], np.eye(mixture.shape[1])[:, :1].repeat((~more).sum(), axis=1)))
             episode, draw, gap, left = episode[more], draw[more], gap[more], left[more]
             cause, repair, forced = self._failures(draw, part[more], rng)
-            rate = self.rates[draw, cause] * np.exp(-self.total[draw] * gap)
+            rate = self.rates[cause] * np.exp(-self.total * gap)
             when = np.where(self.soon[:, None], 1 / ((gap + EARLIEST_S) * np.log1p(left / EARLIEST_S)), 1 / left)
             densities = mixture[more].T * np.vstack([rate, forced * when])
-            weight[episode] *= rate / densities.sum(axis=0)
+            log_weight[episode] += np.log(self.rates[cause]) - self.total * gap - np.log(densities.sum(axis=0))
             by.append((state[more], episode, densities / densities.sum(axis=0)))
             at = at[more] + gap
             faults.append((at, at + repair, cause, episode))
@@ -132,20 +128,38 @@ class _Sampler:
             hit, lost = hit[more] | self.hit[cause], lost[more] | self.loses[cause]
         begins, ends, of_cause, of_episode = (np.concatenate(values) for values in zip(*faults, strict=True))
         order = np.lexsort((begins, of_episode))
-        return _Drawn(Faults(begins[order], ends[order], of_cause[order], of_episode[order]), weight, by)
+        return _Drawn(Faults(begins[order], ends[order], of_cause[order], of_episode[order]), log_weight, by)
 
-    def _gap(self, part: Ints, left: Floats, draw: Ints, rng: np.random.Generator) -> Floats:
+    def weights(self, drawn: _Drawn, rates: Floats) -> Floats:
+        """The weight of each episode at other rates: by episode and draw of the rates of its draw of repairs.
+
+        rates: by draw of repairs, draw of rates and kind. Nothing else of an episode depends on them: which failures
+        there were, how long there could have been more, and how often one begins.
+        """
+        faults, of = drawn.faults, (len(self.longer), -1)
+        begins = np.flatnonzero(np.diff(faults.episode, prepend=-1))
+        lasts = np.maximum.reduceat(faults.until, begins).reshape(of)
+        failed = np.zeros((len(begins), len(self.kind)))
+        np.add.at(failed, (faults.episode, faults.cause), 1)
+        each = rates[:, :, self.kind]
+        logs = np.log(np.divide(each, self.rates, out=np.ones_like(each), where=self.rates > 0))
+        # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
+        load = np.einsum("grc,gc,c->gr", each, self.longer, self.mean)
+        more = np.einsum("gec,grc->ger", failed.reshape(*of, len(self.kind)), logs)
+        more -= lasts[:, :, None] * (each.sum(axis=2) - self.total)[:, None, :] + load[:, None, :]
+        return np.asarray(np.exp(drawn.log_weight.reshape(of)[:, :, None] + more))
+
+    def _gap(self, part: Ints, left: Floats, rng: np.random.Generator) -> Floats:
         """Seconds until the next failure; beyond what is left: there is none before all is repaired."""
         share = rng.random(len(part))
         soon = EARLIEST_S * np.expm1(share * np.log1p(left / EARLIEST_S))
         forced = np.where(np.concatenate([[False], self.soon])[part], soon, share * left)
-        return np.where(part == 0, -np.log1p(-share) / self.total[draw], forced)
+        return np.where(part == 0, -np.log1p(-share) / self.total, forced)
 
     def _failures(self, draw: Ints, part: Ints, rng: np.random.Generator) -> tuple[Ints, Floats, Floats]:
         """Cause and repair, s, of each; and the density of both in each forced part beside that of the repair."""
-        share, every = rng.random(len(part)), np.concatenate([self.causes[:1], self.causes])
-        chances = np.where((part == 0)[:, None], self.rates[draw] / self.total[draw, None], every[part])
-        cause = _inverse(chances, share)
+        every = np.concatenate([[self.rates / self.total], self.causes])
+        cause = _inverse(every[part], rng.random(len(part)))
         power = np.concatenate([[0.0], self.power[:, 0]])[part]
         normal, sigma = rng.standard_normal(len(part)) + power * self.sigma[cause], self.sigma[cause]
         repair = np.empty(len(part))
@@ -187,12 +201,13 @@ def _adapted(model: Model, seed: int) -> Floats | None:
     """Shares of the mixture in the proportion in which its parts drew what was lost in pilot runs."""
     if not bounded_causes(model):
         return None
-    rng, sampler = np.random.default_rng([seed, 17]), _Sampler(model, [model])
+    rates = np.array([kind.per_year for kind in model.failures.kinds]) / YEAR_S
+    rng, sampler = np.random.default_rng([seed, 17]), _Sampler(model, rates, np.ones((1, len(rates))))
     shares = sampler.usual
     for power in TEMPERED:
         drawn = sampler.grow(shares, PILOT, rng)
         events, of_fault, _, rules, orders = prepared(model, drawn.faults, sampler.possible, rng)
-        outcome = follow(events, of_fault, drawn.faults.episode, rules, orders, drawn.weight)
+        outcome = follow(events, of_fault, drawn.faults.episode, rules, orders, np.exp(drawn.log_weight))
         value, learned = outcome.risks[Risk.UNFLUSHED :].sum(axis=0) ** power, np.zeros_like(shares)
         if not value.any():
             break
@@ -208,24 +223,27 @@ def _adapted(model: Model, seed: int) -> Floats | None:
 
 
 def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bool, number: int) -> Floats:
-    rng, kinds = np.random.default_rng([seed, 7, number]), len(model.failures.kinds)
-    draws = [believed(model, DRAWS * number + i, seed) for i in range(DRAWS)] if vary else [model]
-    risks = np.zeros((len(draws), len(Risk), kinds))
-    for drawn, of in zip(draws, risks, strict=True):
-        bounded_causes(drawn)
-        of[Risk.TAKEOVER] = [failure.per_year if failure.planned else 0.0 for failure in drawn.failures.kinds]
-    if shares is None:
-        return risks
-    cycles = max(cycles, len(draws))
-    sampler = _Sampler(model, draws)
-    grown = sampler.grow(shares, cycles, rng)
-    # People's times and the bootstrap of the drills are drawn once a batch; those of twenty batches fill their range.
-    people = believed(model, number, seed) if vary else model
-    events, of_fault, kind, rules, orders = prepared(people, grown.faults, sampler.possible, rng)
-    label = kind + kinds * (grown.faults.episode * len(draws) // cycles)
-    outcome = follow(events, of_fault, label, rules, orders, grown.weight * YEAR_S)
-    counts = np.zeros((len(Risk), len(draws) * kinds))
-    counts[:, : outcome.risks.shape[1]] = outcome.risks
-    episodes = np.bincount(np.arange(cycles) * len(draws) // cycles, minlength=len(draws))
-    by_draw = counts.reshape(len(Risk), len(draws), kinds).transpose(1, 0, 2)
-    return np.asarray(risks + by_draw / episodes[:, None, None])
+    rng, kinds = np.random.default_rng([seed, 7, number]), model.failures.kinds
+    drawn = [believed(model, DRAWS * number + i, seed).failures.kinds for i in range(DRAWS)] if vary else [kinds]
+    longer = np.array([[new.repair_s / old.repair_s for new, old in zip(of, kinds, strict=True)] for of in drawn])
+    # Rates by draw of repairs, draw of rates and kind.
+    rates = np.array([[[kind.per_year for kind in kinds]]]) / YEAR_S
+    if vary:
+        rates = model.failures.rates(DRAWS * RATES, [seed, 19, number]).reshape(DRAWS, RATES, -1) / YEAR_S
+    risks = np.zeros((*rates.shape[:2], len(Risk), len(kinds)))
+    planned = np.array([kind.planned for kind in kinds])
+    risks[:, :, Risk.TAKEOVER] = rates * planned
+    if shares is not None:
+        each = -(-cycles // len(drawn))
+        sampler = _Sampler(model, rates.mean(axis=(0, 1)), longer)
+        grown = sampler.grow(shares, each * len(drawn), rng)
+        # People's times and the bootstrap of the drills are drawn once a batch; those of twenty fill their range.
+        people = believed(model, number, seed) if vary else model
+        events, of_fault, kind, rules, orders = prepared(people, grown.faults, sampler.possible, rng)
+        outcome = follow(events, of_fault, kind + len(kinds) * grown.faults.episode, rules, orders)
+        counts = np.zeros((len(Risk), len(grown.log_weight) * len(kinds)))
+        counts[:, : outcome.risks.shape[1]] = outcome.risks
+        by_episode = counts.reshape(len(Risk), len(drawn), each, len(kinds))
+        weights = sampler.weights(grown, rates).reshape(len(drawn), each, -1)
+        risks += np.einsum("agek,ger->grak", by_episode, weights) / each
+    return risks.reshape(-1, *risks.shape[2:]) * YEAR_S
