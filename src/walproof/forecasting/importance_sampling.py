@@ -43,7 +43,7 @@ SOON_S, EARLIEST_S = 60.0, 1.0
 """A failure so soon after another may fall into its takeover; times after it are even in their logarithm from there."""
 PILOT, TEMPERED = 10_000, (0.5, 0.6, 0.7, 0.8)
 """Episodes of each pilot run, and the power of their weights: few large weights would decide early on."""
-SAMPLED, DRAWS, RATES, CYCLES = 20, 3 * TOGETHER, 20, 2000
+SAMPLED, DRAWS, RATES, CYCLES = 20, TOGETHER, 60, 2000
 """Batches of so many draws of repairs, with so many draws of the rates each, and so many episodes; fewer and larger
 ones than of years, because most of the time goes into steps."""
 
