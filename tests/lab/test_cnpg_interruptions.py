@@ -79,7 +79,7 @@ class Run:
             assert self.process.poll() is None, self.process.communicate()
             return wanted <= {event["kind"] for event in self.events("kind")}
 
-        wait_for(Wait.PITFALL_SHOWN, recorded, RealClock())
+        wait_for(Wait.PITFALL_SHOWN, recorded, RealClock(), times=4)
 
     def killed(self) -> None:
         """kill -9."""
@@ -132,7 +132,7 @@ def test_a_drill_that_was_killed_is_reverted_with_its_frozen_primary_and_its_loa
     primary, cnpg = kubernetes.members.primary, kubernetes.running.cnpg
     drill = prove(kubernetes, "freeze", "--load-image", IMAGE)
     drill.until("drill-started")
-    wait_for(Wait.PITFALL_SHOWN, lambda: cnpg.state.member(primary).server is Server.FROZEN, RealClock())
+    wait_for(Wait.PITFALL_SHOWN, lambda: cnpg.state.member(primary).server is Server.FROZEN, RealClock(), times=4)
     drill.killed()
     assert cnpg.state.member(primary).server is Server.FROZEN
     kinds = {item["kind"] for item in kubernetes.labelled()}
@@ -152,7 +152,7 @@ def test_a_drill_that_was_killed_after_its_primary_leaves_the_members_well(kuber
 
 def test_a_price_that_was_killed_is_reverted(kubernetes: Kubernetes) -> None:
     sampling = price(kubernetes)
-    wait_for(Wait.PITFALL_SHOWN, lambda: under_load(kubernetes), RealClock())
+    wait_for(Wait.PITFALL_SHOWN, lambda: under_load(kubernetes), RealClock(), times=4)
     sampling.killed()
     assert kubernetes.labelled()
     reverted(kubernetes)
@@ -161,8 +161,8 @@ def test_a_price_that_was_killed_is_reverted(kubernetes: Kubernetes) -> None:
 def test_a_failover_in_a_sample_is_in_no_figure_but_in_the_notes(kubernetes: Kubernetes) -> None:
     clock = RealClock()
     sampling = price(kubernetes)
-    wait_for(Wait.PITFALL_SHOWN, lambda: len(sampling.events("result")) >= 2, clock)
-    wait_for(Wait.PITFALL_SHOWN, lambda: under_load(kubernetes), clock)
+    wait_for(Wait.PITFALL_SHOWN, lambda: len(sampling.events("result")) >= 2, clock, times=4)
+    wait_for(Wait.PITFALL_SHOWN, lambda: under_load(kubernetes), clock, times=4)
     clock.pause(0.5)
     killed_at = clock.now()
     kubernetes.running.cnpg.kill(kubernetes.members.primary)

@@ -87,6 +87,7 @@ def test_a_second_run_is_refused_before_anything_and_names_the_first(readme: Rea
             Wait.PITFALL_SHOWN,
             lambda: "walproof_own" in (left := kubernetes.left()) and any(map(A_POD.match, left)),
             RealClock(),
+            times=4,
         )
         there = state(kubernetes)
         beside = run(kubernetes, price.replace("--record first", "--record beside"))
