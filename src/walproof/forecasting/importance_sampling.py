@@ -101,8 +101,8 @@ class _Sampler:
         part = _choose(shares[state], rng)
         cause, repair, forced = self._failures(draw, part, rng)
         densities = shares[state].T * np.vstack([self.rates[cause] / self.total, forced])
-        log_weight = np.log(self.rates[cause] / densities.sum(axis=0))
-        by = [(state, episode, densities / densities.sum(axis=0))]
+        density = densities.sum(axis=0)
+        log_weight, by = np.log(self.rates[cause] / density), [(state, episode, densities / density)]
         at, end, hit, lost = np.zeros(cycles), repair, self.hit[cause], self.loses[cause]
         faults, soon = [(at, end, cause, episode)], np.zeros(cycles, dtype=bool)
         for step in itertools.count():
@@ -120,8 +120,9 @@ class _Sampler:
             rate = self.rates[cause] * np.exp(-self.total * gap)
             when = np.where(self.soon[:, None], 1 / ((gap + EARLIEST_S) * np.log1p(left / EARLIEST_S)), 1 / left)
             densities = mixture[more].T * np.vstack([rate, forced * when])
-            log_weight[episode] += np.log(self.rates[cause]) - self.total * gap - np.log(densities.sum(axis=0))
-            by.append((state[more], episode, densities / densities.sum(axis=0)))
+            density = densities.sum(axis=0)
+            log_weight[episode] += np.log(self.rates[cause]) - self.total * gap - np.log(density)
+            by.append((state[more], episode, densities / density))
             at = at[more] + gap
             faults.append((at, at + repair, cause, episode))
             end, soon = np.maximum(end[more], at + repair), gap < SOON_S
@@ -142,10 +143,9 @@ class _Sampler:
         failed = np.zeros((len(begins), len(self.kind)))
         np.add.at(failed, (faults.episode, faults.cause), 1)
         each = rates[:, :, self.kind]
-        logs = np.log(np.divide(each, self.rates, out=np.ones_like(each), where=self.rates > 0))
         # As in a queue with infinitely many servers, all members are well for exp(-load) of the time.
         load = np.einsum("grc,gc,c->gr", each, self.longer, self.mean)
-        more = np.einsum("gec,grc->ger", failed.reshape(*of, len(self.kind)), logs)
+        more = failed.reshape(*of, len(self.kind)) @ np.log(each / self.rates).transpose(0, 2, 1)
         more -= lasts[:, :, None] * (each.sum(axis=2) - self.total)[:, None, :] + load[:, None, :]
         return np.asarray(np.exp(drawn.log_weight.reshape(of)[:, :, None] + more))
 
