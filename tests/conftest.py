@@ -12,8 +12,9 @@ from tests.fixtures.browsers import one_chromium
 from tests.fixtures.command_line import walproof
 from tests.fixtures.labs import lab, own_state, shared_lab
 from tests.fixtures.plain_pair import debian, pair
+from tests.fixtures.quick_forecasts import quick_forecasts
 
-__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "shared_lab", "walproof"]
+__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "shared_lab", "walproof"]
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -41,8 +42,11 @@ def pytest_runtest_teardown() -> None:
 
 SHARE_A_LAB = tuple(
     f"/test_{name}.py"
-    for name in ("external_patroni", "lab_superuser", "links_of_lab", "load", "price", "stream_faults", "watch")
-)
+    for name in (
+        "external_patroni", "lab_superuser", "links_of_lab", "load", "price", "prove_workload", "stream_faults",
+        "watch",
+    )
+)  # fmt: skip
 """Files whose tests want a lab as any lab is made."""
 SHARED, SIMULATION = "shared lab", "guard_simulation"
 

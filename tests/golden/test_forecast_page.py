@@ -19,6 +19,7 @@ from walproof.reporting.html_and_markdown import page
 from walproof.reporting.outline import Figure, ScatterChart, ScatterPoint
 from walproof.reporting.svg_charts import draw
 
+pytestmark = pytest.mark.usefixtures("quick_forecasts")
 KINDS = failures(failure("<b>crash</b>", 1.0), failure("fire", 0.1))
 
 

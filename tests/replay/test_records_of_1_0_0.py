@@ -125,6 +125,7 @@ def test_it_is_shown_in_every_form(name: str, walproof: Run, tmp_path: Path) -> 
     assert len(rows) >= len(answer.get("arms", [])) + len(answer.get("drills", []))
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 @pytest.mark.parametrize(
     ("file", "line"),
     [

@@ -115,6 +115,7 @@ def test_advice_with_a_year_is_read_back() -> None:
     assert read_advice(json.dumps(as_json(made))) == made
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 def test_caveats_of_a_price_reach_forecast_advice_and_application(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,6 +135,7 @@ def test_caveats_of_a_price_reach_forecast_advice_and_application(
     assert caveat in json.loads(ended(capsys, (*applying, "--json"))[1])["caveats"]
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 def test_the_command_forecasts_what_was_priced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

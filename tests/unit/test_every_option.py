@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from tests.fixtures.command_line import Run, walproof
-from tests.fixtures.forecasts import quick_forecasts
 from tests.fixtures.sick import well, with_settings
 from tests.golden.test_cli_help import VERBS
 from walproof.cli import demo as demo_verb
@@ -28,7 +27,7 @@ from walproof.errors import UsageError
 from walproof.model.topology import Description
 from walproof.records.reader import read
 
-__all__ = ["quick_forecasts", "walproof"]
+__all__ = ["walproof"]
 
 TESTS = Path(__file__).parents[1]
 RECORDS = TESTS / "replay/records"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.forecasts import drill, failure, failures, lost, quick_forecasts, record, rng
+from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
@@ -21,8 +21,6 @@ from walproof.model.event import Described, DrillDone, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
 from walproof.reporting.wording import number
-
-__all__ = ["quick_forecasts"]
 
 RECORDS = Path("tests/replay/records")
 ANY_1 = Configuration(Level.ON, QuorumKind.ANY, 1)

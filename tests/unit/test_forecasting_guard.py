@@ -12,6 +12,7 @@ from walproof.forecasting.topology import Configuration, topology
 from walproof.model.drill import Drill
 from walproof.model.guarantee import Level, QuorumKind
 
+pytestmark = pytest.mark.usefixtures("quick_forecasts")
 KINDS = failures(failure("crash", 1.0))
 PLAIN = Configuration(Level.ON, QuorumKind.ANY, 1)
 GUARDED = replace(PLAIN, guarded=True)

@@ -219,6 +219,7 @@ def test_doctor() -> None:
     jsonschema.validate(only(text), DOCTOR)
 
 
+@pytest.mark.usefixtures("quick_forecasts")
 def test_forecast(run: Run) -> None:
     run("prove", "--target", "sim", "--fault", "kill", "--levels", "on", "--record", "d", "--json")
     run("price", "--target", "sim", "--clients", "1", "--levels", "on", "--budget", "10s", "--record", "p", "--json")
