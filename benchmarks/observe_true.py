@@ -198,9 +198,9 @@ def _judge(one: Done, *, quiet: bool = False) -> tuple[bool, bool | None]:
     made, load = observation(one.seen), one.load
     truth = 0.0 if load.levels == ("off",) else one.end_ms - one.off_ms
     good = abs(made.commit_wait_ms.value - truth) <= max(0.1, 0.1 * truth)
-    first: Cause | None = made.first
+    first: Cause | None = made.longest_first[0]
     if math.isinf(one.end_ms):
-        held = held_up_by(one.seen)
+        held = held_up_by(one.seen[-1], made.level)
         good, first = math.isinf(made.commit_wait_ms.value), held[1] if held else None
     named = first in load.causes if load.causes else None
     if not quiet:

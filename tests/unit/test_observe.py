@@ -18,7 +18,7 @@ from walproof.estimating import observed_prices
 from walproof.estimating.observed_prices import payers
 from walproof.estimating.observed_waits import observation
 from walproof.machine.clock import RealClock
-from walproof.model.observed_waits import SessionSums, WaitsSeen
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.ports import Capabilities
 from walproof.model.topology import ClusterView, Description
 from walproof.model.waiting import Wait, wait_for
@@ -54,19 +54,14 @@ def test_a_long_observation_is_a_short_record_and_is_read_in_one_pass(
     assert len(lengths) < 330
     assert sorted(set(lengths)) == [2.0**n for n in range(11)]
     assert json.loads(out)["polls"] >= 1_000_000
-    read_groups, every = Counter[str](), read(Path("there")).of(WaitsSeen)
-    for name, key in observed_prices.DIMENSIONS:
-        monkeypatch.setattr(observed_prices, "DIMENSIONS", ((name, counted(key, read_groups, name)),))
-        payers(every)
-    assert set(read_groups.values()) == {20 * len(lengths)}
+    reads, every = Counter[str](), read(Path("there")).of(WaitsSeen)
 
+    def counted(name: str) -> Any:
+        return lambda one: (reads.update([name]), getattr(one, name))[1]
 
-def counted(key: Any, reads: Counter[str], name: str) -> Any:
-    def counting(one: SessionSums) -> Any:
-        reads[name] += 1
-        return key(one)
-
-    return counting
+    monkeypatch.setattr(observed_prices, "attrgetter", counted)
+    payers(every)
+    assert reads == dict.fromkeys(observed_prices.DIMENSIONS, 20 * len(lengths))
 
 
 def test_what_was_seen_comes_back_from_a_record() -> None:
@@ -135,11 +130,12 @@ def test_few_stretches_leave_it_undecided(walproof: Run, monkeypatch: pytest.Mon
 def test_the_record_is_reported_like_every_other(
     walproof: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """observe --record, --html; report of it as tables and JSON."""
+    """observe --record; report of it as tables, a page and JSON."""
     of(monkeypatch, Waits(GOOD))
-    code, out, err = walproof("observe", "--record", "there", "--html", "page.html")
+    code, out, err = walproof("observe", "--record", "there")
     assert code == 0, err
     assert "A commit on n1 waits 8.00" in out
+    assert walproof("report", "there", "--html", "page.html")[0] == 0
     assert "What commits wait for" in Path("page.html").read_text()
     assert len(read(Path("there")).events) == 16
     assert "A commit on n1 waits 8.00" in walproof("report", "there")[1]
@@ -164,7 +160,6 @@ def test_distress_keeps_what_was_seen_and_is_no_answer(
         (("--require", "commit-wait<=5"), "met"),
         (("--duration", "0"), "--duration must be greater than 0"),
         (("--every", "1ms"), "--every 0.001 s is not valid"),
-        (("--html", "-", "--json"), "only one thing"),
     ],
 )
 def test_what_cannot_be_asked(
@@ -223,3 +218,9 @@ def test_an_exporter_without_a_canary_asks_no_consent(walproof: Run, monkeypatch
     assert walproof("watch", "--exporter", "--no-canary", "--quorum", "any1")[0] == 0
     assert given[2][0] == ()
     assert "asked" not in given
+
+
+@pytest.mark.parametrize("more", [(), ("--json",), ("--require", "commit-wait<=9ms")])
+def test_nothing_seen_is_undecided(walproof: Run, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
+    of(monkeypatch, Waits([]))
+    one_sentence(walproof("observe", "--duration", "10ms", *more), "nothing was observed", code=4)

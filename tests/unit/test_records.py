@@ -11,6 +11,7 @@ import pytest
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.guarantee import Level
 from walproof.model.load import LoadFigures
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.sample import Scenario
@@ -28,9 +29,9 @@ def written(directory: Path, events: tuple[Event, ...]) -> Path:
 
 
 WAITS = WaitsSeen(
-    1.0, 0.5, 9, "n1", "on", "ANY 1 (n2)", (SessionSums("db", "app", "web", "7", 9, 8, 7, 0.5, 3, 2, 1),),
-    (StandbySeen("n2", "streaming", "quorum", 0.5, None, 2.0, (0, 1, 2)),), 90, 80, 1,
-    blockers={"web": 2}, overrides=(("app", "", "local"),),
+    1.0, 0.5, 9, "n1", Level.ON, "ANY 1 (n2)", (SessionSums("db", "app", "web", "7", 9, 8, 7, 0.5, 3, 2, 1),),
+    (StandbySeen("n2", "streaming", (0.5, None, 2.0), (0, 1, 2)),), 90, 80, 1,
+    blockers={"web": 2}, overrides=(("app", "", Level.LOCAL),),
 )  # fmt: skip
 
 

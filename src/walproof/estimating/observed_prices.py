@@ -6,22 +6,19 @@ report for the other stage, and the wait for row locks in proportion to how long
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
-from walproof.estimating.observed_waits import Cause, Numbers, Waited, by, mean_stages, resampled, waited
+from walproof.estimating.observed_waits import Cause, Numbers, Sums, Waited, by, mean_stages, resampled, waited
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind
-from walproof.model.observed_waits import SessionSums, WaitsSeen
+from walproof.model.observed_waits import WaitsSeen
 
-DIMENSIONS: tuple[tuple[str, Callable[[SessionSums], str]], ...] = (
-    ("application", lambda group: group.application),
-    ("role", lambda group: group.role),
-    ("database", lambda group: group.database),
-    ("statement", lambda group: group.statement),
-)
+DIMENSIONS = ("application", "role", "database", "statement")
+"""Fields of SessionSums."""
 MODEL_ERROR = 0.10
 """Half width, as a share of what changes, that a prediction's interval has beyond that of what was observed."""
 LONGER_MS = (1.0, 10.0)
@@ -51,41 +48,35 @@ class Payer:
         """What it would mean to make its commits wait for the local flush alone."""
         behind = self.others_behind_ms
         others = f", and sessions {behind:.2f} ms less behind its locks" if behind else ""
-        name = f"{self.by} {self.name or '(none)'}"
         return (
-            f"{name} makes about {self.commits_share:.0%} of the commits and {self.waiting_share:.0%} of the waiting; "
-            f"at `local` it would wait {self.standby_ms:.2f} ms less per commit{others}"
+            f"{self.by} {self.name or '(none)'} makes about {self.commits_share:.0%} of the commits and "
+            f"{self.waiting_share:.0%} of the waiting; at `local` it would wait {self.standby_ms:.2f} ms less per "
+            f"commit{others}"
         )
 
 
 def payers(seen: Sequence[WaitsSeen]) -> tuple[Payer, ...]:
     """Those with at least 1 % of commits or of waiting, the most waiting first, by each dimension of several."""
     commits, blocked = float(waited(seen).commits.sum()), sum(s.blocked for s in seen)
-    locks_s = sum(g.lock / s.polls * s.seconds for s in seen for g in s.groups)
+    locks_s = sum(g.lock * s.poll_s for s in seen for g in s.groups)
+    behind_ms = 1000 * locks_s / (blocked * commits) if blocked * commits else None
     levels = {(role, database): level for s in seen for role, database, level in s.overrides}
-    blockers = Counter[str]()
-    for one in seen:
-        blockers.update(one.blockers)
+    blockers = sum((Counter(s.blockers) for s in seen), Counter[str]())
     made: list[Payer] = []
-    for dimension, key in DIMENSIONS:
-        groups = by(seen, key)
-        begun = sum(sums.begun for sums in groups.values())
-        waited_s = sum(sums.standby_s + sums.flush_s for sums in groups.values())
+    for dimension in DIMENSIONS:
+        groups: dict[str, Sums] = by(seen, attrgetter(dimension))
+        begun = sum(sums.begun for sums in groups.values()) or 1.0
+        waiting_s = sum(sums.waiting_s for sums in groups.values()) or 1.0
         paying = []
         for name, sums in groups.items():
-            share = sums.begun / begun if begun else 0.0
-            waiting = (sums.standby_s + sums.flush_s) / waited_s if waited_s else 0.0
-            if max(share, waiting) < 0.01:
-                continue
-            per = 1000 / (share * commits) if share * commits > 0 else math.nan
-            behind = None
-            if dimension == "application" and blocked:
-                behind = 1000 * blockers[name] / blocked * locks_s / commits if commits else math.nan
-            setting = {"role": (name, ""), "database": ("", name)}.get(dimension)
-            level = levels.get(setting, "") if setting else ""
-            paying.append(
-                Payer(dimension, name, share, waiting, sums.standby_s * per, sums.flush_s * per, behind, level)
-            )
+            share, waiting = sums.begun / begun, sums.waiting_s / waiting_s
+            if max(share, waiting) >= 0.01:
+                per = 1000 / (share * commits) if share * commits > 0 else math.nan
+                behind = None if behind_ms is None or dimension != "application" else behind_ms * blockers[name]
+                setting = {"role": (name, ""), "database": ("", name)}.get(dimension)
+                own = levels.get(setting, "") if setting else ""
+                ms = (sums.standby_s * per, sums.flush_s * per, behind)
+                paying.append(Payer(dimension, name, share, waiting, *ms, own))
         if len(groups) > 1 or dimension == "application":
             made += sorted(paying, key=lambda p: -p.waiting_share)[:MOST_ROWS]
     return tuple(made)
@@ -118,8 +109,7 @@ def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
     columns = waited(seen)
     if not columns.commits.sum():
         return ()
-    every = (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)
-    asked: list[Asked] = [(str(level), {level: 1.0}, None, 0.0) for level in every]
+    asked: list[Asked] = [(str(level), {level: 1.0}, None, 0.0) for level in Level if level is not Level.OFF]
     if columns.standby.any():
         streaming = len({s.name for s in seen[-1].standbys if s.state == "streaming"})
         quorums = [Quorum(QuorumKind.ANY, k, ("*",)) for k in range(1, streaming + 1)]
@@ -142,24 +132,18 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
     if quorum is None and len(now) <= 1 and then.keys() <= now.keys():
         lag_now, lag_then = sum(now.values()), sum(then.values())  # the one lag cancels out
     else:
-        lags = [_lag_ms(seen, now, None), _lag_ms(seen, then, quorum)]
-        if None in lags or (now and not lags[0]):
+        lag_now, lag_then = _lag_ms(seen, now, None), _lag_ms(seen, then, quorum)
+        if math.isnan(lag_now + lag_then) or (now and not lag_now):
             return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
-        lag_now, lag_then = (lag or 0.0 for lag in lags)
     factor = lag_then / lag_now if now else 0.0
     more_ms = more_ms * sum(then.values()) + (0.0 if now else lag_then)
     return _with_intervals(seen, columns, what, (factor, more_ms, synced[1] / max(synced[0], 1e-9)))
 
 
-def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) -> float | None:
-    """Mean lag per commit, of which these shares wait at these levels; None where one is unknown."""
-    whole = 0.0
-    for level, share in shares.items():
-        stages = mean_stages(seen, level, quorum)
-        if stages is None:
-            return None
-        whole += share * stages[-1]
-    return whole
+def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) -> float:
+    """Mean lag per commit, of which these shares wait at these levels; NaN where one is unknown."""
+    lags = ((share, mean_stages(seen, level, quorum)) for level, share in shares.items())
+    return sum(share * (math.nan if stages is None else stages[-1]) for share, stages in lags)
 
 
 def _with_intervals(
@@ -182,8 +166,8 @@ def _with_intervals(
     longer = then - now + locks * (np.divide(then, now, out=np.ones_like(now), where=now > 0) - 1)
     ratios = []
     for name in ("busy", "sessions"):
-        number = np.array([sum(getattr(g, name) for g in s.groups) / s.polls for s in seen])
-        cycle = 1000 * (every @ (number * columns.seconds)) / commits
+        number_s = np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen])
+        cycle = 1000 * (every @ number_s) / commits
         ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
     middle = np.sqrt(ratios[0][:1] * ratios[1][:1])
     throughput = np.concatenate([middle, *(ratio[1:] for ratio in ratios)])

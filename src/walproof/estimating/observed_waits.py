@@ -18,11 +18,14 @@ from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_nam
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 
 Numbers = NDArray[np.float64]
-SessionKey = tuple[str, str, str]
 Key = TypeVar("Key")
 RESAMPLES = 1000
 FEWEST = 8
 """Stretches of time below which there is no interval."""
+UNSEEN_MS = 0.005
+"""Below which a part of a commit's wait is not named."""
+_ENOUGH = 10
+"""Polls that see, or ought to see, a group wait, from which on that decides about its level."""
 
 
 class Cause(StrEnum):
@@ -39,8 +42,6 @@ OWN = (Cause.FLUSH, Cause.NETWORK, Cause.STANDBY_FLUSH, Cause.REPLAY)
 """What the commit itself waits for."""
 STAGES = {Level.REMOTE_WRITE: 1, Level.ON: 2, Level.REMOTE_APPLY: 3}
 """How many of write, flush and replay a level waits for."""
-
-
 Stages = tuple[float, ...]
 """Milliseconds until written, flushed and replayed, as far as a level waits; NaN where no standby reported it."""
 
@@ -49,14 +50,12 @@ Stages = tuple[float, ...]
 class Waited:
     """Stretches of time as columns: seconds, commits, and for each cause sessions waiting times seconds.
 
-    split: whether lags tell what standbys took. shares: of the commits, by the level they are made at; level: of those
-    that wait most.
+    shares: of the commits, by the level they are made at; level: of those that wait most.
     """
 
     seconds: Numbers
     commits: Numbers
     causes: dict[Cause, Numbers]
-    split: bool
     shares: dict[Level, float]
     level: Level
 
@@ -69,8 +68,8 @@ class Waited:
 def writing_commits(seen: Sequence[WaitsSeen]) -> Numbers:
     """Commits that wrote, by stretch of time: those alone wait.
 
-    Each took a transaction id, which counts at once. Of ids picked at random it is asked how many committed; records
-    without that have at most as many as pg_stat_database counts, reads among them. So has what uses subtransactions.
+    Each took a transaction id, which counts at once. Of ids picked at random it is asked how many committed; where none
+    had ended, they are at most as many as pg_stat_database counts, reads among them. So has what uses subtransactions.
     """
     ids = np.array([
         s.transaction_ids * s.committed / (s.committed + s.aborted)
@@ -94,14 +93,72 @@ def completing(seen: WaitsSeen, level: Level, quorum: Quorum | None = None) -> S
     """
     quorum = quorum or read_standby_names(seen.standby_names) or Quorum(QuorumKind.ANY, 1, ("*",))
     counting = [s for s in seen.standbys if s.state == "streaming" and quorum.counts(s.name)]
-    counting.sort(key=lambda s: quorum.priority(s.name))
-    chosen = counting[: quorum.k] if quorum.kind is QuorumKind.FIRST else counting
-    lags = [(s.write_ms, s.flush_ms, s.replay_ms)[: STAGES.get(level, 2)] for s in chosen]
-    known = sorted(((lag[-1], lag) for lag in lags if lag[-1] is not None), key=lambda one: one[0])
-    return tuple(np.array(known[quorum.k - 1][1], float).tolist()) if len(known) >= quorum.k else None
+    if quorum.kind is QuorumKind.FIRST:
+        counting = sorted(counting, key=lambda s: quorum.priority(s.name))[: quorum.k]
+    lags = [tuple(np.array(s.lags_ms, float)[: STAGES.get(level, 2)].tolist()) for s in counting]
+    known = sorted((lag for lag in lags if not math.isnan(lag[-1])), key=lambda lag: lag[-1])
+    return known[quorum.k - 1] if len(known) >= quorum.k else None
 
 
-def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[SessionKey, Level], dict[Level, float]]:
+def mean_stages(seen: Sequence[WaitsSeen], level: Level, quorum: Quorum | None = None) -> Stages | None:
+    """Mean lags of the completing standby over the stretches that know them, weighted by commits; None where none."""
+    known = [(lags, 1.0 + s.transaction_ids) for s in seen if (lags := completing(s, level, quorum)) is not None]
+    if not known:
+        return None
+    stages, weights = (np.array(one, float) for one in zip(*known, strict=True))
+    mean = np.ma.average(np.ma.masked_invalid(stages), axis=0, weights=np.broadcast_to(weights[:, None], stages.shape))
+    return tuple(np.ma.filled(mean, np.nan).tolist())
+
+
+def _shares(lags: Stages | None) -> Numbers:
+    """Shares of a wait: until written, from there until flushed, from there until replayed, as far as it waits.
+
+    All of it until written where a stage on the way is unknown.
+    """
+    if lags is None or np.isnan(lags).any() or lags[-1] <= 0:
+        return np.array([1.0, 0.0, 0.0])
+    # Means over different looks: a stage may seem to end before the one before it.
+    parts = np.diff(np.maximum.accumulate(lags), prepend=0.0)
+    shares: Numbers = np.pad(parts, (0, 3 - len(parts))) / parts.sum()
+    return shares
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of a group of sessions: polls that saw them write, the ages then in s, polls and session-seconds of waiting."""
+
+    writing: float = 0.0
+    writing_s: float = 0.0
+    standby: float = 0.0
+    standby_s: float = 0.0
+    flush_s: float = 0.0
+
+    @property
+    def begun(self) -> float:
+        """Proportional to transactions a second: how many were seen at work over how long they last (mean age)."""
+        return self.writing**2 / self.writing_s if self.writing_s > 0 else 0.0
+
+    @property
+    def waiting_s(self) -> float:
+        return self.standby_s + self.flush_s
+
+
+def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key, Sums]:
+    """The sums of each group, in one pass."""
+    groups: dict[Key, Sums] = {}
+    for one in seen:
+        for group in one.groups:
+            if group.writing or group.standby or group.flush:
+                sums = groups.setdefault(key(group), Sums())
+                sums.writing += group.writing
+                sums.writing_s += group.writing_s
+                sums.standby += group.standby
+                sums.standby_s += group.standby * one.poll_s
+                sums.flush_s += group.flush * one.poll_s
+    return groups
+
+
+def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[tuple[str, str, str], Level], dict[Level, float]]:
     """The level of each (database, role, application), and the shares of commits by level.
 
     A level is its role's or database's own, else the default.
@@ -112,109 +169,43 @@ def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[SessionKey, Level], dict[
     own = {(role, database): level for one in seen for role, database, level in one.overrides}
     groups = by(seen, lambda g: (g.database, g.role, g.application))
     standby, writing = (sum(getattr(one, name) for one in groups.values()) for name in ("standby", "writing"))
-    levels: dict[SessionKey, Level] = {}
-    begun: dict[Level, float] = {}
-    for key, sums in groups.items():
-        keys = ((key[1], key[0]), (key[1], ""), ("", key[0]), ("", ""))
-        level = Level(next((own[k] for k in keys if k in own), seen[-1].level))
+    levels, begun = dict[tuple[str, str, str], Level](), dict[Level, float]()
+    for (database, role, application), sums in groups.items():
+        keys = ((role, database), (role, ""), ("", database), ("", ""))
+        level = next((own[k] for k in keys if k in own), seen[-1].level)
         expected = sums.writing * standby / writing if writing else 0.0
         waits = sums.standby > expected / 5 if max(expected, sums.standby) >= _ENOUGH else level.remote
-        level = levels[key] = level if level.remote is waits else Level.ON if waits else Level.LOCAL
+        level = level if level.remote is waits else Level.ON if waits else Level.LOCAL
+        levels[database, role, application] = level
         begun[level] = begun.get(level, 0.0) + sums.begun
     whole = sum(begun.values())
     return levels, {level: one / whole for level, one in begun.items()} if whole else {}
 
 
-_ENOUGH = 10
-"""Polls that see, or ought to see, a group wait, from which on that decides."""
-
-
-@dataclass(slots=True)
-class Sums:
-    """Of a group of sessions: polls that saw them write, the ages then in s, polls and session-seconds of waiting."""
-
-    writing: int = 0
-    writing_s: float = 0.0
-    standby: int = 0
-    standby_s: float = 0.0
-    flush_s: float = 0.0
-
-    @property
-    def begun(self) -> float:
-        """Proportional to transactions a second: how many were seen at work over how long they last (mean age)."""
-        return self.writing**2 / self.writing_s if self.writing_s > 0 else 0.0
-
-
-def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key, Sums]:
-    """The sums of each group, in one pass."""
-    groups: dict[Key, Sums] = {}
-    for one in seen:
-        seconds = one.seconds / one.polls
-        for group in one.groups:
-            if not (group.writing or group.standby or group.flush):
-                continue
-            sums = groups.setdefault(key(group), Sums())
-            sums.writing += group.writing
-            sums.writing_s += group.writing_s
-            sums.standby += group.standby
-            sums.standby_s += group.standby * seconds
-            sums.flush_s += group.flush * seconds
-    return groups
-
-
 def waited(seen: Sequence[WaitsSeen]) -> Waited:
     """The columns of these stretches."""
-    (levels, commits), seconds = levels_of(seen), np.array([s.seconds for s in seen])
+    levels, commits = levels_of(seen)
     standby = {level: np.zeros(len(seen)) for level in STAGES}
-    flush, lock = np.zeros(len(seen)), np.zeros(len(seen))
+    flush, lock = np.zeros((2, len(seen)))
     for i, one in enumerate(seen):
         for group in one.groups:
-            flush[i] += group.flush * one.seconds / one.polls
-            lock[i] += group.lock * one.seconds / one.polls
+            flush[i] += group.flush * one.poll_s
+            lock[i] += group.lock * one.poll_s
             if group.standby:
                 level = levels[group.database, group.role, group.application]
-                standby[level if level.remote else Level.ON][i] += group.standby * one.seconds / one.polls
-    blocked = max(1e-9, sum(s.blocked for s in seen))
-    behind = sum(s.blocked_by_standby + s.blocked_by_flush for s in seen) / blocked
-    causes = {cause: np.zeros(len(seen)) for cause in OWN}
-    causes |= {Cause.FLUSH: flush, Cause.LOCKS: lock * behind}
-    split = False
+                standby[level if level.remote else Level.ON][i] += group.standby * one.poll_s
+    behind = sum(sum(s.blockers.values()) + s.blocked_by_flush for s in seen)
+    behind /= max(1e-9, sum(s.blocked for s in seen))
+    stages = np.zeros((3, len(seen)))
     for level, column in standby.items():
         mean = mean_stages(seen, level)
-        split |= mean is not None and bool(column.any())
-        shares = np.array([_shares(completing(s, level) or mean) for s in seen])
-        for i, cause in enumerate(OWN[1:]):
-            causes[cause] = causes[cause] + column * shares[:, i]
+        stages += column * np.transpose([_shares(completing(s, level) or mean) for s in seen])
     most = max(STAGES, key=lambda level: standby[level].sum())
-    default = Level(seen[-1].level)
-    level = most if standby[most].any() else default if default.remote else Level.ON
-    return Waited(seconds, writing_commits(seen), causes, split, commits or {level: 1.0}, level)
-
-
-def mean_stages(seen: Sequence[WaitsSeen], level: Level, quorum: Quorum | None = None) -> Stages | None:
-    """Mean lags of the completing standby over the stretches that know them, weighted by commits; None where none."""
-    known = [(lags, 1.0 + s.transaction_ids) for s in seen if (lags := completing(s, level, quorum)) is not None]
-    if not known:
-        return None
-    stages, weights = (np.array(one, float) for one in zip(*known, strict=True))
-    weights = np.where(np.isnan(stages), 0.0, weights[:, None])
-    mean = np.nansum(stages * weights, axis=0) / np.where(weights.any(axis=0), weights.sum(axis=0), np.nan)
-    return tuple(mean.tolist())
-
-
-def _shares(lags: Stages | None) -> Numbers:
-    """Shares of a wait: until written, from there until flushed, from there until replayed, as far as it waits.
-
-    All of it until written where a stage on the way is unknown.
-    """
-    parts = np.zeros(3)
-    if lags is None or np.isnan(lags).any() or lags[-1] <= 0:
-        parts[0] = 1.0
-    else:
-        # Means over different looks: a stage may seem to end before the one before it.
-        parts[: len(lags)] = np.diff(np.maximum.accumulate(lags), prepend=0.0)
-    shares: Numbers = parts / parts.sum()
-    return shares
+    default = seen[-1].level if seen[-1].level.remote else Level.ON
+    level = most if standby[most].any() else default
+    causes = dict(zip(Cause, (flush, *stages, lock * behind), strict=True))
+    seconds = np.array([s.seconds for s in seen])
+    return Waited(seconds, writing_commits(seen), causes, commits or {level: 1.0}, level)
 
 
 def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64] | None:
@@ -260,67 +251,67 @@ class Observation:
     caveats: tuple[str, ...] = ()
 
     @property
-    def first(self) -> Cause:
-        """What commits themselves wait for most."""
-        return max(OWN, key=lambda cause: self.causes_ms[cause].value)
+    def longest_first(self) -> list[Cause]:
+        """What commits themselves wait for, that most first."""
+        return sorted(OWN, key=lambda cause: -self.causes_ms[cause].value)
+
+    @property
+    def parts(self) -> str:
+        """The same as a list in words."""
+        named = ((self.causes_ms[cause].value, cause) for cause in self.longest_first)
+        return ", ".join(f"{ms:.2f} ms for {cause}" for ms, cause in named if ms >= UNSEEN_MS)
 
 
 def observation(seen: Sequence[WaitsSeen]) -> Observation:
     """The result of these stretches of time, at least one."""
     columns = waited(seen)
-    counts = resampled(len(seen))
-    causes = {cause: per_commit_ms(columns.causes[cause], columns.commits, counts) for cause in Cause}
-    rate = per_commit_ms(columns.commits / 1000, columns.seconds, counts)
+    counts, standby = resampled(len(seen)), columns.standby
     made = Observation(
         seconds=float(columns.seconds.sum()),
         polls=sum(s.polls for s in seen),
         leader=seen[-1].leader,
         level=columns.level,
-        commits_per_s=rate,
-        commit_wait_ms=per_commit_ms(columns.standby + columns.causes[Cause.FLUSH], columns.commits, counts),
-        standby_wait_ms=per_commit_ms(columns.standby, columns.commits, counts),
-        causes_ms=causes,
+        commits_per_s=per_commit_ms(columns.commits / 1000, columns.seconds, counts),
+        commit_wait_ms=per_commit_ms(standby + columns.causes[Cause.FLUSH], columns.commits, counts),
+        standby_wait_ms=per_commit_ms(standby, columns.commits, counts),
+        causes_ms={cause: per_commit_ms(one, columns.commits, counts) for cause, one in columns.causes.items()},
         longest_ms=max(s.longest_ms for s in seen),
     )
     return replace(made, caveats=_caveats(seen, columns, made))
 
 
 def _caveats(seen: Sequence[WaitsSeen], columns: Waited, made: Observation) -> tuple[str, ...]:
-    caveats = []
-    rollbacks, aborted = (sum(getattr(s, name) for s in seen) for name in ("rollbacks", "aborted"))
-    if made.commits_per_s.value == 0:
-        caveats.append("no commit that wrote ended meanwhile: sessions that wait are shown, but no time per commit")
-    elif subtransactions(seen):
-        caveats.append(
-            "more transaction ids than transactions: subtransactions; a commit waits at least as long as shown"
-        )
-    if rollbacks and not aborted + sum(s.committed for s in seen):
-        caveats.append("transactions rolled back: how many of them wrote is not known")
-    if not columns.split and made.standby_wait_ms.value > 0:
-        caveats.append("no standby of the quorum reported its lags: the wait for standbys is not split")
-    if len(columns.shares) > 1:
-        parts = (f"{share:.0%} at `{level}`" for level, share in sorted(columns.shares.items(), key=lambda p: -p[1]))
-        caveats.append(f"commits are made at several levels: about {', '.join(parts)}")
-    if any(level == Level.OFF for level in {s.level for s in seen} | {o[2] for s in seen for o in s.overrides}):
-        caveats.append("commits at `off` wait for nothing and count as commits")
-    if len(seen) < FEWEST:
-        caveats.append(f"fewer than {FEWEST} stretches of time: no intervals; let it run longer")
+    none_ended = made.commits_per_s.value == 0
+    rolled_back, known = sum(s.rollbacks for s in seen), sum(s.committed + s.aborted for s in seen)
+    shares = sorted(columns.shares.items(), key=lambda pair: -pair[1])
     leaders = dict.fromkeys(s.leader for s in seen)
-    if len(leaders) > 1:
-        caveats.append(f"the leader changed meanwhile: {', '.join(leaders)}")
     streaming = [{standby.name for standby in one.standbys if standby.state == "streaming"} for one in seen]
-    if gone := set().union(*streaming) - streaming[-1]:
-        caveats.append(f"standbys that streamed and went: {', '.join(sorted(gone))}")
-    return tuple(caveats)
+    gone = set().union(*streaming) - streaming[-1]
+    levels = {s.level for s in seen} | {level for s in seen for _, _, level in s.overrides}
+    said = {
+        "no commit that wrote ended meanwhile: sessions that wait are shown, but no time per commit": none_ended,
+        "more transaction ids than transactions: subtransactions; a commit waits at least as long as shown": (
+            not none_ended and subtransactions(seen)
+        ),
+        "transactions rolled back: how many of them wrote is not known": rolled_back and not known,
+        "no standby of the quorum reported its lags: the wait for standbys is not split": (
+            mean_stages(seen, made.level) is None and made.standby_wait_ms.value > 0
+        ),
+        "commits are made at several levels: about "
+        + ", ".join(f"{share:.0%} at `{level}`" for level, share in shares): len(shares) > 1,
+        "commits at `off` wait for nothing and count as commits": Level.OFF in levels,
+        f"fewer than {FEWEST} stretches of time: no intervals; let it run longer": len(seen) < FEWEST,
+        f"the leader changed meanwhile: {', '.join(leaders)}": len(leaders) > 1,
+        f"standbys that streamed and went: {', '.join(sorted(gone))}": gone,
+    }
+    return tuple(sentence for sentence, holds in said.items() if holds)
 
 
-def held_up_by(seen: Sequence[WaitsSeen]) -> tuple[StandbySeen, Cause] | None:
-    """Where commits hang: the standby of the quorum that is least behind, and the stage it is behind at."""
-    last, stages = seen[-1], OWN[1 : 1 + STAGES[waited(seen).level]]
-    quorum = read_standby_names(last.standby_names)
-    counting = [s for s in last.standbys if quorum is None or quorum.counts(s.name)]
-    behind = [s for s in counting if s.behind[len(stages) - 1] > 0]
-    if not behind:
+def held_up_by(seen: WaitsSeen, level: Level) -> tuple[StandbySeen, Cause] | None:
+    """Where commits at that level hang: the standby of the quorum that is least behind, and at which stage."""
+    quorum, last = read_standby_names(seen.standby_names), STAGES[level] - 1
+    counting = [s for s in seen.standbys if quorum is None or quorum.counts(s.name)]
+    least = min((s for s in counting if s.behind[last] > 0), key=lambda s: s.behind[last], default=None)
+    if least is None:
         return None
-    least = min(behind, key=lambda s: s.behind[len(stages) - 1])
-    return least, next(cause for cause, bytes_behind in zip(stages, least.behind, strict=False) if bytes_behind > 0)
+    return least, next(cause for cause, behind in zip(OWN[1:], least.behind, strict=True) if behind > 0)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from walproof.model.guarantee import Level
+
 
 @dataclass(frozen=True, slots=True)
 class SessionSums:
@@ -17,29 +19,24 @@ class SessionSums:
     role: str
     application: str
     statement: str
-    sessions: int
-    busy: int
-    writing: int
+    sessions: float
+    busy: float
+    writing: float
     writing_s: float
-    standby: int
-    flush: int
-    lock: int
+    standby: float
+    flush: float
+    lock: float
 
 
 @dataclass(frozen=True, slots=True)
 class StandbySeen:
-    """A standby as the leader saw it: mean lags in ms over polls, None where none was reported (unknown, not 0);
-    bytes behind at last.
-
-    behind: bytes that the leader has flushed and the standby has not yet (written, flushed, replayed).
+    """A standby as the leader saw it, in (written, flushed, replayed): mean lags in ms over polls, None where none was
+    reported (unknown, not 0); bytes that the leader has flushed and the standby at last had not.
     """
 
     name: str
     state: str
-    sync_state: str
-    write_ms: float | None = None
-    flush_ms: float | None = None
-    replay_ms: float | None = None
+    lags_ms: tuple[float | None, float | None, float | None] = (None, None, None)
     behind: tuple[int, int, int] = (0, 0, 0)
 
 
@@ -49,17 +46,16 @@ class WaitsSeen:
 
     level: synchronous_commit of the observing session's own defaults; overrides: of roles and databases, as
     (role, database, level), "" for every one. committed, aborted: how many of the transaction ids picked at random
-    ended so. blocked: lock waiters, added up over looks at what blocks them; of these blocked_by_standby and
-    blocked_by_flush behind sessions that themselves waited for their commit (a share, where several block one);
-    blockers: those behind a session of that application in wait for a standby. longest_ms: age of the oldest statement
-    seen waiting for a standby.
+    ended so. blocked: lock waiters, added up over looks at what blocks them; of these blocked_by_flush behind sessions
+    that themselves waited for the local flush (a share, where several block one), blockers behind those of that
+    application in wait for a standby. longest_ms: age of the oldest statement seen waiting for a standby.
     """
 
     at: float
     seconds: float
     polls: int
     leader: str
-    level: str
+    level: Level
     standby_names: str
     groups: tuple[SessionSums, ...]
     standbys: tuple[StandbySeen, ...]
@@ -69,10 +65,14 @@ class WaitsSeen:
     committed: int = 0
     aborted: int = 0
     blocked: float = 0.0
-    blocked_by_standby: float = 0.0
     blocked_by_flush: float = 0.0
     blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
     checkpoint: bool = False
-    overrides: tuple[tuple[str, str, str], ...] = field(default=())
+    overrides: tuple[tuple[str, str, Level], ...] = field(default=())
     kind: Literal["waits-seen"] = "waits-seen"
+
+    @property
+    def poll_s(self) -> float:
+        """Seconds that one poll stands for."""
+        return self.seconds / max(1, self.polls)

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from statistics import median
 
 from walproof.estimating.intervals import BETWEEN_RUNS, change, shares_differ, shifted
+from walproof.estimating.observed_waits import Cause, observation
 from walproof.model.drill import Drill
-from walproof.model.estimate import Caveat
+from walproof.model.estimate import Caveat, Estimate
 from walproof.model.event import Described, DrillDone
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Arm, Scenario
-from walproof.pricing.estimates import ArmPrice, PriceTable, price_table
+from walproof.pricing.estimates import UNKNOWN, ArmPrice, PriceTable, price_table
 from walproof.proving.campaign_results import back_after
 from walproof.records.reader import Record
 from walproof.reporting.conclusion import sentences
-from walproof.reporting.observe_section import seen_of, waits_compared
+from walproof.reporting.observe_section import seen_of
 from walproof.reporting.outline import Cell, Outline, Prose, Section, Table, columns, row
 from walproof.reporting.wording import (
     NOT_KNOWN,
@@ -34,7 +36,7 @@ def compared(records: Sequence[Record]) -> Outline:
     tables = [price_table(r.events) for r in records]
     prices = _prices(names, tables)
     drills = _drills(names, [[e.drill for e in r.events if isinstance(e, DrillDone)] for r in records])
-    waits = waits_compared(names, [seen_of(r.events) for r in records])
+    waits = _waits(names, [seen_of(r.events) for r in records])
     each = tuple(f"{n}: {' '.join(sentences(r.events, t))}" for n, r, t in zip(names, records, tables, strict=True))
     notices = tuple(f"{n}: {notice}" for n, r in zip(names, records, strict=True) for notice in r.notices)
     sections = (
@@ -96,14 +98,40 @@ def _change(before: ArmPrice | None, after: ArmPrice | None, among: int) -> Cell
         factor = change(before.tps, after.tps, among, BETWEEN_RUNS["tps"])
     else:
         factor = change(before.ratio, after.ratio, among, BETWEEN_RUNS["ratio"])
+    few = "too few blocks to say" if before.blocks < 2 or after.blocks < 2 else ""
+    return _changed(factor, Cell("faster", "good"), Cell("slower", "bad"), few)
+
+
+def _changed(factor: Estimate, larger: Cell, smaller: Cell, few: str = "") -> Cell:
+    """A factor with its interval, and whether that is real; few: why that cannot be said."""
     if not math.isfinite(factor.value):
         return Cell(NOT_KNOWN, "quiet")
+    said = larger if factor.value > 1 else smaller
+    if few or factor.covers(1.0):
+        said = Cell(few or "no real difference", "quiet")
     text = f"{factor.value - 1:+.1%} ({factor.low - 1:+.1%} to {factor.high - 1:+.1%})"
-    if before.blocks < 2 or after.blocks < 2:
-        return Cell(f"{text}: too few blocks to say", "quiet")
-    if factor.covers(1.0):
-        return Cell(f"{text}: no real difference", "quiet")
-    return Cell(f"{text}: {'faster' if factor.value > 1 else 'slower'}", "good" if factor.value > 1 else "bad")
+    return Cell(f"{text}: {said.text}", said.tone)
+
+
+def _waits(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) -> tuple[Section, ...]:
+    """Milliseconds per commit of several observations; () where fewer than two observed."""
+    if sum(map(bool, seen)) < 2:
+        return ()
+    whole, longer, shorter = "a commit itself, in all", Cell("longer", "bad"), Cell("shorter", "good")
+    waits = [{whole: (of := observation(one)).commit_wait_ms, **of.causes_ms} if one else {} for one in seen]
+    among, between = (1 + len(Cause)) * (len(seen) - 1), BETWEEN_RUNS["latency"]
+    rows = []
+    for what in (whole, *Cause):
+        ms = [one.get(what, UNKNOWN) for one in waits]
+        changes = [_changed(change(ms[0], one, among, between), longer, shorter) for one in ms[1:]]
+        rows.append(row(str(what), *map(interval, ms), *changes))
+    heads = columns("what is waited for, ms", *(f">{n}" for n in names), *(f"{n}: change" for n in names[1:]))
+    intro = (
+        "Milliseconds per commit. Intervals of changes hold for all comparisons at once (95 %), "
+        f"and between runs of one thing a standard deviation of {percent(between)} is assumed."
+    )
+    table = Table("waits", "waits per commit", heads, tuple(rows))
+    return (Section("waits", "What commits wait for, side by side", intro, (table,)),)
 
 
 def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Section, ...]:

@@ -5,7 +5,7 @@ Stops when the server is in distress, and says so. Writes nothing, not even a te
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 
 import psycopg
@@ -15,6 +15,8 @@ from walproof.load import sampler
 from walproof.load.sampler import counters_of, counters_statement
 from walproof.load.statistics_connection import Row, StatsConnection
 from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import one_line
+from walproof.model.guarantee import Level
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Target
 from walproof.model.standby_names import quoted
@@ -59,12 +61,13 @@ def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(slots=True)
 class _Polls:
-    """Added up since the last event; names in `groups` as its key."""
+    """Added up since the last event; groups by (database, role, application, statement); see WaitsSeen."""
 
     count: int = 0
     groups: dict[tuple[str, str, str, str], list[float]] = field(default_factory=dict)
     standbys: dict[str, list[Row]] = field(default_factory=dict)
-    blocked: dict[str, float] = field(default_factory=lambda: {"all": 0.0, "standby": 0.0, "flush": 0.0})
+    blocked: float = 0.0
+    blocked_by_flush: float = 0.0
     blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
 
@@ -76,40 +79,32 @@ class _Polls:
             key, numbers = (database, role, application, statement), [float(n or 0) for n in row[4:]]
             if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
                 key = ("others", "others", "others", "")
-            sums = self.groups.get(key, [0.0] * 7)
-            self.groups[key] = [a + b for a, b in zip(sums, numbers[:7], strict=True)]
+            self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 7), numbers, strict=False)]
             self.longest_ms = max(self.longest_ms, numbers[7])
 
     def add_blockers(self, rows: list[Row]) -> None:
         """One look at what blocks lock waiters: those asked for stand for all that waited."""
         for waiting, standby, flush, application in rows:
-            each = float(waiting or 0) / len(rows)
-            for name, share in (("all", 1.0), ("standby", float(standby or 0)), ("flush", float(flush or 0))):
-                self.blocked[name] += each * share
-            if float(standby or 0):
-                name = application or ""
-                self.blockers[name] = self.blockers.get(name, 0.0) + each * float(standby or 0)
-
-    def session_sums(self) -> tuple[SessionSums, ...]:
-        """The groups; idle sessions are known by their number alone."""
-        return tuple(
-            SessionSums(*key, int(n[0]), int(n[1]), int(n[2]), round(n[3], 4), int(n[4]), int(n[5]), int(n[6]))
-            for key, n in self.groups.items()
-        )
+            each, name = float(waiting or 0) / len(rows), application or ""
+            self.blocked += each
+            self.blocked_by_flush += each * float(flush or 0)
+            if standby_share := float(standby or 0):
+                self.blockers[name] = self.blockers.get(name, 0.0) + each * standby_share
 
 
 def _standby(name: str, rows: list[Row]) -> StandbySeen:
-    lags = [[float(v) for row in rows if (v := row[i]) is not None] for i in (3, 4, 5)]
+    lags = [[float(v) for row in rows if (v := row[i]) is not None] for i in (2, 3, 4)]
     write, flush, replay = (round(fmean(values), 4) if values else None for values in lags)
-    behind = (int(rows[-1][6] or 0), int(rows[-1][7] or 0), int(rows[-1][8] or 0))
-    return StandbySeen(name, str(rows[-1][1]), str(rows[-1][2]), write, flush, replay, behind)
+    behind = (int(rows[-1][5] or 0), int(rows[-1][6] or 0), int(rows[-1][7] or 0))
+    return StandbySeen(name, str(rows[-1][1]), (write, flush, replay), behind)
 
 
 class SqlCommitWaits:
     """CommitWaits of any target that speaks SQL."""
 
-    def __init__(self, target: Target) -> None:
-        self._target, self._clock = target, target.clock
+    def __init__(self, target: Target, typed: Callable[[str, str], str] = lambda _leader, statement: statement) -> None:
+        """typed: how an administrator of that leader types a statement."""
+        self._target, self._clock, self._typed = target, target.clock, typed
         self._random = random.Random(1)
         self._costs: dict[str, deque[float]] = {}
         self._slow, self._due, self._polls, self._failures = 0, 0.0, 0, 0
@@ -118,47 +113,57 @@ class SqlCommitWaits:
 
     def watch(self, every_s: float, ended: Callable[[], bool]) -> Iterator[WaitsSeen]:
         """What was polled in each `every_s`; see model.ports."""
+        connection: StatsConnection | None
         leader, connection = self._open()
         try:
-            overrides: list[Row] | None = None
             while not ended():
                 try:
-                    if overrides is None:
-                        overrides = connection.query(_SQL["overrides"])
+                    if connection is None:
+                        leader, connection = self._open()
                     seen = self._seen(leader, connection, every_s, ended)
-                except psycopg.Error as wrong:
-                    connection.close()
-                    leader, connection = self._reopen(leader, connection, _said(leader, wrong), ended)
+                except (psycopg.Error, TargetError) as wrong:
+                    if connection is not None:
+                        connection.close()
+                    connection = None
+                    self._pause(leader, wrong if isinstance(wrong, TargetError) else _said(leader, wrong), ended)
                     continue
                 if seen is not None:
                     self._failures = 0
-                    yield replace(seen, overrides=tuple((str(r), str(d), str(level)) for r, d, level in overrides))
-                    overrides = []
+                    yield seen
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
+
+    def _pause(self, leader: str, said: TargetError, ended: Callable[[], bool]) -> None:
+        """Before the next attempt, ever longer; TargetError in distress and after ATTEMPTS in a row."""
+        if isinstance(said, _Distress):
+            raise said
+        if self._failures == ATTEMPTS:
+            why = f"{leader} is gone: {ATTEMPTS} attempts in a row failed, the last with: {said.message}"
+            raise TargetError(why, "walproof doctor")
+        due = self._clock.now() + 2.0**self._failures
+        self._failures += 1
+        while not ended() and (left := due - self._clock.now()) > 0:
+            self._clock.pause(min(_ENDS_S, left))
 
     def _open(self) -> tuple[str, StatsConnection]:
         leader = self._target.observe().leader
         if leader is None:
             raise TargetError(f"{self._target.name} has no leader that answers just now", "walproof doctor")
+        connection = None
         try:
             connection = StatsConnection(self._target.member_endpoint(leader).conninfo(**_CONNECTING), self._clock)
-        except psycopg.Error as wrong:
-            if "startup parameter" in str(wrong):
-                raise _behind_pooler(leader) from None
-            raise connection_error(wrong) from None
-        try:
             ((sees, process, standby, role),) = connection.query(_SQL["rights"])
         except psycopg.Error as wrong:
-            connection.close()
-            raise _said(leader, wrong) from None
-        grant = f"GRANT pg_monitor TO {quoted(role or '')}"
-        blind = TargetError(f"{role} may not see what other sessions wait for on {leader}", grant)
-        idle = TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
+            if connection:
+                connection.close()
+            raise _behind_pooler(leader) if "startup parameter" in str(wrong) else _said(leader, wrong) from None
+        blind = f"{role} may not see what other sessions wait for on {leader}"
+        grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
         checks = (
             (process != str(connection.process), _behind_pooler(leader)),
-            (sees != "t", blind),
-            (standby == "t", idle),
+            (sees != "t", TargetError(blind, grant)),
+            (standby == "t", TargetError(f"{leader} is a standby, where no commit waits", "name the leader")),
         )
         for failed, why in checks:
             if failed:
@@ -166,32 +171,12 @@ class SqlCommitWaits:
                 raise why
         return leader, connection
 
-    def _reopen(
-        self, leader: str, closed: StatsConnection, said: TargetError, ended: Callable[[], bool]
-    ) -> tuple[str, StatsConnection]:
-        """The leader there is now, tried ever less often; TargetError in distress and after ATTEMPTS in a row."""
-        while not isinstance(said, _Distress) and self._failures < ATTEMPTS:
-            due = self._clock.now() + 2.0**self._failures
-            self._failures += 1
-            while (left := due - self._clock.now()) > 0:
-                if ended():
-                    return leader, closed
-                self._clock.pause(min(_ENDS_S, left))
-            try:
-                return self._open()
-            except TargetError as wrong:
-                said = wrong
-        if isinstance(said, _Distress):
-            raise said
-        raise TargetError(
-            f"{leader} is gone: {ATTEMPTS} attempts in a row failed, the last with: {said.message}", "walproof doctor"
-        )
-
     def _seen(
         self, leader: str, connection: StatsConnection, every_s: float, ended: Callable[[], bool]
     ) -> WaitsSeen | None:
         """What is polled within `every_s`, with what the counters rose by; None where it ended before a poll."""
-        level = str(connection.query(_SQL["level"])[0][0])
+        level = Level(str(connection.query(_SQL["level"])[0][0]))
+        overrides = tuple((str(r), str(d), Level(str(own))) for r, d, own in connection.query(_SQL["overrides"]))
         before, began = self._counters(connection), self._clock.now()
         polls = _Polls()
         while not ended() and (not polls.count or self._clock.now() < began + every_s):
@@ -207,30 +192,19 @@ class SqlCommitWaits:
             return None
         self._standbys = tuple(_standby(name, rows) for name, rows in polls.standbys.items()) or self._standbys
         at, after = self._clock.now(), self._counters(connection)
-        ids = (before.next_id or 0, after.next_id or 0)
-        outcomes = connection.query(_SQL["outcomes"], *map(str, ids))[0] if 0 < ids[0] < ids[1] else ("0", "0")
-        rose = {name: _rise(before, after, name) for name in ("next_id", "committed", "rolled_back")}
+        first = before.next_id or 0
+        new_ids = max(0, (after.next_id or 0) - first) if first else 0
+        ((committed, aborted),) = connection.query(_SQL["outcomes"], str(first), str(first + new_ids))
         return WaitsSeen(
-            at=at,
-            seconds=at - began,
-            polls=polls.count,
-            leader=leader,
-            level=level,
-            standby_names=after.names,
-            groups=polls.session_sums(),
-            standbys=self._standbys,
-            transaction_ids=rose["next_id"],
-            commits=rose["committed"],
-            rollbacks=rose["rolled_back"],
-            committed=int(outcomes[0] or 0),
-            aborted=int(outcomes[1] or 0),
-            blocked=round(polls.blocked["all"], 4),
-            blocked_by_standby=round(polls.blocked["standby"], 4),
-            blocked_by_flush=round(polls.blocked["flush"], 4),
+            at=at, seconds=at - began, polls=polls.count, leader=leader, level=level, standby_names=after.names,
+            groups=tuple(SessionSums(*key, *(round(n, 4) for n in sums)) for key, sums in polls.groups.items()),
+            standbys=self._standbys, transaction_ids=new_ids, commits=_rise(before, after, "committed"),
+            rollbacks=_rise(before, after, "rolled_back"), committed=int(committed or 0), aborted=int(aborted or 0),
+            blocked=round(polls.blocked, 4), blocked_by_flush=round(polls.blocked_by_flush, 4),
             blockers={name: round(share, 4) for name, share in polls.blockers.items()},
-            longest_ms=round(polls.longest_ms, 3),
-            checkpoint=after.checkpoints > before.checkpoints,
-        )
+            longest_ms=round(polls.longest_ms, 3), checkpoint=after.checkpoints > before.checkpoints,
+            overrides=overrides,
+        )  # fmt: skip
 
     def _poll(self, leader: str, connection: StatsConnection, polls: _Polls) -> None:
         """One poll of sessions; now and then of standbys and blockers too. TargetError in distress."""
@@ -278,7 +252,5 @@ class _Distress(TargetError):
 def _said(leader: str, wrong: psycopg.Error) -> TargetError:
     """By SQLSTATE: messages are in the server's language (lc_messages)."""
     if (wrong.sqlstate or "").startswith(_DISTRESS):
-        return _Distress(
-            leader, f"a look at its statistics ended with SQLSTATE {wrong.sqlstate}: {' '.join(str(wrong).split())}"
-        )
+        return _Distress(leader, f"a look at its statistics ended with SQLSTATE {wrong.sqlstate}: {one_line(wrong)}")
     return connection_error(wrong)

@@ -5,8 +5,11 @@
 SELECT pg_has_role('pg_read_all_stats', 'USAGE'), pg_backend_pid(), pg_is_in_recovery(), current_user
 
 -- name: overrides
--- Levels that roles and databases have of their own.
-SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''), split_part(setting, '=', 2)
+-- Levels that roles and databases have of their own, stored as they were typed: true, OFF …
+SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''),
+       CASE WHEN lower(split_part(setting, '=', 2)) IN ('true', 'yes', '1') THEN 'on'
+            WHEN lower(split_part(setting, '=', 2)) IN ('false', 'no', '0') THEN 'off'
+            ELSE lower(split_part(setting, '=', 2)) END
   FROM pg_db_role_setting s
   LEFT JOIN pg_roles r ON r.oid = s.setrole
   LEFT JOIN pg_database d ON d.oid = s.setdatabase,
@@ -74,7 +77,7 @@ SELECT count(*) FILTER (WHERE status = 'committed'), count(*) FILTER (WHERE stat
 
 -- name: standbys
 -- Standbys: the last lags that they reported, in ms, and bytes behind the leader's flush.
-SELECT application_name, state, sync_state,
+SELECT application_name, state,
        (extract(epoch FROM write_lag) * 1000)::float8,
        (extract(epoch FROM flush_lag) * 1000)::float8,
        (extract(epoch FROM replay_lag) * 1000)::float8,
