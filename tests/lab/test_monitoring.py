@@ -8,8 +8,12 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
+from prometheus_client import generate_latest
 
 from tests.fixtures.labs import a_lab
+from tests.fixtures.observed import group, seen
+from walproof.estimating.observed_waits import observation
 from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import crashes, disks
@@ -19,7 +23,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 from walproof.targets.lab.target import LabTarget, lab_guard
 from walproof.watching.alerts_and_dashboard import PANELS, alert_rules
-from walproof.watching.exporter import monitoring_of_labs
+from walproof.watching.exporter import Metrics, monitoring_of_labs
 
 pytestmark = pytest.mark.lab
 
@@ -59,6 +63,46 @@ def test_promtool_passes(tmp_path: Path) -> None:
     rules.write_text(alert_rules())
     checked = subprocess.run(["promtool", "check", "rules", str(rules)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("cause", "before_s", "after_s", "fires"),
+    [
+        ("standby: flush", 0.002, 0.02, True),
+        ("standby: flush", 0.001, 0.004, False),
+        ("standby: flush", 0.02, 0.02, False),
+        ("standby: network and write", 0.002, 0.02, False),
+    ],
+    ids=["ten times as long", "still short", "as ever", "the network"],
+)
+def test_the_alert_of_a_standby_whose_flush_has_become_slow(
+    tmp_path: Path, cause: str, before_s: float, after_s: float, fires: bool
+) -> None:
+    (tmp_path / "rules.yml").write_text(alert_rules())
+    rule = next(r for r in yaml.safe_load(alert_rules())["groups"][0]["rules"] if r["alert"].endswith("FlushSlow"))
+    expected = {"exp_labels": {**rule["labels"], "cause": cause}, "exp_annotations": rule["annotations"]}
+    series = {
+        "series": f'walproof_commit_wait_seconds{{cause="{cause}"}}',
+        "values": f"{before_s}+0x144 {after_s}+0x5",
+    }
+    alert = {"eval_time": "1480m", "alertname": rule["alert"], "exp_alerts": [expected] if fires else []}
+    one = {"interval": "10m", "input_series": [series], "alert_rule_test": [alert]}
+    (tmp_path / "tests.yml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yml"], "evaluation_interval": "10m", "tests": [one]})
+    )
+    done = subprocess.run(
+        ["promtool", "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_has_nothing_to_say_about_commit_waits() -> None:
+    metrics = Metrics()
+    metrics.record_waits(observation([seen(group(standby=24, flush=40))]))
+    text = generate_latest(metrics.registry)
+    assert b'walproof_commit_wait_seconds{cause="standby: flush"}' in text
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+    assert b"commit_wait" not in checked.stdout + checked.stderr
 
 
 def test_every_panel_returns_data(blueprint: Blueprint) -> None:

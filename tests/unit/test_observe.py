@@ -1,6 +1,7 @@
 """`walproof observe`: the verb, its record and its files, from waits that are made up."""
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.records.codec import decode, encode
 from walproof.records.reader import read
 from walproof.targets.external import consent
-from walproof.watching.commit_waits import RecentWaits
+from walproof.watching.collector import RecentWaits
 from walproof.watching.exporter import Metrics
 
 __all__ = ["walproof"]
@@ -192,15 +193,36 @@ def test_two_observations_are_compared(walproof: Run, monkeypatch: pytest.Monkey
 
 
 def test_the_exporter_says_what_commits_wait_for_without_a_canary(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = RecentWaits(Waits([seen(group(standby=24, flush=40))] * 3, TargetError("gone")))
-    wait_for(Wait.PROGRAM_READY, lambda: not waits.mean_ms(), RealClock())
+    waits = RecentWaits(Waits([seen(group(flush=40))] * 3, TargetError("gone", "look\x1b[2J")), RealClock())
+    wait_for(Wait.PROGRAM_READY, lambda: bool(waits.unknown), RealClock())
+    assert (waits.observed(), waits.unknown) == (None, "gone; look?[2J")
     waits.close()
     metrics = Metrics()
-    causes = observation([seen(group(standby=24, flush=40))]).causes_ms
-    metrics.record_waits({cause: ms.value for cause, ms in causes.items()})
+    metrics.record_waits(observation([seen(group(standby=24, flush=40))]))
     assert metrics.registry.get_sample_value("walproof_commit_wait_seconds", {"cause": "local flush"}) == 0.005
-    metrics.record_waits({})
+    metrics.record_waits(None)
     assert metrics.registry.get_sample_value("walproof_commit_wait_seconds", {"cause": "local flush"}) is None
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "lasted_s", "asked_s", "known"),
+    [(1, 1, 30, True), (29, 1, 30, True), (32, 1, 30, False), (4, 1, 5, True), (7, 1, 5, False), (20, 20, 5, True)],
+)
+def test_waits_of_a_leader_that_is_gone_are_not_those_of_now(
+    ago_s: float, lasted_s: float, asked_s: int, known: bool
+) -> None:
+    clock, ended = RealClock(), threading.Event()
+
+    class Silent(Waits):
+        def watch(self, every_s: float, _ended: object) -> Iterator[WaitsSeen]:
+            yield from super().watch(every_s, _ended)
+            ended.wait()
+
+    waits = RecentWaits(Silent([seen(group(flush=40), at=clock.now() - ago_s, seconds=lasted_s)]), clock)
+    wait_for(Wait.PROGRAM_READY, lambda: len(waits._seen) > 0, clock)
+    assert (waits.observed(asked_s) is not None) is known
+    ended.set()
+    waits.close()
 
 
 @pytest.mark.parametrize("typed", ["", "--exporter --canary", "--json"])

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +16,16 @@ from prometheus_client import generate_latest
 from rich.console import Console
 from starlette.testclient import TestClient
 
+from tests.fixtures import observed
 from walproof.errors import Error, TargetError, UsageError
-from walproof.estimating.observed_waits import Cause
+from walproof.estimating.observed_waits import observation
 from walproof.guarding.run import GuardMetrics
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.waiting import Wait, wait_for
@@ -44,6 +47,7 @@ from walproof.watching.picture import (
     with_probe,
     with_record_event,
     with_snapshot,
+    with_waits,
 )
 
 
@@ -116,6 +120,60 @@ def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
         "10 ms",
     ):
         assert word in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unknown", "says", "drawn"),
+    [
+        (
+            [observed.seen(observed.group(standby=24, flush=40))],
+            "",
+            "a commit waits 8.00 ms: 5.00 ms for local flush",
+            5,
+        ),
+        ([observed.seen(observed.group(standby=24), level="remote_apply")], "", "a commit waits 3.00 ms: 1.50", 5),
+        ([observed.seen()], "", "a commit waits 0.00 ms", 5),
+        ([observed.seen(observed.group(standby=24), transaction_ids=0, commits=0)], "", "no commit that wrote ends", 0),
+        ([], "app may not see it; GRANT pg_monitor", "is not known: app may not see it; GRANT pg_monitor", 0),
+        ([], "", "", 0),
+    ],
+    ids=["flush", "two causes", "nothing", "hanging", "no rights", "not yet"],
+)
+def test_what_commits_wait_for_is_drawn_live(seconds: list[WaitsSeen], unknown: str, says: str, drawn: int) -> None:
+    made = observation(seconds) if seconds else None
+    picture = with_waits(with_snapshot(Picture(target="lab"), snapshot(1.0)), (made, unknown))
+    assert says in picture.waits and (says != "" or picture.waits == "")
+    shown = json.loads(json.dumps(picture.as_json()))
+    assert sum(point["waited"] is not None for point in shown["points"]) == drawn
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(terminal.rendered(picture))
+    text = console.export_text()
+    assert says in text
+    assert ("row locks behind commits" in text) is (drawn > 0)
+
+
+def test_the_collector_shows_commit_waits_and_the_reason_where_there_are_none() -> None:
+    """watch: what commits wait for, live."""
+
+    refused = threading.Event()
+
+    class Waits:
+        def watch(self, every_s: float, ended: Any) -> Iterator[WaitsSeen]:
+            while not refused.wait(0.01):
+                yield observed.seen(observed.group(flush=40), at=target.clock.now())
+            raise TargetError("app may not see it", "GRANT pg_monitor")
+
+    target: Any = simulated("sim?members=3")
+    target.clock = RealClock()
+    able = replace(target.capabilities(), commit_waits=Waits())
+    target.capabilities = lambda: able
+    collector = Collector(target)
+    try:
+        wait_for(Wait.PROGRAM_READY, lambda: "a commit waits 5.00 ms" in collector.picture.waits, RealClock())
+        refused.set()
+        wait_for(Wait.PROGRAM_READY, lambda: "app may not see it; GRANT pg_mon" in collector.picture.waits, RealClock())
+    finally:
+        collector.close()
 
 
 def test_the_picture_is_plain_json_and_canary_commits_are_counted_apart_by_outcome() -> None:
@@ -219,7 +277,7 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_probe(Probe(1.0, Level.ON, Outcome.ACKNOWLEDGED, 0.001))
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
-    metrics.record_waits({Cause.FLUSH: 1.0})
+    metrics.record_waits(observation([observed.seen(observed.group(flush=40))]))
     guard = GuardMetrics(lambda: GuardStatus("watching", "n1"))
     exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}

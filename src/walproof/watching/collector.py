@@ -1,18 +1,64 @@
-"""Collects snapshots, canary probes, links and a growing record into the picture, on its own thread. Reads only."""
+"""Collects snapshots, commit waits, canary probes, links and a growing record into the picture, on its own thread.
+
+Reads only."""
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from walproof.model.ports import Target
+from walproof.errors import Error
+from walproof.estimating.observed_waits import Observation, observation
+from walproof.machine.untrusted import one_line
+from walproof.model.observed_waits import WaitsSeen
+from walproof.model.ports import Clock, CommitWaits, Target
 from walproof.records.reader import Tail
+from walproof.watching import picture as pictures
 from walproof.watching.canary import Probe
-from walproof.watching.picture import Picture, with_guard, with_links, with_probe, with_record_event, with_snapshot
+from walproof.watching.picture import Picture
 
 PACE_S = 0.25
 LINKS_EVERY = 4
+_KEPT, _SHOWN = 30, 5
+"""Seconds of commit waits, and the last of them that the picture shows."""
+_AGAIN_S = 30.0
+"""How soon it is tried again where rights are missing, no leader answers, or the server is in distress."""
 News = TypeVar("News")
+
+
+class RecentWaits:
+    """What commits waited for in the last _KEPT seconds, observed in a thread until closed; nothing is written.
+
+    unknown: why that is not known now, else "".
+    """
+
+    def __init__(self, waits: CommitWaits, clock: Clock) -> None:
+        self._waits, self._clock, self._closed, self.unknown = waits, clock, threading.Event(), ""
+        self._seen: deque[WaitsSeen] = deque(maxlen=_KEPT)
+        self._thread = threading.Thread(target=self._run, name="commit waits", daemon=True)
+        self._thread.start()
+
+    def observed(self, seconds: int = _KEPT) -> Observation | None:
+        """Of the last seconds; None where nothing is known, as while a leader is looked for."""
+        since = self._clock.now() - seconds
+        seen = [one for one in self._seen.copy() if one.at > since - one.seconds]
+        return observation(seen) if seen else None
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                for one in self._waits.watch(1.0, self._closed.is_set):
+                    self._seen.append(one)
+                    self.unknown = ""
+            except Error as wrong:
+                self._seen.clear()
+                self.unknown = one_line(f"{wrong.message}; {wrong.hint}")
+                self._closed.wait(_AGAIN_S)
 
 
 class Collector:
@@ -24,14 +70,15 @@ class Collector:
         self._lock = threading.Lock()
         self._poller = target.poller(pace_s=pace_s) if target else None
         self._tail = Tail(record) if record else None
-        self._links = target.capabilities().links if target else None
-        self._guard = target.capabilities().guard if target else None
+        able = target.capabilities() if target else None
+        self._links, self._guard = (able.links, able.guard) if able else (None, None)
+        self._waits = RecentWaits(able.commit_waits, target.clock) if target and able and able.commit_waits else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def add_probe(self, probe: Probe) -> None:
-        self.update(with_probe, probe)
+        self.update(pictures.with_probe, probe)
 
     def update(self, step: Callable[[Picture, News], Picture], news: News) -> None:
         """Replace the picture by step(picture, news); safe from any thread."""
@@ -43,18 +90,21 @@ class Collector:
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=3)
-        if self._poller:
-            self._poller.close()
+        for part in (self._poller, self._waits):
+            if part:
+                part.close()
 
     def _run(self) -> None:
         passes = 0
         while not self._closed.wait(PACE_S):
             if self._poller:
-                self.update(with_snapshot, self._poller.snapshot())
+                self.update(pictures.with_snapshot, self._poller.snapshot())
             if self._links and passes % LINKS_EVERY == 0:
-                self.update(with_links, self._links.links())
+                self.update(pictures.with_links, self._links.links())
             if self._guard and passes % LINKS_EVERY == 0:
-                self.update(with_guard, self._guard.status())
+                self.update(pictures.with_guard, self._guard.status())
+            if self._waits and passes % LINKS_EVERY == 0:
+                self.update(pictures.with_waits, (self._waits.observed(_SHOWN), self._waits.unknown))
             for event in self._tail.more() if self._tail else ():
-                self.update(with_record_event, event)
+                self.update(pictures.with_record_event, event)
             passes += 1

@@ -4,11 +4,11 @@ Reads through the poller, commit waits and a canary; changes nothing but the can
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from walproof.estimating.observed_waits import Cause
+from walproof.estimating.observed_waits import Observation
 from walproof.lab.monitoring import Monitoring
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
@@ -16,7 +16,7 @@ from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
 from walproof.watching.alerts_and_dashboard import alert_rules
 from walproof.watching.canary import Canary, Probe
-from walproof.watching.commit_waits import RecentWaits
+from walproof.watching.collector import RecentWaits
 from walproof.watching.http_server import MetricsServer
 from walproof.watching.picture import sync_status
 
@@ -78,11 +78,11 @@ class Metrics:
                 self.changes.inc()
             self._synchronous = synchronous
 
-    def record_waits(self, waits_ms: Mapping[Cause, float]) -> None:
+    def record_waits(self, made: Observation | None) -> None:
         """Set what commits wait for by cause; none where nothing is known, as where no leader answers."""
         self.waits.clear()
-        for cause, ms in waits_ms.items():
-            self.waits.labels(cause).set(ms / 1000)
+        for cause, ms in made.causes_ms.items() if made else ():
+            self.waits.labels(cause).set(ms.value / 1000)
 
     def record_pool(self, states: dict[str, int]) -> None:
         """Set PgBouncer's clients by state."""
@@ -112,7 +112,7 @@ class Exporter:
         self.server = MetricsServer(self.metrics.registry, address, token)
         self._poller = target.poller()
         self._canary = Canary(target, levels, self.metrics.record_probe) if levels else None
-        self._waits = RecentWaits(able.commit_waits) if able.commit_waits is not None else None
+        self._waits = RecentWaits(able.commit_waits, target.clock) if able.commit_waits is not None else None
 
     def update(self) -> None:
         """Export what the poller knows now; call it about twice a second."""
@@ -121,7 +121,7 @@ class Exporter:
             self._declared = max(self._declared, sync_status(snapshot.view, 0).in_effect)
         self.metrics.record_snapshot(snapshot, self._declared)
         if self._waits is not None:
-            self.metrics.record_waits(self._waits.mean_ms())
+            self.metrics.record_waits(self._waits.observed())
         if self._pool is not None:
             self.metrics.record_pool(self._pool.pool_clients())
 

@@ -2,10 +2,12 @@
 
 Pure; the page, the terminal and the exporter only show it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from walproof.estimating.observed_waits import Observation
 from walproof.model.estimate import quantile_ms
 from walproof.model.event import (
     ClaimJudged,
@@ -71,12 +73,13 @@ RATE_OVER_S = 1.9
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measured moment of one series: throughput (tps) or latency (ms), None where only the other is known."""
+    """A measured moment of one series: throughput (tps), latency (ms), ms waited per commit; None what it is not."""
 
     at: float
     series: str
     tps: float | None = None
     ms: float | None = None
+    waited: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class Picture:
     points: tuple[Point, ...] = ()
     events: tuple[TimelineEvent, ...] = ()
     probes: Mapping[str, int] = field(default_factory=dict)
+    waits: str = ""
 
     @property
     def severity(self) -> str:
@@ -185,6 +189,18 @@ def with_probe(picture: Picture, probe: Probe) -> Picture:
     if not probe.acknowledged:
         return counted
     return _with_point(counted, Point(probe.at, str(probe.level), ms=probe.seconds * 1000))
+
+
+def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Picture:
+    """The picture with what commits wait for now, or with the reason why that is not known."""
+    made, unknown = news
+    if made is None:
+        return replace(picture, waits=f"what commits wait for is not known: {unknown}" if unknown else "")
+    if math.isinf(made.commit_wait_ms.value):
+        return replace(picture, waits=f"no commit that wrote ends: sessions wait, {made.longest_first[0]} first")
+    for cause, ms in made.causes_ms.items():
+        picture = _with_point(picture, Point(picture.at, str(cause), waited=ms.value))
+    return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms: {made.parts}")
 
 
 def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from walproof.estimating.observed_waits import Cause
 from walproof.model.guarantee import Level
 from walproof.model.topology import Role
 from walproof.watching.picture import Picture
@@ -36,6 +37,8 @@ def _head(picture: Picture) -> Text:
     if picture.waiting:
         sessions = f"{picture.waiting} session{'s wait' if picture.waiting > 1 else ' waits'}"
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
+    if picture.waits:
+        head.append(f"\n{picture.waits}", "dim")
     if picture.guard:
         head.append(f"\n{picture.guard.text}", "dim" if picture.guard.ready else "yellow")
     return head
@@ -66,10 +69,11 @@ def _series(picture: Picture) -> list[Text]:
     tps = [p.tps for p in picture.points if p.series == "all" and p.tps is not None][-WIDTH:]
     if tps:
         lines.append(Text(f"commits/s {tps[-1]:>9,.0f}  {sparkline(tps)}"))
-    for level in Level:
-        ms = [p.ms for p in picture.points if p.series == level and p.ms is not None][-WIDTH:]
-        if ms:
-            lines.append(Text(f"{level:<13} {ms[-1]:>6.2f} ms  {sparkline(ms)}"))
+    for series in (*Level, *Cause):
+        ms = [p.ms if p.waited is None else p.waited for p in picture.points if p.series == series][-WIDTH:]
+        known = [one for one in ms if one is not None]
+        if known:
+            lines.append(Text(f"{series:<13} {known[-1]:>6.2f} ms  {sparkline(known)}"))
     if picture.probes:
         lines.append(Text("canary: " + ", ".join(f"{n:,} {outcome}" for outcome, n in picture.probes.items()), "dim"))
     return lines

@@ -60,6 +60,7 @@ function figure(value) {
 
 // A chart of the last three minutes. Its tooltip stays while data move: under the pointer, or at the point chosen by arrow keys.
 const SPAN_S = 180, NEAR_S = 3, GAP_S = 5, LABEL_ROWS = 3, LEFT = 50, TOP = 44, HEIGHT = 230;
+const CAUSES = { "local flush": "local", "standby: network and write": "remote_write", "standby: flush": "on", "standby: replay": "remote_apply", "row locks behind commits": "other" };
 const SERIES = ["all", "off", "local", "remote_write", "on", "remote_apply"], NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
 class Chart {
@@ -190,7 +191,7 @@ class Chart {
       const off = Math.abs(point.at - at), best = nearest.get(point.series);
       if (off <= NEAR_S && (!best || off < Math.abs(best.at - at))) nearest.set(point.series, point);
     }
-    const lines = [...nearest.values()].map((point) => `${nameOf(point.series)}: ${figure(point[this.value])} ${this.value}`);
+    const lines = [...nearest.values()].map((point) => `${nameOf(point.series)}: ${figure(point[this.value])} ${this.value === "tps" ? "tps" : "ms"}`);
     const events = this.events.filter((event) => Math.abs(event.at - at) <= NEAR_S).map((event) => event.text);
     return [clock(at), ...(lines.length ? lines : ["no commit measured"]), ...events].join("\n");
   }
@@ -225,5 +226,5 @@ function nice(value) {
   return NICE.find((step) => step * unit >= value) * unit;
 }
 
-function colourOf(series) { return series === "all" ? "var(--other)" : `var(--${series})`; }
+function colourOf(series) { return series === "all" ? "var(--other)" : `var(--${CAUSES[series] || series})`; }
 function nameOf(series) { return series === "all" ? "all sessions" : series; }

@@ -12,7 +12,7 @@ function takeToken() {
 const token = takeToken();
 addEventListener("hashchange", () => { if (location.hash) location.reload(); });
 const headers = token ? { "X-Walproof-Token": token } : {};
-const charts = ["tps", "ms"].map((id) => new Chart($(id), id));
+const charts = ["tps", "ms", "waited"].map((id) => new Chart($(id), id));
 let shownFailure = 0;
 
 function drawMap(picture) {
@@ -137,11 +137,14 @@ function draw(picture) {
   write($("summary"), picture.summary || (known ? "" : "no snapshot of a cluster yet"));
   set($("summary"), { class: picture.severity });
   write($("detail"), !known ? "" : (picture.standby_names ? `synchronous_standby_names = ${picture.standby_names}` : "synchronous_standby_names is empty") + (picture.waiting ? `; ${waits} for a standby, the longest ${picture.longest_wait_s.toFixed(1)} s` : ""));
+  write($("waits"), picture.waits);
   write($("guard"), picture.guard);
   $("cluster").hidden = !known;
   if (known) { drawMap(picture); drawMembers(picture); drawActions(picture); }
   const names = new Set(charts.flatMap((chart) => chart.draw(picture)));
-  keyed($("legend"), SERIES.filter((n) => names.has(n)), (n) => n, (n) => { const item = element("li"), mark = element("i"); mark.style.background = colourOf(n); item.append(mark, nameOf(n)); return item; }, () => {});
+  for (const [legend, series] of [["legend", SERIES], ["causes", Object.keys(CAUSES)]]) {
+    keyed($(legend), series.filter((n) => names.has(n)), (n) => n, (n) => { const item = element("li"), mark = element("i"); mark.style.background = colourOf(n); item.append(mark, nameOf(n)); return item; }, () => {});
+  }
   const probes = Object.entries(picture.probes);
   write($("probes"), probes.length ? `canary commits: ${probes.map(([outcome, count]) => `${count.toLocaleString("en")} ${outcome}`).join(", ")}` : "");
   drawEvents(picture);
