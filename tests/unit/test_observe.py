@@ -242,6 +242,19 @@ def test_an_exporter_without_a_canary_asks_no_consent(walproof: Run, monkeypatch
     assert "asked" not in given
 
 
+def test_advice_takes_an_observation_as_evidence_of_the_price(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """advise RECORD of observe: the load that is there, at every level that can be predicted."""
+    of(monkeypatch, Waits([seen(group(sessions=160, busy=160, standby=24, flush=40))] * 12))
+    assert walproof("observe", "--record", "there")[0] == 0
+    code, out, err = walproof("advise", "there", "--json")
+    assert code == 0, err
+    made = json.loads(out)
+    assert made["environment"]["workload"] == "as observed"
+    assert {c["level"] for c in made["choices"]} <= {"local", "remote_write", "on", "remote_apply"}
+    assert any("walproof price measures it" in caveat for caveat in made["choices"][0]["caveats"])
+    assert "8 clients" in walproof("advise", "there")[1]
+
+
 @pytest.mark.parametrize("more", [(), ("--json",), ("--require", "commit-wait<=9ms")])
 def test_nothing_seen_is_undecided(walproof: Run, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]) -> None:
     of(monkeypatch, Waits([]))

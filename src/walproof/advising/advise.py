@@ -28,6 +28,7 @@ from walproof.advising.requirements import (
 from walproof.errors import UndecidedError, UsageError
 from walproof.machine.untrusted import from_json, printable
 from walproof.model.advice import (
+    OBSERVED,
     Advice,
     Choice,
     ClassChoice,
@@ -295,6 +296,8 @@ def _refused(
     if name.startswith(("--availability", "--loss-per-year")):
         return refused_year(name, arm, why.why, required, evidence)
     if name.startswith("--min-tps"):
+        if environment.workload == OBSERVED:
+            raise UndecidedError(f"more than the load observed may be carried or not ({why.why})", "walproof price")
         limit = (
             f"processors and disk: the most measured at any level is {why.why}, {arm.busy:.0%} of the processors busy"
         )

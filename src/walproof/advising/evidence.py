@@ -4,14 +4,16 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from walproof.estimating.intervals import BETWEEN_RUNS, upper_bound
-from walproof.model.advice import ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
+from walproof.estimating.intervals import BETWEEN_RUNS, change, upper_bound
+from walproof.estimating.observed_prices import predictions
+from walproof.estimating.observed_waits import observation
+from walproof.model.advice import OBSERVED, ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Caveat, Estimate, quantile_ms
 from walproof.model.event import (
@@ -25,6 +27,7 @@ from walproof.model.event import (
     record_caveats,
 )
 from walproof.model.guarantee import Level, Loss, QuorumKind, read_standby_names
+from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Arm, SampleResult, Scenario, WorkloadKind
 from walproof.model.topology import Description
 
@@ -60,7 +63,7 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
     """The evidence of all records together; the cluster is that of the last record that describes its target."""
     descriptions = [e.description for _, events in records for e in events if isinstance(e, Described)]
     return Evidence(
-        _priced(records, caveats),
+        (*_priced(records, caveats), *_observed(records)),
         _drills(records),
         cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none"),
         _caveats(records, descriptions),
@@ -68,14 +71,14 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
     )
 
 
-def _targets(records: Records, kind: type[Event]) -> set[str]:
+def _targets(records: Records, kind: UnionType | type[Event]) -> set[str]:
     holding = [events for _, events in records if any(isinstance(e, kind) for e in events)]
     return {e.description.target for events in holding for e in events if isinstance(e, Described)}
 
 
 def _caveats(records: Records, descriptions: Sequence[Description]) -> tuple[str, ...]:
     caveats = []
-    priced, drilled = _targets(records, SampleDone), _targets(records, DrillDone)
+    priced, drilled = _targets(records, SampleDone | WaitsSeen), _targets(records, DrillDone)
     if len(priced) > 1:
         caveats.append(f"prices are of different targets: {', '.join(sorted(priced))}")
     if drilled - priced and priced:
@@ -161,6 +164,33 @@ def _priced(records: Records, caveats: Caveats) -> tuple[PricedArm, ...]:
         )
         for question, seen in sorted(samples.items(), key=lambda pair: repr(pair[0]))
     )
+
+
+_OF_OBSERVED = (
+    "p95 is taken from the mean wait observed, as of exponential waits; it is 20 times the mean at most (Markov)",
+    "the load at other levels is predicted from what was observed (docs/observe.md): walproof price measures it",
+)
+
+
+def _observed(records: Records) -> Iterator[PricedArm]:
+    """What each level would cost the load that was observed last, as far as it can be predicted with an interval."""
+    observed = [(name, seen) for name, events in records if (seen := [e for e in events if isinstance(e, WaitsSeen)])]
+    for name, seen in observed[-1:]:
+        made, quorum = observation(seen), read_standby_names(seen[-1].standby_names or "ANY 1 (*)")
+        sessions = sum(group.sessions for one in seen for group in one.groups) / made.polls
+        for one in predictions(seen):
+            faster, wait = one.throughput, one.commit_wait_ms
+            if one.what not in list(Level) or not (faster.low > 0 and wait.low > 0):
+                continue
+            slower = Estimate(1 / faster.value, 1 / faster.high, 1 / faster.low)
+            mean = change(Estimate(1.0, 1.0, 1.0), wait, between=BETWEEN_RUNS["latency"])
+            yield PricedArm(
+                environment=Environment(OBSERVED), level=Level(one.what), quorum_kind=quorum and quorum.kind,
+                quorum=quorum.k if quorum else 0, clients=max(1, round(sessions)), route="direct", pool=None,
+                parameters=(), tps=change(slower, made.commits_per_s, between=BETWEEN_RUNS["tps"]),
+                p95_ms=Estimate(math.log(20) * mean.value, mean.low, 20 * mean.high), blocks=len(seen), runs=1,
+                busy=math.nan, records=(name,), caveats=(*_OF_OBSERVED, *made.caveats),
+            )  # fmt: skip
 
 
 class _Kind(NamedTuple):

@@ -51,6 +51,10 @@ class Requirements:
         return " ".join(w for w in words if w)
 
 
+OBSERVED = "as observed"
+"""The workload that `walproof observe` saw: whether the cluster could carry more of it is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What a configuration cannot change: round trip between members, processors, workload."""
