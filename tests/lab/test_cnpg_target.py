@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,24 @@ def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: 
         ["cnpg-instances-together", "rights-missing"],
     )
     assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
+
+
+def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lacks(kubernetes: Kubernetes) -> None:
+    """With the Kubernetes rights of the doctor; the hint is what an administrator types."""
+    with current_context(kubernetes.running, ["doctor"]):
+        code, said = kubernetes.ended("observe", "--target", ADDRESS, "--duration", "1s", "--record", "without")
+        assert code == 3 and "app may not see what other sessions wait for on pg-" in said, said
+        typed = shlex.split(said.partition("hint: ")[2])
+        leader = kubernetes.members.primary
+        assert typed[:7] == ["kubectl", "exec", leader, "--namespace", "default", "--container", "postgres"]
+        assert typed[7:10] == ["--", "psql", "--command"] and typed[10] == 'GRANT pg_monitor TO "app"'
+        kubernetes.members.psql(leader, typed[10])
+        try:
+            code, out = kubernetes.ended("observe", "--target", ADDRESS, "--duration", "1s", "--json")
+        finally:
+            kubernetes.members.psql(leader, "REVOKE pg_monitor FROM app")
+    assert code == 0, out
+    assert json.loads(out)["leader"] == leader and json.loads(out)["polls"] > 0
 
 
 def test_what_the_role_does_not_allow_is_said_alike_by_a_dry_run_and_by_the_run(

@@ -1,13 +1,17 @@
 """What `walproof observe` counts, by a real server, of tables that stand for its views: names of all versions."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.fixtures.command_line import returned
 from tests.fixtures.plain_pair import PlainPair, older_pair, older_versions, plain_pair
 from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.clock import RealClock
@@ -126,6 +130,23 @@ def test_a_lock_waiter_counts_as_far_as_its_holders_are_in_a_commit_wait(
     assert sorted(row[1:3] for row in rows) == sorted([*first, *([shares] if shares else [])])
 
 
+@pytest.mark.parametrize(
+    ("typed", "level"),
+    [
+        ("true", "on"),
+        ("'1'", "on"),
+        ("OFF", "off"),
+        ("no", "off"),
+        ("'Remote_Apply'", "remote_apply"),
+        ("local", "local"),
+    ],
+)
+def test_a_level_of_its_own_is_known_however_it_was_typed(server: Any, typed: str, level: str) -> None:
+    server.execute("CREATE ROLE of_its_own")
+    server.execute(f"ALTER ROLE of_its_own SET synchronous_commit = {typed}")
+    assert ("of_its_own", "", level) in server.execute(commit_waits._SQL["overrides"]).fetchall()
+
+
 def test_every_statement_is_answered_by_every_version(pair: PlainPair) -> None:
     target: Any = SimpleNamespace(
         name="pair",
@@ -144,6 +165,29 @@ def test_every_statement_is_answered_by_every_version(pair: PlainPair) -> None:
     assert "writes" in {g.application for g in seen[0].groups}
     with closing(StatsConnection(pair.member_endpoint("n1").conninfo(), RealClock())) as connection:
         assert connection.query(commit_waits._SQL["blockers"]) == []
+
+
+def test_a_member_has_one_connection_at_a_time_and_each_ends_with_observing(
+    pair: PlainPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole verb, what finds and describes the members included."""
+    opened: list[psycopg.Connection[Any]] = []
+    most, lock, connect = Counter[int](), threading.Lock(), psycopg.connect
+
+    def counting(*words: Any, **more: Any) -> "psycopg.Connection[Any]":
+        made = connect(*words, **more)
+        with lock:
+            opened.append(made)
+            live = Counter(one.info.port for one in opened if not one.closed)
+            most.update({port: max(0, number - most[port]) for port, number in live.items()})
+        return made
+
+    monkeypatch.setattr(psycopg, "connect", counting)
+    where = pair.endpoint().conninfo(target_session_attrs="")
+    code, out = returned("observe", "--target", where, "--duration", "1s", "--record", str(tmp_path / "r"), "--json")
+    assert code == 0, out
+    assert most == dict.fromkeys(pair.ports.values(), 1)
+    assert all(one.closed for one in opened)
 
 
 @pytest.mark.parametrize(("ends", "most"), [("COMMIT", 0), ("ROLLBACK", 1)])

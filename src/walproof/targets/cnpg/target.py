@@ -1,6 +1,7 @@
 """A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -177,6 +178,11 @@ class CnpgCluster(ExternalCluster):
     def granting_amcheck(self, user: str) -> str:
         """For walproof's own role: why the superuser inside the leader's pod could not give it."""
         return (user == self._own_user and self._no_amcheck) or super().granting_amcheck(user)
+
+    def as_administrator(self, member: str, statement: str) -> str:
+        """In the instance's container, where the superuser needs no password."""
+        pod = f"{member} --namespace {self.access.file.namespace} --container postgres"
+        return f"kubectl exec {pod} -- psql --command {shlex.quote(statement)}"
 
     def _take_role(self) -> None:
         able, version = self._may()

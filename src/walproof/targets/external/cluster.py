@@ -303,6 +303,10 @@ class ExternalCluster(ABC):
         """What lets a role check data files."""
         return granting_amcheck(user)
 
+    def as_administrator(self, _member: str, statement: str) -> str:
+        """How an administrator of that member types a statement."""
+        return statement
+
     @property
     def _by_command(self) -> CommandOperations:
         return CommandOperations(self._commands, self.leader, self.observe, self.clock)
@@ -322,7 +326,7 @@ class ExternalCluster(ABC):
             member_states=SqlMemberStates(self._addressed, self.clock),
             configuration=self.configuration,
             inspection=self._inspection(),
-            commit_waits=SqlCommitWaits(self),
+            commit_waits=SqlCommitWaits(self, self.as_administrator),
             takeover=self._takeover(),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons={**commands.reasons(), **refused},
