@@ -185,7 +185,7 @@ def _observed(records: Records) -> Iterator[PricedArm]:
             slower = Estimate(1 / faster.value, 1 / faster.high, 1 / faster.low)
             mean = change(Estimate(1.0, 1.0, 1.0), wait, between=BETWEEN_RUNS["latency"])
             yield PricedArm(
-                environment=Environment(OBSERVED), level=Level(one.what), quorum_kind=quorum and quorum.kind,
+                environment=Environment(OBSERVED), level=Level(one.what), quorum_kind=quorum.kind if quorum else None,
                 quorum=quorum.k if quorum else 0, clients=max(1, round(sessions)), route="direct", pool=None,
                 parameters=(), tps=change(slower, made.commits_per_s, between=BETWEEN_RUNS["tps"]),
                 p95_ms=Estimate(math.log(20) * mean.value, mean.low, 20 * mean.high), blocks=len(seen), runs=1,
