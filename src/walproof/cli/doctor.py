@@ -1,15 +1,16 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
 from datetime import date
+from functools import partial
 from pathlib import Path
 
-import click
 import cloup
 from rich.text import Text
 
 from walproof.advising.doctor import outputs
-from walproof.advising.doctor.accepted import FILE, acceptances, accepting
-from walproof.advising.doctor.catalogue import CATALOGUE, as_json, counts, diagnosed, failing
+from walproof.advising.doctor.accepted import FILE, accepting
+from walproof.advising.doctor.catalogue import CATALOGUE, counts, diagnosed, failing
+from walproof.advising.doctor.catalogue import as_json as as_json_of
 from walproof.advising.doctor.finding import Examination, Severity
 from walproof.advising.doctor.of_files import examined_files
 from walproof.cli import options as opt
@@ -51,27 +52,26 @@ def doctor(
 ) -> ExitCode:
     """What is wrong with a cluster's durability and failover: live, or in its files (folders, globs, - for standard
     input). Reads only; exit 1 on any error or warning."""
-    if (as_json or shape != "text") + (as_json and shape not in ("text", "json")) + (sarif == "-") + (junit == "-") > 1:
+    printed = [as_json or shape == "json", shape not in ("json", "text"), sarif == "-", junit == "-"]
+    if sum(printed) > 1:
         hint = "choose one of --json, --format, --sarif -, --junit -"
         raise UsageError("only one thing can go to standard output", hint)
     if files and target:
         raise UsageError("files are examined without a cluster", "leave --target and --lab out, or the files")
-    shape = "json" if as_json else "" if "-" in (sarif, junit) else shape
     if listed or explain:
-        return _print_checks(explain, as_json=shape == "json")
-    facts, skipped = None, Skipped()
-    if files:
-        declared, skipped = _declared(files)
-        examinations = [examined_files(one) for one in declared]
-    else:
-        facts = _facts(target)
-        examinations = [Examination(facts.target, diagnosed(facts))]
-    examinations = _accepted(examinations)
-    if sarif:
-        write_file(sarif, outputs.sarif_text(examinations, version(), skipped), "name a writable file")
-    if junit:
-        write_file(junit, outputs.as_junit(examinations, skipped), "name a writable file")
-    _print(examinations, facts, skipped, shape)
+        return _print_checks(explain, as_json=printed[0])
+    facts = None if files else _facts(target)
+    declared, skipped = ([], Skipped()) if facts else _declared(files)
+    examinations = [examined_files(one) for one in declared]
+    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examinations)
+    writers = {"sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github}
+    for name, path in (("sarif", sarif), ("junit", junit), (shape, "-")):
+        if path and name in writers:
+            write_file(path, writers[name](examinations, skipped), "name a writable file")
+    if printed[0]:
+        print_json(as_json_of(facts, examinations[0].findings) if facts else outputs.as_json(examinations, skipped))
+    elif not any(printed):
+        _print(examinations, facts, skipped)
     if any(failing(one.findings, Severity(fail_on)) for one in examinations):
         return ExitCode.BROKEN
     return ExitCode.UNDECIDED if skipped else ExitCode.HELD
@@ -104,8 +104,7 @@ def _accepted(examinations: list[Examination]) -> list[Examination]:
         return examinations
     except (OSError, ValueError) as wrong:
         raise UsageError(f"{FILE} cannot be read: {wrong}", "TOML with [[accept]] entries: docs/doctor.md") from None
-    entries = acceptances(tree)
-    return [accepting(one, entries, date.today()) for one in examinations]
+    return accepting(examinations, tree, date.today())
 
 
 def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
@@ -118,43 +117,36 @@ def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
     return ExitCode.HELD
 
 
-def _print(examinations: list[Examination], facts: Facts | None, skipped: Skipped, shape: str) -> None:
-    if shape == "json":
-        live = facts and as_json(facts, examinations[0].findings)
-        print_json(live or outputs.as_json(examinations, skipped))
-    elif shape == "sarif":
-        click.echo(outputs.sarif_text(examinations, version(), skipped), nl=False)
-    elif shape in ("junit", "github"):
-        junit = shape == "junit"
-        text = outputs.as_junit(examinations, skipped) if junit else outputs.as_github(examinations, skipped)
-        click.echo(text, nl=False)
-    elif shape:
-        for one in examinations:
-            _print_findings(one, facts)
-        for at, why in skipped.items():
-            console().print(f"not read: {at.text}: {why}", style="yellow", soft_wrap=True)
-
-
-def _print_findings(one: Examination, facts: Facts | None) -> None:
+def _print(examinations: list[Examination], facts: Facts | None, skipped: Skipped) -> None:
     screen = console()
-    if facts is None:
-        checked = f"{len(CATALOGUE) - len(one.not_checked)} of {counted(len(CATALOGUE), 'check')} on {one.target}"
-    else:
-        if facts.cnpg:
-            screen.print(f"as declared: {facts.cnpg.declared}", style="dim", soft_wrap=True)
-        reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
-        checked = f"{counted(len(CATALOGUE), 'check')} on {reached} in {facts.took_s:.1f} s"
-    tally = ", ".join(counted(n, name) for name, n in counts(one.findings).items() if n) or "nothing found"
-    screen.print(f"{tally}: {checked}", style="bold" if one.findings else "bold green")
-    for f in one.findings:
-        screen.print()
-        screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
-        at = f.place.text if f.place else ""
-        evidence = " · ".join(p for p in (f.member, f.evidence, f"set in {f.where}" if f.where and not at else "") if p)
-        lines = {"at": at, "seen": evidence, "cost": f.could_cost, "fix": f.fix, "why": f.source, "taken": f.accepted}
-        for label, text in lines.items():
-            if text:
-                screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)
-    if one.not_checked:
-        text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
-        screen.print(f"\n{text}", style="dim", soft_wrap=True)
+    if facts and facts.cnpg:
+        screen.print(f"as declared: {facts.cnpg.declared}", style="dim", soft_wrap=True)
+    for one in examinations:
+        if facts:
+            reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
+            checked = f"{counted(len(CATALOGUE), 'check')} on {reached} in {facts.took_s:.1f} s"
+        else:
+            checked = f"{len(CATALOGUE) - len(one.not_checked)} of {counted(len(CATALOGUE), 'check')} on {one.target}"
+        tally = ", ".join(counted(n, name) for name, n in counts(one.findings).items() if n) or "nothing found"
+        screen.print(f"{tally}: {checked}", style="bold" if one.findings else "bold green")
+        for f in one.findings:
+            screen.print()
+            screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
+            at, where = f.place.text if f.place else "", "" if f.place or not f.where else f"set in {f.where}"
+            evidence = " · ".join(filter(None, (f.member, f.evidence, where)))
+            lines = {
+                "at": at,
+                "seen": evidence,
+                "cost": f.could_cost,
+                "fix": f.fix,
+                "why": f.source,
+                "taken": f.accepted,
+            }
+            for label, text in lines.items():
+                if text:
+                    screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)
+        if one.not_checked:
+            text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
+            screen.print(f"\n{text}", style="dim", soft_wrap=True)
+    for at, why in skipped.items():
+        screen.print(f"not read: {at.text}: {why}", style="yellow", soft_wrap=True)

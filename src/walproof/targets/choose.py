@@ -40,9 +40,8 @@ def choose(address: str | None) -> Target:
 def declared_in(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
     """Every cluster that these files, folders, globs or - declare; the files that could not be read, each with why."""
     from walproof.targets.files.clusters import declared_by
-    from walproof.targets.files.sources import gathered
 
-    return declared_by(gathered(files))
+    return declared_by(files)
 
 
 def settings_for(change: ConfigChange, cluster: ClusterProfile) -> tuple[Setting, ...]:

@@ -31,8 +31,8 @@ class _File(BaseModel):
     accept: list[Acceptance] = []
 
 
-def acceptances(tree: dict[str, Any]) -> list[Acceptance]:
-    """The entries of the file; UsageError names what is wrong with one."""
+def accepting(examinations: Iterable[Examination], tree: dict[str, Any], today: date) -> list[Examination]:
+    """The same with each finding marked that an entry of the file accepts; UsageError names what is wrong with one."""
     try:
         entries = _File.model_validate(tree).accept
     except ValidationError as wrong:
@@ -41,20 +41,16 @@ def acceptances(tree: dict[str, Any]) -> list[Acceptance]:
         raise UsageError(f"{FILE}: {key}: {first['msg']}", _EXAMPLE) from None
     if unknown := {entry.check for entry in entries} - {check.id for check in CATALOGUE}:
         raise UsageError(f"{FILE} names no check: {min(unknown)!r}", "walproof doctor --list")
-    return entries
-
-
-def accepting(examination: Examination, entries: Iterable[Acceptance], today: date) -> Examination:
-    """The same with each finding marked that an entry accepts; one whose day is over says so."""
-    entries = list(entries)
-    return replace(examination, findings=tuple(_marked(f, entries, today) for f in examination.findings))
+    return [replace(one, findings=tuple(_marked(f, entries, today) for f in one.findings)) for one in examinations]
 
 
 def _marked(finding: Finding, entries: list[Acceptance], today: date) -> Finding:
+    """One whose last day is over says so."""
     where = finding.place.file if finding.place else finding.member
     its = [entry for entry in entries if entry.check == finding.id and fnmatchcase(where, entry.file)]
-    entry = max(its, key=lambda entry: entry.until, default=None)
-    if entry is None or entry.until < today:
-        over = f"; it was accepted until {entry.until}" if entry else ""
-        return replace(finding, evidence=finding.evidence + over)
-    return replace(finding, accepted=f"{entry.reason} (until {entry.until})")
+    last = max(its, key=lambda entry: entry.until, default=None)
+    if last is None:
+        return finding
+    if last.until < today:
+        return replace(finding, evidence=f"{finding.evidence}; it was accepted until {last.until}")
+    return replace(finding, accepted=f"{last.reason} (until {last.until})")

@@ -3,9 +3,8 @@
 import json
 import re
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from walproof.advising.doctor.catalogue import CATALOGUE, GROUPS, Tree, counts
 from walproof.advising.doctor.finding import Examination, Finding, Severity
@@ -14,7 +13,7 @@ from walproof.model.declared import Place, Skipped
 from walproof.model.junit import Case, junit
 
 
-def as_json(examinations: Iterable[Examination], skipped: Skipped) -> Tree:
+def as_json(examinations: Sequence[Examination], skipped: Skipped) -> Tree:
     """One object: what was found in each cluster, what was not checked, what was not read."""
     clusters = [asdict(one) | {"counts": counts(one.findings)} for one in examinations]
     return {"clusters": clusters, "checks": len(CATALOGUE), "not_read": {at.text: why for at, why in skipped.items()}}
@@ -24,28 +23,20 @@ def _words(finding: Finding) -> str:
     return f"{finding.title}: {finding.evidence}. {finding.could_cost} Fix: {finding.fix}"
 
 
-def _location(place: Place) -> Tree:
-    """The file with its line and column, or the whole of it."""
-    where: Tree = {"artifactLocation": {"uri": urllib.parse.quote(place.file, safe="/")}}
+def _location(place: Place | None, member: str = "") -> Tree:
+    """The file with its line and column, or the whole of it; without one the member."""
+    if place is None:
+        return {"logicalLocations": [{"name": member, "kind": "resource"}]}
     region = {"region": {"startLine": place.line, "startColumn": place.column}} if place.line else {}
-    return {"physicalLocation": where | region}
+    uri = urllib.parse.quote(place.file, safe="/")
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}} | region}
 
 
-def _result(target: str, index: int, finding: Finding) -> Tree:
-    """With the file's line and column, or the member of a live cluster; suppressed where it is accepted."""
-    of_member: Tree = {"logicalLocations": [{"name": finding.member or target, "kind": "resource"}]}
-    return {
-        "ruleId": finding.id,
-        "ruleIndex": index,
-        "level": str(finding.severity),
-        "message": {"text": _words(finding)},
-        "locations": [_location(finding.place) if finding.place else of_member],
-        "suppressions": [{"kind": "external", "justification": finding.accepted}] if finding.accepted else [],
-    }
+def as_sarif(version: str, examinations: Sequence[Examination], skipped: Skipped) -> str:
+    """A rule per check, a result per finding: at its place or in its member, suppressed where it is accepted.
 
-
-def as_sarif(examinations: Iterable[Examination], version: str, skipped: Skipped) -> Tree:
-    """A rule per check, a result per finding; checks that did not run and what was not read as notifications."""
+    Checks that did not run and what was not read are notifications.
+    """
     rules = [
         {
             "id": c.id,
@@ -56,30 +47,38 @@ def as_sarif(examinations: Iterable[Examination], version: str, skipped: Skipped
         }
         for c in CATALOGUE
     ]
-    examinations, order = list(examinations), {c.id: i for i, c in enumerate(CATALOGUE)}
-    notifications: list[Tree] = [
+    order = {c.id: i for i, c in enumerate(CATALOGUE)}
+    results = [
+        {
+            "ruleId": f.id,
+            "ruleIndex": order[f.id],
+            "level": str(f.severity),
+            "message": {"text": _words(f)},
+            "locations": [_location(f.place, f.member or one.target)],
+            "suppressions": [{"kind": "external", "justification": f.accepted}] if f.accepted else [],
+        }
+        for one in examinations
+        for f in one.findings
+    ]
+    notes: list[Tree] = [
         {"level": "note", "message": {"text": f"{one.target}: not checked: {why}"}, "associatedRule": {"id": check}}
         for one in examinations
         for check, why in one.not_checked.items()
     ]
-    notifications += [
+    notes += [
         {"level": "warning", "message": {"text": f"{at.text}: not read: {why}"}, "locations": [_location(at)]}
         for at, why in skipped.items()
     ]
     run = {
         "tool": {"driver": {"name": "walproof doctor", "version": version, "rules": rules}},
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notifications}],
-        "results": [_result(one.target, order[f.id], f) for one in examinations for f in one.findings],
+        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
+        "results": results,
     }
-    return {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
 
 
-def sarif_text(examinations: Iterable[Examination], version: str, skipped: Skipped) -> str:
-    """The SARIF log as text."""
-    return json.dumps(as_sarif(examinations, version, skipped), indent=2, ensure_ascii=False) + "\n"
-
-
-def as_junit(examinations: Iterable[Examination], skipped: Skipped) -> str:
+def as_junit(examinations: Sequence[Examination], skipped: Skipped) -> str:
     """A suite per group, a case per check: errors and warnings fail, notes are output; not checked or read: skipped."""
     groups = [(one, title, check.id) for one in examinations for title, checks in GROUPS.items() for check in checks]
     not_read = [Case("Files", "doctor", f"read {at.text}", "skipped", why) for at, why in skipped.items()]
@@ -91,9 +90,10 @@ def _case(one: Examination, suite: str, check: str) -> Case:
     severe = [f for f in its if f.severity is not Severity.NOTE and not f.accepted]
     outcome = "failure" if severe else "system-out" if its else "skipped" * (check in one.not_checked)
     message = severe[0].title if severe else one.not_checked.get(check, "")
-    where = [f.place.text if f.place else f.member for f in its]
-    lines = [f"{at}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for at, f in zip(where, its, strict=True)]
-    return Case(suite, f"doctor.{one.target}", check, outcome, message, "\n".join(lines))
+    text = "\n".join(
+        f"{f.place.text if f.place else f.member}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for f in its
+    )
+    return Case(suite, f"doctor.{one.target}", check, outcome, message, text)
 
 
 def _escaped(text: str, letters: str = "%\r\n") -> str:
@@ -101,24 +101,19 @@ def _escaped(text: str, letters: str = "%\r\n") -> str:
     return "".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text)
 
 
-def as_github(examinations: Iterable[Examination], skipped: Skipped) -> str:
+def as_github(examinations: Sequence[Examination], skipped: Skipped) -> str:
     """Workflow commands that put each finding beside its line."""
-    said = [
-        ({"note": "notice"}.get(f.severity, str(f.severity)), f.place, f.id, _words(f))
-        for one in examinations
-        for f in one.findings
-        if not f.accepted
-    ]
+    findings = [f for one in examinations for f in one.findings if not f.accepted]
+    said = [({"note": "notice"}.get(f.severity, str(f.severity)), f.place, f.id, _words(f)) for f in findings]
     said += [("warning", at, "not read", why) for at, why in skipped.items()]
-    lines = []
+    text = ""
     for level, at, title, words in said:
         where = f"file={_escaped(at.file, '%:,')}," if at else ""
         where += f"line={at.line},col={at.column}," if at and at.line else ""
-        lines.append(f"::{level} {where}title={title}::{_escaped(words)}\n")
-    return "".join(lines)
+        text += f"::{level} {where}title={title}::{_escaped(words)}\n"
+    return text
 
 
-_THREAD = re.compile(r"\b(patroni|cloudnative-pg)#([0-9]+)")
 _UNDO = {
     "patroni": "patronictl edit-config --set KEY=FORMER --force; before the fix, patronictl show-config has it",
     "cnpg": "kubectl patch cluster with the former value, or revert the commit that set another",
@@ -133,14 +128,14 @@ def explanation(name: str) -> dict[str, str]:
     if check is None:
         raise UsageError(f"{name!r} is no check of the doctor", "walproof doctor --list")
     pitfalls, _, drill = check.shown.partition(";")
-    threads = [f"https://github.com/{m[1]}/{m[1]}/issues/{m[2]}" for m in _THREAD.finditer(check.could_cost)]
-    texts: dict[str, Any] = {
+    threads = re.finditer(r"\b(patroni|cloudnative-pg)#([0-9]+)", check.could_cost)
+    texts = {
         "check": f"{check.id} ({check.severity}): {check.title}",
         "why": check.could_cost,
         "source": check.source,
         "pitfall": pitfalls and f"walproof prove --pitfall {pitfalls}",
         "drill": drill and f"walproof prove {drill.strip()}",
-        "thread": ", ".join(threads),
+        "thread": ", ".join(f"https://github.com/{m[1]}/{m[1]}/issues/{m[2]}" for m in threads),
         "caused by": check.seed,
         "in files": "not checked" if check.files.startswith("live: ") else f"needs {check.files}",
         "undo": _UNDO.get(check.files.split()[0], "ALTER SYSTEM RESET NAME and a reload; or the file's former line"),

@@ -3,7 +3,7 @@
 Each operator's resource is a cluster, and so is each scope of Patroni and, without Patroni, each postgresql.conf;
 HAProxy and PgBouncer belong to the first cluster of their group, and are one of their own where there is no other."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,21 @@ from walproof.model.patroni_values import is_on, is_standby_cluster, refused, sy
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
-from walproof.targets.files.documents import IS_TEMPLATE, TEMPLATE, Document, without_placeholders
 from walproof.targets.files.pieces import ODD, PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
-from walproof.targets.files.sources import Sources
+from walproof.targets.files.sources import gathered
+from walproof.targets.files.trees import IS_TEMPLATE, TEMPLATE, Tree, without_placeholders
 
-_NO_MEMBERS = {"members": "no file says how many members there are (give every member's file, or haproxy.cfg)"}
-_NO_PATRONI = {"patroni": "no file configures Patroni", "tags": "no file configures Patroni"}
-_NO_CNPG = {"cnpg": "no file is a CloudNativePG Cluster"}
 _FOLLOWS = "it is a standby cluster: check the files of the cluster that it follows"
 _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
+_MANAGED = {_LEVEL: SettingFact(_LEVEL, "on"), _NAMES: SettingFact(_NAMES, "")}
+"""What a manager sets where no file does."""
 _UNKNOWN = ("standby1", "standby2")
+
+
+def _nowhere(*parts: str) -> dict[str, str]:
+    """These parts of the facts, each with the reason for its absence."""
+    return {part: TABLE["absent"][part] for part in parts}
 
 
 @dataclass(slots=True)
@@ -37,24 +41,40 @@ class _Draft:
     name: str
     start: Place
     absent: dict[str, str]
+    defaults: Mapping[str, str] = field(default_factory=dict)
     places: Places = field(default_factory=Places)
 
-    def keys(self, document: Document, member: str = "") -> None:
-        for path, place in document.places.items():
+    def keys(self, tree: Tree, member: str = "") -> None:
+        for path, place in tree.places():
             self.places.add(path, place, member)
             self.places.add(path, place)
 
-    def declared(self, members: Iterable[MemberFacts], **parts: Any) -> Declared:
+    def settings(self, written: Written, managed: Mapping[str, SettingFact], names: str = "") -> dict[str, SettingFact]:
+        """Of a server, over what its manager sets; `names`: those that it writes."""
+        facts = {**managed, **facts_of(written, self.defaults, self.places, self.absent)}
+        return facts | ({_NAMES: SettingFact(_NAMES, names)} if names else {})
+
+    def declared(
+        self, servers: Iterable[tuple[str, dict[str, SettingFact]]], streaming: Iterable[str] | None, **parts: Any
+    ) -> Declared:
+        """Standbys, or with those that stream from it the first of them the leader, as they will be."""
+        members = [
+            MemberFacts(name, settings=its, receiver_status="streaming", receiver_name=name, monitor=True)
+            for name, its in servers
+        ]
+        if streaming is not None:
+            name, its = members[0].name, members[0].settings
+            state = "quorum" if _NAMES in its and read_standby_names(its[_NAMES].value) else "async"
+            senders = tuple(Sender(one, sync_state=state, slot=one) for one in streaming)
+            members[0] = MemberFacts(name, leader=True, settings=its, senders=senders, monitor=True)
         return Declared(Facts(self.name, tuple(members), **parts), self.start, self.places, self.absent)
 
 
-def declared_by(sources: Sources) -> tuple[list[Declared], Skipped]:
-    """Every cluster that the texts declare, and what of them could not be read, each with the reason."""
-    skipped, included = dict(sources.skipped), list[Path]()
-    groups = [pieces_of(group, skipped, included) for group in sources.groups]
-    for pieces in groups:
-        pieces.confs = [(path, conf) for path, conf in pieces.confs if path not in included]
-    return [one for pieces in groups for one in _clusters(pieces)], skipped
+def declared_by(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
+    """Every cluster that files, folders, globs or - declare, and what of them could not be read, each with why."""
+    groups = gathered(files)
+    pieces = [pieces_of(group) for group in groups]
+    return [one for its in pieces for one in _clusters(its)], groups[0].skipped
 
 
 def _clusters(pieces: Pieces) -> list[Declared]:
@@ -62,58 +82,53 @@ def _clusters(pieces: Pieces) -> list[Declared]:
     named = list(dict.fromkeys(part.scope for part in pieces.patroni if part.scope))
     for scope in named or [""] * bool(pieces.patroni):
         # Parts without a scope belong to the first one.
-        parts = [part for part in pieces.patroni if part.scope in (scope, "" if scope in named[:1] else scope)]
-        if (one := _patroni(pieces, scope, parts)) is not None:
-            made.append(one)
-    made += [_plain(*conf) for conf in pieces.confs]
+        made += _patroni(pieces, scope, [p for p in pieces.patroni if (p.scope or (named or [""])[0]) == scope])
+    made += [_plain(path, conf) for path, conf in pieces.confs if path not in pieces.group.included]
     if pieces.access_start is None:
         return made
     if not made:
-        absent = {"settings": "no file has PostgreSQL's settings", **_NO_PATRONI, **_NO_CNPG, **_NO_MEMBERS}
+        absent = _nowhere("settings", "patroni", "tags", "cnpg", "members")
         made = [Declared(Facts("clients' way", ()), pieces.access_start, absent=absent)]
     pools = (*made[0].facts.access.pools, *pieces.pools)
     path = AccessPath(tuple(pieces.proxies), pools, tuple(pieces.clients))
-    made[0] = replace(made[0], facts=replace(made[0].facts, access=path))
     made[0].places.merge(pieces.access_places)
-    return made
+    return [replace(made[0], facts=replace(made[0].facts, access=path)), *made[1:]]
 
 
 def _resources(pieces: Pieces) -> Iterator[Declared]:
-    clusters = {_name(document) for kind, document in pieces.resources if kind == "cnpg"}
-    for kind, document in pieces.resources:
+    clusters = {_name(tree) for kind, tree in pieces.resources if kind == "cnpg"}
+    for kind, tree in pieces.resources:
         try:
             if kind == "cnpg":
-                yield _cnpg(document, pieces.resources)
-            elif kind == "pooler" and document.mapping("spec", "cluster").get("name") not in clusters:
-                absent = {"settings": "the Pooler's Cluster is in no file", **_NO_PATRONI, **_NO_CNPG, **_NO_MEMBERS}
-                draft = _Draft(f"Pooler {_name(document)}", document.start, absent)
-                yield draft.declared((), access=AccessPath(pools=(_pool(draft, document),)))
+                yield _cnpg(tree, pieces.resources)
+            elif kind == "pooler" and tree.below("spec", "cluster").get("name") not in clusters:
+                absent = _nowhere("patroni", "tags", "cnpg", "members") | {"settings": TABLE["absent"]["pooled"]}
+                draft = _Draft(f"Pooler {_name(tree)}", tree.start, absent)
+                yield draft.declared((), None, access=AccessPath(pools=(_pool(draft, tree),)))
             elif kind in ("zalando", "crunchy"):
-                yield _operator(kind, document)
+                yield _operator(kind, tree)
         except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
             own = str(wrong) if type(wrong) is ValueError else ODD
             why = wrong.message if isinstance(wrong, Error) else own
-            pieces.skipped[document.start] = IS_TEMPLATE if TEMPLATE.search(str(document.value)) else why
+            pieces.group.skipped[tree.start] = IS_TEMPLATE if TEMPLATE.search(str(tree)) else why
 
 
-def _name(document: Document) -> str:
-    return str(document.mapping("metadata").get("name"))
+def _name(tree: Tree) -> str:
+    return str(tree.below("metadata").get("name"))
 
 
-def _pool(draft: _Draft, pooler: Document) -> Pool:
+def _pool(draft: _Draft, pooler: Tree) -> Pool:
     draft.keys(pooler, _name(pooler))
-    settings = {key: str(value) for key, value in pooler.mapping("spec", "pgbouncer", "parameters").items()}
-    paused = pooler.mapping("spec", "pgbouncer").get("paused") is True
-    return Pool(_name(pooler), {}, settings, int(pooler.mapping("spec").get("instances", 1)), paused=paused)
+    its = pooler.below("spec", "pgbouncer")
+    settings = {key: str(value) for key, value in its.below("parameters").items()}
+    instances = int(pooler.below("spec").get("instances", 1))
+    return Pool(_name(pooler), {}, settings, instances, paused=its.get("paused") is True)
 
 
-def _written(document: Document | None, *path: str) -> Written:
-    """PostgreSQL's settings at this path."""
-    return {
-        name.lower(): (_text(value), document.places.get((*path, name), document.start))
-        for name, value in (document.mapping(*path).items() if document else ())
-        if document and not isinstance(value, dict | list)
-    }
+def _written(parameters: Tree) -> Written:
+    """PostgreSQL's settings as they stand there."""
+    values = ((name, value) for name, value in parameters.items() if not isinstance(value, dict | list))
+    return {name.lower(): (_text(value), parameters.at[name]) for name, value in values}
 
 
 def _text(value: Any) -> str:
@@ -122,34 +137,18 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _server(name: str, settings: dict[str, SettingFact], streaming: Iterable[str] | None = None) -> MemberFacts:
-    """A standby, or with those that stream from it the leader, as it will be."""
-    if streaming is None:
-        return MemberFacts(name, settings=settings, receiver_status="streaming", receiver_name=name, monitor=True)
-    counting = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
-    state = "quorum" if counting else "async"
-    senders = tuple(Sender(one, sync_state=state, slot=one) for one in streaming)
-    return MemberFacts(name, leader=True, settings=settings, senders=senders, monitor=True)
-
-
-def _with_names(settings: dict[str, SettingFact], names: str) -> dict[str, SettingFact]:
-    """The names that a manager will write, and the level where no file sets it."""
-    return {_LEVEL: SettingFact(_LEVEL, "on")} | settings | {_NAMES: SettingFact(_NAMES, names)}
-
-
-def _cnpg(document: Document, resources: list[tuple[str, Document]]) -> Declared:
-    tree = _without_nulls(document.value)
+def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
+    tree = _without_nulls(cluster)
     tree["metadata"].setdefault("namespace", "default")
-    if parameters := document.mapping("spec", "postgresql", "parameters"):
+    parameters = cluster.below("spec", "postgresql", "parameters")
+    if parameters:
         tree["spec"]["postgresql"]["parameters"] = {name: _text(value) for name, value in parameters.items()}
     facts = cnpg_facts(State(read(Cluster, tree), {}))
-    draft = _Draft(f"CloudNativePG {facts.name}", document.start, dict(_NO_PATRONI))
-    draft.keys(document)
+    draft = _Draft(f"CloudNativePG {facts.name}", cluster.start, _nowhere("patroni", "tags"), TABLE["cnpg"])
+    draft.keys(cluster)
     facts = replace(facts, services_of_all=tuple(_services_of_all(draft, facts.name, resources)))
-    poolers = [one for kind, one in resources if kind == "pooler"]
-    its = [one for one in poolers if one.mapping("spec", "cluster").get("name") == facts.name]
-    written = _written(document, "spec", "postgresql", "parameters")
-    settings = facts_of(written, TABLE["cnpg"], draft.places, draft.absent)
+    poolers = (one for kind, one in resources if kind == "pooler")
+    pools = [_pool(draft, one) for one in poolers if one.below("spec", "cluster").get("name") == facts.name]
     first, *others = [f"{facts.name}-{number}" for number in range(1, max(1, facts.instances) + 1)]
     sync, names = facts.synchronous, ""
     if sync is not None:
@@ -157,23 +156,23 @@ def _cnpg(document: Document, resources: list[tuple[str, Document]]) -> Declared
         kind = QuorumKind.FIRST if sync.method == "first" else QuorumKind.ANY
         number = sync.number if sync.required else min(sync.number, len(named))
         names = Quorum(kind, number, named).text if named and number else ""
-    settings = _with_names(settings, names)
+    settings = draft.settings(_written(parameters), _MANAGED) | {_NAMES: SettingFact(_NAMES, names)}
     if facts.replica:
         draft.absent["settings"] = "a replica cluster takes no commits of its own"
-    leader = _server(first, settings, None if facts.replica else (*others, *(sync.elsewhere if sync else ())))
-    members = (leader, *(_server(one, settings) for one in others))
-    return draft.declared(members, cnpg=facts, access=AccessPath(pools=tuple(_pool(draft, one) for one in its)))
+    streaming = None if facts.replica else (*others, *(sync.elsewhere if sync else ()))
+    servers = ((name, settings) for name in (first, *others))
+    return draft.declared(servers, streaming, cnpg=facts, access=AccessPath(pools=tuple(pools)))
 
 
-def _services_of_all(draft: _Draft, cluster: str, resources: list[tuple[str, Document]]) -> Iterator[str]:
+def _services_of_all(draft: _Draft, cluster: str, resources: list[tuple[str, Tree]]) -> Iterator[str]:
     """Services whose selector names the Cluster and no role; the operator's own poolers have a name of their own."""
     for kind, one in resources:
-        selector = one.mapping("spec", "selector")
+        selector, name = one.below("spec", "selector"), _name(one)
         roles = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
         if kind == "service" and selector.get("cnpg.io/cluster") == cluster and not roles & selector.keys():
-            draft.places.add(("selector",), one.places["spec", "selector"], _name(one))
-            if not reads_by_name(_name(one)):
-                yield _name(one)
+            draft.places.add(("selector",), selector.start, name)
+            if not reads_by_name(name):
+                yield name
 
 
 def _without_nulls(tree: Any) -> Any:
@@ -183,11 +182,11 @@ def _without_nulls(tree: Any) -> Any:
     return [_without_nulls(one) for one in tree] if isinstance(tree, list) else tree
 
 
-def _operator(kind: str, document: Document) -> Declared:
+def _operator(kind: str, resource: Tree) -> Declared:
     """A resource of Zalando's or Crunchy's operator, which make Patroni's configuration of it."""
-    keys, spec, name = TABLE[kind], document.mapping("spec"), _name(document)
-    patroni, standby = document.mapping("spec", "patroni"), document.mapping("spec", "standby")
-    config, count = dict(document.mapping(*keys["patroni"])), spec.get("numberOfInstances", 1)
+    keys, spec, name = TABLE[kind], resource.below("spec"), _name(resource)
+    patroni, standby, pooler = spec.below("patroni"), spec.below("standby"), spec.below(*keys["pooler"])
+    config, count = dict(spec.below(*keys["patroni"])), spec.get("numberOfInstances", 1)
     if kind == "crunchy":
         config |= {
             "ttl": patroni.get("leaderLeaseDurationSeconds", 30),
@@ -199,50 +198,52 @@ def _operator(kind: str, document: Document) -> Declared:
     without_placeholders(config)
     section = config.get("postgresql")
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
-    draft = _Draft(f"{kind.capitalize()} {name}", document.start, dict(_NO_CNPG))
-    draft.keys(document)
-    pools, pooler = [], tuple(keys["pooler"])
-    if pooler in document.places or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
-        key, its = (*pooler, keys["count"]), document.mapping(*pooler)
-        pools.append(Pool(f"{name}'s pooler", instances=int(its.get(key[-1], keys["poolers"])), key=".".join(key)))
-        draft.places.add(key, document.places.get(pooler, document.start))
+    draft = _Draft(f"{kind.capitalize()} {name}", resource.start, _nowhere("cnpg"), TABLE["patroni"])
+    draft.keys(resource)
+    pools, *above, last = [], "spec", *keys["pooler"]
+    if last in resource.below(*above) or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
+        key = ("spec", *keys["pooler"], keys["count"])
+        pools.append(Pool(f"{name}'s pooler", instances=int(pooler.get(key[-1], keys["poolers"])), key=".".join(key)))
+        draft.places.add(key, pooler.start)
     tags: dict[str, dict[str, Any]] = {f"{name}-{number}": {} for number in range(int(count))}
-    made = _of_patroni(draft, config, tags, {"": _written(document, *keys["parameters"])})
+    made = _of_patroni(draft, config, tags, {"": _written(spec.below(*keys["parameters"]))})
     return replace(made, facts=replace(made.facts, access=AccessPath(pools=tuple(pools))))
 
 
-def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Declared | None:
+def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[Declared]:
     """The parts of one scope: the first dynamic configuration among them, and each member's own part."""
     source = next((part.dcs for part in parts if part.dcs is not None), None)
-    start = source.start if source is not None else parts[0].document.start
-    draft = _Draft(f"Patroni {scope}".strip(), start, dict(_NO_CNPG))
-    config: dict[str, Any] = dict(source.value) if source is not None else {}
+    dcs = Tree(parts[0].tree.start) if source is None else source
+    draft, config = (
+        _Draft(f"Patroni {scope}".strip(), dcs.start, _nowhere("cnpg"), TABLE["patroni"]),
+        dict[str, Any](dcs),
+    )
     if is_standby_cluster(config):
-        pieces.skipped[start] = _FOLLOWS
-        return None
+        pieces.group.skipped[dcs.start] = _FOLLOWS
+        return
     if source is None:
         draft.absent["patroni"] = "no file holds bootstrap.dcs: the dynamic configuration is in the DCS alone"
-    else:
-        draft.keys(source)
+    draft.keys(dcs)
     tags: dict[str, dict[str, Any]] = {}
-    written = {"": _written(source, "postgresql", "parameters")}
+    written = {"": _written(dcs.below("postgresql", "parameters"))}
     for part in (part for part in parts if part.local):
-        member, own = part.name or part.document.start.file, _written(part.document, "postgresql", "parameters")
-        draft.keys(part.document, member)
-        tags[member] = dict(part.document.mapping("tags"))
+        member, own = part.name or part.tree.start.file, part.tree.below("postgresql")
+        draft.keys(part.tree, member)
+        tags[member] = dict(part.tree.below("tags"))
         # What must be the same everywhere Patroni takes of the dynamic configuration alone (CMDLINE_OPTIONS).
-        written[member] = {name: its for name, its in own.items() if name not in TABLE["patroni"]}
+        its = _written(own.below("parameters"))
+        written[member] = {name: value for name, value in its.items() if name not in TABLE["patroni"]}
         if source is not None and not refused(config):
-            section = {k: v for k, v in part.document.mapping("postgresql").items() if k != "parameters"}
+            section = {key: value for key, value in own.items() if key != "parameters"}
             config["postgresql"] = (config.get("postgresql") or {}) | section
     servers = max((proxy.servers for proxy in pieces.proxies), key=len, default=())
     for server in servers if len(servers) > len(tags) else ():
         if server not in tags and len(tags) < len(servers):
             tags[server] = {}
     if len(tags) < 2:
-        draft.absent |= _NO_MEMBERS
+        draft.absent |= _nowhere("members")
         tags |= {name: {} for name in _UNKNOWN}
-    return _of_patroni(draft, config, tags, written)
+    yield _of_patroni(draft, config, tags, written)
 
 
 def _of_patroni(
@@ -253,33 +254,29 @@ def _of_patroni(
     roster = [PatroniMember(first, "leader", "running", tags=tags[first])]
     roster += [PatroniMember(name, "replica", "streaming", tags=tags[name]) for name in others]
     patroni = PatroniFacts(config, tuple(roster), is_on(config, "pause"))
-    names = ""
+    names, known = "", "patroni" not in draft.absent
     if patroni.synchronous != "off" and others:
         kind = QuorumKind.ANY if patroni.synchronous == "quorum" else QuorumKind.FIRST
         names = Quorum(kind, min(max(1, synchronous_node_count(config)), len(others)), tuple(others)).text
-    members = []
+    # A member whose file is not given is as the one whose file is: they are not known to differ.
     own = next((written[name] for name in tags if name in written), {})
+    servers = []
     for name in (first, *others):
-        # A member whose file is not given is as the one whose file is: they are not known to differ.
-        its = written[""] | written.get(name, own)
-        settings = facts_of(its, TABLE["patroni"], draft.places, draft.absent)
-        if "patroni" not in draft.absent:
-            settings = _with_names(settings, names or (settings[_NAMES].value if _NAMES in settings else ""))
-        shown = "" if name in _UNKNOWN else name
-        members.append(_server(shown, settings, others if name == first else None))
-    return draft.declared(members, patroni=patroni)
+        settings = draft.settings(written[""] | written.get(name, own), _MANAGED if known else {}, names * known)
+        servers.append(("" if name in _UNKNOWN else name, settings))
+    return draft.declared(servers, others, patroni=patroni)
 
 
-def _plain(path: Path | None, conf: Document) -> Declared:
+def _plain(path: Path | None, conf: Tree) -> Declared:
     """A server without a manager: what it sets holds for the leader that it is and the standby that it may become.
 
     Since PostgreSQL 12 standby.signal alone makes it a standby: primary_conninfo may stand anywhere.
     """
-    draft = _Draft(conf.start.file, conf.start, _NO_MEMBERS | _NO_PATRONI | _NO_CNPG)
-    settings = facts_of(_written(conf), {}, draft.places, draft.absent)
+    draft = _Draft(conf.start.file, conf.start, _nowhere("members", "patroni", "tags", "cnpg"))
+    settings = draft.settings(_written(conf), {})
     if _LEVEL in settings:
-        settings = {_NAMES: SettingFact(_NAMES, "")} | settings
+        settings = {_NAMES: _MANAGED[_NAMES]} | settings
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
-    leader = _server("", settings, (name for name in (named.names if named else ()) if name != "*"))
     standby = path is not None and path.with_name("standby.signal").exists()
-    return draft.declared((*[leader] * (not standby), _server("", settings)))
+    streaming = None if standby else [name for name in (named.names if named else ()) if name != "*"]
+    return draft.declared([("", settings)] * (1 if standby else 2), streaming)

@@ -5,22 +5,14 @@ A text within a text (a ConfigMap's, SPILO_CONFIGURATION) is read as if it stood
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from walproof.model.access_path import Client, Pool, Proxy
-from walproof.model.declared import Place, Places, Skipped
-from walproof.targets.files import access_path
-from walproof.targets.files.documents import (
-    IS_TEMPLATE,
-    TEMPLATE,
-    Document,
-    containers,
-    documents,
-    key_values,
-    without_placeholders,
-    yaml_parts,
-)
+from walproof.model.declared import Place, Places
+from walproof.targets.files import access_path, trees
 from walproof.targets.files.settings import TABLE, is_conf
-from walproof.targets.files.sources import Includes, Source
+from walproof.targets.files.sources import Group, Source
+from walproof.targets.files.trees import Items, Tree, documents, tree_of
 
 _OURS = re.compile(
     r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION"
@@ -32,14 +24,28 @@ _COMMENT = re.compile(r"^[ \t]*[#;].*", re.MULTILINE)
 ODD = "its keys hold other kinds of values"
 
 
-@dataclass(slots=True)
-class PatroniPart:
+def kind_of(name: str, text: str) -> str:
+    """What to read it as: yaml, conf, haproxy, pgbouncer, env, service or clients; "" for none of these."""
+    base, ours = re.sub(r"\.(j2|tpl|tmpl|template|erb)$", "", Path(name).name.lower()), bool(_OURS.search(text))
+    clients = "service" if base.endswith("pg_service.conf") else "clients" * bool(access_path.DSN.search(text))
+    if base.endswith((".yml", ".yaml", ".json")):
+        return "yaml" if ours else clients
+    if re.search(r"^[ \t]*\[pgbouncer\]", text, re.MULTILINE):
+        return "pgbouncer"
+    if len(access_path.SECTION.findall(text)) > 1:
+        return "haproxy"
+    if re.match(r"postgresql\b.*\.conf$", base) or (not ours and is_conf(text)):
+        return "conf"
+    return "env" if _ENV.search(text) else "yaml" if ours else clients
+
+
+class PatroniPart(NamedTuple):
     """A patroni.yml, a container's environment, or (not local) a dynamic configuration alone."""
 
-    document: Document
+    tree: Tree
     scope: str = ""
     name: str = ""
-    dcs: Document | None = None
+    dcs: Tree | None = None
     local: bool = True
 
 
@@ -47,10 +53,10 @@ class PatroniPart:
 class Pieces:
     """Everything that a group of texts declares."""
 
-    includes: Includes
+    group: Group
     patroni: list[PatroniPart] = field(default_factory=list)
-    resources: list[tuple[str, Document]] = field(default_factory=list)
-    confs: list[tuple[Path | None, Document]] = field(default_factory=list)
+    resources: list[tuple[str, Tree]] = field(default_factory=list)
+    confs: list[tuple[Path | None, Tree]] = field(default_factory=list)
     """Each with everything that it includes, and what is in effect over it."""
     proxies: list[Proxy] = field(default_factory=list)
     pools: list[Pool] = field(default_factory=list)
@@ -58,150 +64,108 @@ class Pieces:
     access_places: Places = field(default_factory=Places)
     access_start: Place | None = None
 
-    @property
-    def skipped(self) -> Skipped:
-        """What was not read."""
-        return self.includes.skipped
+    def read(self, name: str, source: Source) -> None:
+        """A text that is called so, each document of YAML for itself; what cannot be read is skipped with a reason."""
+        kind = kind_of(name, source.text)
+        for part in trees.parts_of(source, _OURS) if kind == "yaml" else [source] * bool(kind):
+            try:
+                if kind not in ("yaml", "haproxy", "clients") and trees.TEMPLATE.search(_COMMENT.sub("", part.text)):
+                    raise ValueError(trees.IS_TEMPLATE)
+                self._read(kind, part)
+            except (ValueError, TypeError, AttributeError, LookupError) as wrong:
+                why = str(wrong) if isinstance(wrong, ValueError) else ODD
+                self.group.skipped[Place(part.name, part.lines and part.lines + 1)] = why
+        if kind in ("yaml", "env", "service", "clients"):
+            self.clients += access_path.clients(source, self.access_places)
+        if self.clients or kind in ("haproxy", "pgbouncer"):
+            self.access_start = self.access_start or Place(source.name)
 
-
-def kind_of(name: str, text: str) -> str:
-    """What to read it as: yaml, conf, haproxy, pgbouncer, env or clients; "" for none of these."""
-    base = re.sub(r"\.(j2|tpl|tmpl|template|erb)$", "", Path(name).name.lower())
-    clients = "clients" if base.endswith("pg_service.conf") or access_path.DSN.search(text) else ""
-    if base.endswith((".yml", ".yaml", ".json")):
-        return "yaml" if _OURS.search(text) else clients
-    if re.search(r"^[ \t]*\[pgbouncer\]", text, re.MULTILINE):
-        return "pgbouncer"
-    if access_path.is_haproxy(text):
-        return "haproxy"
-    if re.match(r"postgresql\b.*\.conf$", base) or (not _OURS.search(text) and is_conf(text)):
-        return "conf"
-    return "env" if _ENV.search(text) else "yaml" if _OURS.search(text) else clients
-
-
-def pieces_of(group: list[Source], skipped: Skipped, used: list[Path]) -> Pieces:
-    """All that these texts declare together; what cannot be read is skipped with a reason."""
-    named = {source.path: source for source in group}
-    pieces = Pieces(Includes(named, skipped, used))
-    for source in group:
-        # postgresql.auto.conf is in effect over the file beside it, not on its own.
-        path, kind = source.path, kind_of(source.name, source.text)
-        if kind and not (path and path.name == "postgresql.auto.conf" and path.with_name("postgresql.conf") in named):
-            _read(pieces, kind, source)
-    return pieces
-
-
-def _read(pieces: Pieces, kind: str, source: Source) -> None:
-    """One text; each document of YAML for itself."""
-    parts = list(yaml_parts(source.text, _OURS)) if kind == "yaml" else [(0, source.text)]
-    for before, text in parts:
-        try:
-            if kind == "yaml":
-                for document in documents(source.name, text, before):
-                    if isinstance(document.value, dict):
-                        _document(pieces, document, source.text)
-            elif kind not in ("haproxy", "clients") and TEMPLATE.search(_COMMENT.sub("", text)):
-                raise ValueError(IS_TEMPLATE)
-            else:
-                _read_lines(pieces, kind, source)
-        except ValueError as wrong:
-            pieces.skipped[Place(source.name, before and before + 1)] = str(wrong)
-        except (TypeError, AttributeError, LookupError):
-            pieces.skipped[Place(source.name, before and before + 1)] = ODD
-    if kind in ("yaml", "env", "clients"):
-        pieces.clients += access_path.clients(source, pieces.access_places)
-    if pieces.clients or kind in ("haproxy", "pgbouncer"):
-        pieces.access_start = pieces.access_start or Place(source.name)
-
-
-def _read_lines(pieces: Pieces, kind: str, source: Source) -> None:
-    """Of another kind than YAML."""
-    path, grammar = source.path, "pgbouncer" if kind == "clients" else kind
-    if kind == "haproxy":
-        pieces.proxies += access_path.proxies(source, pieces.access_places, pieces.skipped)
-    elif kind != "clients" or source.name.endswith("pg_service.conf"):
-        document = key_values(source, grammar, pieces.includes)
-        if kind == "pgbouncer":
-            pieces.pools.append(access_path.pool(document, pieces.access_places))
-        elif kind == "conf":
-            auto = path and pieces.includes.named.get(path.with_name("postgresql.auto.conf"))
-            if auto and auto is not source:
-                document = document.over(key_values(auto, kind, pieces.includes))
-            pieces.confs.append((path, document))
+    def _read(self, kind: str, source: Source) -> None:
+        path, group = source.path, self.group
+        if kind == "yaml":
+            for tree in documents(source):
+                if isinstance(tree, Tree):
+                    self._document(tree, source)
+        elif kind == "haproxy":
+            self.proxies += access_path.proxies(source, self.access_places, group.skipped)
+        elif kind == "pgbouncer":
+            self.pools.append(access_path.pool(tree_of(source, "ini", group), self.access_places))
+        elif kind == "service":
+            ini = tree_of(source, "ini", group)
+            for name, parameters in ini.items():
+                self.clients += access_path.client(name, parameters, ini.at[name], self.access_places)
         elif kind == "env":
-            _environment(pieces, document, source.text)
+            self._environment(tree_of(source, "env", group), source)
+        elif kind == "conf":
+            auto, tree = (
+                path and group.sources.get(path.with_name("postgresql.auto.conf")),
+                tree_of(source, kind, group),
+            )
+            self.confs.append((path, tree_of(auto, kind, group, tree) if auto and auto is not source else tree))
+
+    def _document(self, tree: Tree, source: Source) -> None:
+        group, kind = str(tree.get("apiVersion", "")).partition("/")[0], str(tree.get("kind", ""))
+        if known := TABLE["resources"].get(f"{group}/{kind}"):
+            self.resources.append((known, tree))
+        elif kind.endswith("List") and isinstance(tree.get("items"), list):
+            for item in tree["items"]:
+                self._document(item, source)
+        elif kind == "ConfigMap":
+            data = tree.below("data")
+            for name, value in data.items():
+                self.read(name, source.within(str(value), data.at[name]))
         else:
-            pieces.clients += access_path.services(document, pieces.access_places)
+            self._containers(tree, source)
+
+    def _containers(self, tree: Tree, source: Source) -> None:
+        """A patroni.yml or a dynamic configuration, itself or at some depth, and the environments of containers."""
+        for name, inner in trees.containers(tree):
+            if isinstance(inner, Items):
+                if name in ("env", "environment"):
+                    self._environment(_variables(inner), source)
+            elif (
+                "dcs" in (inner.get("bootstrap") or ()) or {"scope", "postgresql"} <= inner.keys() or "restapi" in inner
+            ):
+                self._configuration(inner)
+                return
+            elif {"loop_wait", "ttl"} <= inner.keys():
+                self.patroni.append(PatroniPart(inner, dcs=inner, local=False))
+                return
+            elif any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
+                self._environment(inner, source)
+
+    def _configuration(self, tree: Tree, scope: str = "", name: str = "") -> None:
+        dcs = tree.below("bootstrap", "dcs") or None
+        trees.without_placeholders([dcs or {}, tree.below("tags")])
+        self.patroni.append(PatroniPart(tree, str(tree.get("scope") or scope), str(tree.get("name") or name), dcs))
+
+    def _environment(self, tree: Tree, source: Source) -> None:
+        """A container's variables: its scope and name, and a configuration as text."""
+        scope, name = (str(tree.get(key) or "") for key in ("PATRONI_SCOPE", "PATRONI_NAME"))
+        nested = [key for key in ("SPILO_CONFIGURATION", "PATRONI_CONFIGURATION") if tree.get(key)]
+        for key in nested:
+            for inner in documents(source.within(str(tree[key]), tree.at[key])):
+                self._configuration(inner, scope, name)
+        if not nested and (scope or name):
+            self.patroni.append(PatroniPart(Tree(tree.start), scope, name))
 
 
-def _document(pieces: Pieces, document: Document, text: str) -> None:
-    tree = document.value
-    group = str(tree.get("apiVersion", "")).partition("/")[0]
-    if kind := TABLE["resources"].get(f"{group}/{tree.get('kind')}"):
-        pieces.resources.append((kind, document))
-    elif str(tree.get("kind", "")).endswith("List") and isinstance(tree.get("items"), list):
-        for at in range(len(tree["items"])):
-            _document(pieces, document.below("items", str(at)), text)
-    elif tree.get("kind") == "ConfigMap":
-        for key, value in document.mapping("data").items():
-            if inner := kind_of(key, str(value)):
-                place = document.places["data", key]
-                _read(pieces, inner, Source(place.file, embedded(str(value), place, text)))
-    else:
-        _patroni(pieces, document, text)
-
-
-def embedded(value: str, at: Place, text: str) -> str:
-    """A text within a text, moved to the lines and the column where it stands there."""
-    several = "\n" in value
-    following = text.splitlines()[at.line] if several and text.count("\n") > at.line else ""
-    indent = " " * (len(following) - len(following.lstrip()))
-    return "\n" * (at.line - (not several)) + "".join(indent + line for line in value.splitlines(keepends=True))
-
-
-def _patroni(pieces: Pieces, document: Document, text: str) -> None:
-    """A patroni.yml or a dynamic configuration, itself or at some depth, and the environments of containers."""
-    for path, inner in containers(document.value):
-        its = document.below(*path) if path else document
-        if isinstance(inner, list):
-            if path[-1] in ("env", "environment"):
-                _environment(pieces, _variables(its), text)
-        elif "dcs" in (inner.get("bootstrap") or ()) or {"scope", "postgresql"} <= inner.keys() or "restapi" in inner:
-            _configuration(pieces, its)
-            return
-        elif {"loop_wait", "ttl"} <= inner.keys():
-            pieces.patroni.append(PatroniPart(its, dcs=its, local=False))
-            return
-        elif any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
-            _environment(pieces, its, text)
-
-
-def _variables(listed: Document) -> Document:
+def _variables(listed: Items) -> Tree:
     """A container's variables of a list, with names and values or as NAME=VALUE, by name."""
-    made = Document({}, listed.start)
-    for at, item in enumerate(listed.value):
-        key, _, value = str(item).partition("=")
-        if isinstance(item, dict):
-            key, value = str(item.get("name")), str(item.get("value") or "")
-        made.value[key] = value
-        made.places[key,] = listed.places.get((str(at), "value"), listed.places[str(at),])
-    return made
+    tree = Tree(listed.start)
+    for item, place in zip(listed, listed.at, strict=True):
+        if isinstance(item, Tree):
+            tree.put(str(item.get("name")), str(item.get("value") or ""), item.at.get("value", place))
+        else:
+            name, _, value = str(item).partition("=")
+            tree.put(name, value, place)
+    return tree
 
 
-def _configuration(pieces: Pieces, document: Document, scope: str = "", name: str = "") -> None:
-    dcs = document.below("bootstrap", "dcs") if document.mapping("bootstrap", "dcs") else None
-    tree = document.value
-    without_placeholders([dcs.value if dcs else {}, document.mapping("tags")])
-    pieces.patroni.append(PatroniPart(document, str(tree.get("scope") or scope), str(tree.get("name") or name), dcs))
-
-
-def _environment(pieces: Pieces, document: Document, text: str) -> None:
-    """A container's variables: its scope and name, and a configuration as text."""
-    given = {key: str(value or "") for key, value in document.value.items()}
-    scope, name = given.get("PATRONI_SCOPE", ""), given.get("PATRONI_NAME", "")
-    nested = [key for key in ("SPILO_CONFIGURATION", "PATRONI_CONFIGURATION") if given.get(key)]
-    for key in nested:
-        for inner in documents(document.start.file, embedded(given[key], document.places[key,], text)):
-            _configuration(pieces, inner, scope, name)
-    if not nested and (scope or name):
-        pieces.patroni.append(PatroniPart(Document({}, document.start, document.places), scope, name))
+def pieces_of(group: Group) -> Pieces:
+    """All that these texts declare together; postgresql.auto.conf is in effect over the file beside it, not alone."""
+    pieces = Pieces(group)
+    for path, source in group.sources.items():
+        if not path or path.name != "postgresql.auto.conf" or path.with_name("postgresql.conf") not in group.sources:
+            pieces.read(source.name, source)
+    return pieces

@@ -11,12 +11,13 @@ from walproof.model.cnpg_facts import is_off
 from walproof.model.declared import Place, Places
 from walproof.model.facts import SettingFact
 from walproof.model.guarantee import read_standby_names
-from walproof.targets.files.documents import CONF_LINE
 
 TABLE: dict[str, Any] = tomllib.loads((resources.files(__package__) / "settings.toml").read_text("utf-8"))
 """Of settings.toml: units, kinds, and managers' own values."""
 UNITS: dict[str, str] = {name: unit for unit, names in TABLE["units"].items() for name in names}
 WORDS: dict[str, list[str]] = {name: ["on", "off"] for name in TABLE["on_or_off"]} | TABLE["words"]
+LINE = re.compile(r"(?P<key>[A-Za-z_][\w.$]*)\s*=?\s*(?P<value>'(?:[^'\\]|''|\\.)*'|[^\s#']+)\s*(?:#.*)?")
+"""Of postgresql.conf (guc-file.l)."""
 _NUMBER = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
 _TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 _SIZES = {unit: float(1 << 10 * power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
@@ -34,33 +35,27 @@ def fact_of(name: str, text: str, place: Place | None = None) -> SettingFact | N
     """
     unit, value = UNITS.get(name, ""), text
     if name in UNITS:
-        match = _NUMBER.fullmatch(text)
-        factors = _TIMES if unit in _TIMES else _SIZES
+        match, factors = _NUMBER.fullmatch(text), _TIMES if unit in _TIMES else _SIZES
         if match is None or (match[2] and (match[2] not in factors or not unit)):
             return None
         value = str(round(float(match[1]) * (factors[match[2]] / factors[unit] if match[2] else 1.0)))
-    elif name in WORDS:
-        value = _word(text.strip().lower(), WORDS[name])
+    elif name in WORDS and not (value := _word(text.strip().lower(), WORDS[name])):
+        return None
     elif name == "synchronous_standby_names":
         try:
             read_standby_names(text)
         except UsageError:
             return None
-    where = (place.file, place.line) if place else ("", None)
-    return (
-        SettingFact(name, value, unit, "configuration file" if place else "default", *where)
-        if value or name not in WORDS
-        else None
-    )
+    where = ("configuration file", place.file, place.line) if place else ("default", "", None)
+    return SettingFact(name, value, unit, *where)
 
 
 def _word(word: str, values: list[str]) -> str:
     """One of the values, where on and off are among them in any spelling (bool.c); "" for none of these."""
     if word in values or "on" not in values:
         return word if word in values else "replica" * (word in ("hot_standby", "archive"))
-    return (
-        "off" if is_off(word) else "on" * (word == "1" or any(word and yes.startswith(word) for yes in ("true", "yes")))
-    )
+    on = word == "1" or any(word and yes.startswith(word) for yes in ("true", "yes"))
+    return "off" if is_off(word) else "on" * on
 
 
 def facts_of(
@@ -83,6 +78,6 @@ def is_conf(text: str) -> bool:
     >>> is_conf("fsync = on"), is_conf("[mysqld]\\nmax_connections = 9"), is_conf("a = 1")
     (True, False, False)
     """
-    lines = [CONF_LINE.fullmatch(bare) for line in text.splitlines() if (bare := line.strip()) and bare[0] != "#"]
+    lines = [LINE.fullmatch(bare) for line in text.splitlines() if (bare := line.strip()) and bare[0] != "#"]
     names = {line["key"].lower() for line in lines if line}
     return all(lines) and bool(names & {*UNITS, *WORDS, "synchronous_standby_names"})

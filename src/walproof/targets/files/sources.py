@@ -5,7 +5,7 @@ What cannot be read is skipped with a reason, never left out in silence."""
 import glob
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,106 +20,105 @@ _ENDINGS = (".yml", ".yaml", ".json", ".conf", ".cfg", ".ini", ".env", ".j2", ".
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One text: its name as the user gave it, and where it lies (None: standard input)."""
+    """A text: its name as the user gave it, and where it lies (None: standard input, or a text within a text)."""
 
     name: str
     text: str
     path: Path | None = None
+    lines: int = 0
+    indent: int = 0
+    """Lines of the file before it, and columns before each of its own."""
     above: tuple[Path | None, ...] = ()
     """The files that include it."""
 
+    def place(self, line: int, column: int) -> Place:
+        """In its file."""
+        return Place(self.name, line + self.lines, column + self.indent)
+
+    def within(self, value: str, at: Place) -> "Source":
+        """A text that is the value at this place: of several lines it begins on the next one, as they are indented."""
+        following = self.text.splitlines()[at.line - self.lines :] if "\n" in value else []
+        indent = len(following[0]) - len(following[0].lstrip()) if following else 0
+        return Source(self.name, value, None, at.line - ("\n" not in value), self.indent + indent)
+
 
 @dataclass(slots=True)
-class Sources:
-    """Groups of texts that belong together: those named one by one, and each folder's; and what could not be read."""
+class Group:
+    """Texts that belong together, what of them was not read, and the files that they include: none of their own."""
 
-    groups: list[list[Source]] = field(default_factory=list)
-    skipped: Skipped = field(default_factory=dict)
+    skipped: Skipped
+    included: list[Path]
+    sources: dict[Path | None, Source] = field(default_factory=dict)
 
-    def take(self, group: list[Source], name: str, path: Path | None) -> None:
-        """Read one; a file that the user named may be a link: Kubernetes mounts each of a ConfigMap as one."""
+    def read(self, path: Path) -> None:
+        """Add one; a file that the user named may be a link: Kubernetes mounts each of a ConfigMap as one."""
+        name = "standard input" if str(path) == "-" else str(path)
         try:
-            real = path.resolve() if path else None
-            group.append(Source(name, text_of(real) if real else _decoded(sys.stdin.buffer.read(MOST_BYTES + 1)), real))
-        except UnicodeDecodeError:
-            self.skipped[Place(name, 0)] = "it is no UTF-8 text"
+            real = None if str(path) == "-" else path.resolve()
+            self.sources[real] = Source(name, text_of(real), real)
         except OSError as wrong:
             self.skipped[Place(name, 0)] = wrong.strerror or str(wrong)
 
-    def walk(self, folder: Path) -> None:
-        """The files of each folder from here down, but hidden ones, links, and other endings."""
-        for at, folders, files in os.walk(folder):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
-            group: list[Source] = []
-            for path in (Path(at, name) for name in sorted(files)):
-                if path.suffix.lower() in _ENDINGS and path.name[0] != "." and not path.is_symlink():
-                    self.take(group, str(path), path)
-            self.groups += [group] if group else []
-
-
-@dataclass(slots=True)
-class Includes:
-    """Follows includes to files below the folder of the one that has them, and to those that the user named too."""
-
-    named: Mapping[Path | None, Source]
-    skipped: Skipped
-    used: list[Path] = field(default_factory=list)
-    """Files that were included: they are none of their own."""
-
-    def of(self, source: Source, directive: str, value: str, place: Place) -> Iterator[Source]:
-        """The files that a line includes; one that is not read is skipped at that line, with the reason."""
+    def includes(self, source: Source, directive: str, value: str, place: Place) -> Iterator[Source]:
+        """The files that a line includes, below the folder of the one that has it or named too; the rest is skipped."""
         path = source.path or Path(os.devnull)
         inner = Path(os.path.normpath(path.parent / value))
         listed = directive == "include_dir" and inner.is_relative_to(path.parent) and inner.is_dir()
         listed = listed and not inner.is_symlink() and source.path is not None
         for one in sorted(inner.glob("[!.]*.conf")) if listed else [inner]:
             try:
-                yield self._read(source, path, one)
-            except (OSError, UnicodeDecodeError) as wrong:
-                if directive == "include_if_exists" and isinstance(wrong, FileNotFoundError):
-                    continue
-                why = getattr(wrong, "strerror", None) or str(wrong)
-                self.skipped[place] = f"{value}, which it includes: {why}"
+                yield self._included(source, path, one)
+            except OSError as wrong:
+                if directive != "include_if_exists" or not isinstance(wrong, FileNotFoundError):
+                    self.skipped[place] = f"{value}, which it includes: {wrong.strerror or wrong}"
 
-    def _read(self, source: Source, path: Path, one: Path) -> Source:
-        above = (*source.above, source.path)
-        if one in above or len(self.used) > MOST_INCLUDES:
+    def _included(self, source: Source, path: Path, one: Path) -> Source:
+        above, known = (*source.above, source.path), self.sources.get(one)
+        if one in above or len(self.included) > MOST_INCLUDES:
             raise OSError(0, "it goes round in a circle" if one in above else f"more than {MOST_INCLUDES} are included")
-        known = self.named.get(one)
         if known is None and (source.path is None or not one.is_relative_to(path.parent)):
             raise OSError(0, "it is outside of this file's folder; name it too")
+        name = known.name if known else str(Path(source.name).parent / one.relative_to(path.parent))
         text = known.text if known else text_of(one)
-        self.used.append(one)
-        return Source(
-            known.name if known else str(Path(source.name).parent / one.relative_to(path.parent)), text, one, above
-        )
+        self.included.append(one)
+        return Source(name, text, one, above=above)
 
 
-def text_of(path: Path) -> str:
-    """The text of a regular file; OSError for anything else, a link, or too much of it."""
-    with regular(path.parent, path) as file:
-        return _decoded(bounded(file, MOST_BYTES))
-
-
-def _decoded(data: bytes) -> str:
+def text_of(path: Path | None) -> str:
+    """The text of a regular file or of standard input; OSError for anything else, a link, or too much of it."""
+    if path is None:
+        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    else:
+        with regular(path.parent, path) as file:
+            data = bounded(file, MOST_BYTES)
     if b"\0" in data or len(data) > MOST_BYTES:
         raise OSError(0, "it is binary" if b"\0" in data else f"it is larger than {MOST_BYTES >> 20} MiB")
-    return data.decode("utf-8-sig")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise OSError(0, "it is no UTF-8 text") from None
 
 
-def gathered(arguments: Iterable[str]) -> Sources:
-    """Everything that the arguments name."""
-    sources, together = Sources(), list[Source]()
+def gathered(arguments: Iterable[str]) -> list[Group]:
+    """Everything that the arguments name: the files named one by one are a group, and those of each folder."""
+    skipped, included = Skipped(), list[Path]()
+    groups = {"": Group(skipped, included)}
     for argument in dict.fromkeys(arguments):
-        if argument == "-":
-            sources.take(together, "standard input", None)
-            continue
-        paths = [argument] if os.path.lexists(argument) else sorted(glob.glob(argument, recursive=True))
+        there = argument == "-" or os.path.lexists(argument)
+        paths = [argument] if there else sorted(glob.glob(argument, recursive=True))
+        for folder, file in (one for path in paths for one in _files(Path(path))):
+            groups.setdefault(folder, Group(skipped, included)).read(file)
         if not paths:
-            sources.skipped[Place(argument, 0)] = "there is no such file"
-        for path in map(Path, paths):
-            if path.is_dir():
-                sources.walk(path)
-            else:
-                sources.take(together, str(path), path)
-    return Sources([together] * bool(together) + sources.groups, sources.skipped)
+            skipped[Place(argument, 0)] = "there is no such file"
+    return list(groups.values())
+
+
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
+    """A file in no folder; or those of each folder from here down, but hidden ones, links, and other endings."""
+    if not path.is_dir():
+        yield "", path
+    for at, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        for file in (Path(at, name) for name in sorted(files) if not name.startswith(".")):
+            if file.suffix.lower() in _ENDINGS and not file.is_symlink():
+                yield at, file

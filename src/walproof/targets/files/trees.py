@@ -1,0 +1,195 @@
+"""Texts as names and values with the place of every name: YAML, and lines of name = value with what they include.
+
+No tag of YAML is obeyed, depth and size are bounded; what is no line is skipped with the reason, the rest is read."""
+
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from walproof.machine.untrusted import DEEPEST, one_line
+from walproof.model.declared import Place
+from walproof.targets.files.settings import LINE
+from walproof.targets.files.sources import Group, Source
+
+MOST_VALUES = 50_000
+"""Values of a document once its aliases are followed: a Cluster has a few hundred."""
+TEMPLATE = re.compile(r"\{\{|\{%|<%")
+IS_TEMPLATE = "it is a template: fill it in first (helm template, kustomize build, ansible --diff)"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SCALARS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+_FILLED_IN = re.compile(r"\$[({]\w|" + TEMPLATE.pattern)
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_INI_LINE = re.compile(
+    r"\[(?P<section>[^\]]+)\].*|(?P<key>%include(?=\s)|(?:\"[^\"]*\"|[^=\s]+)(?=\s*=))\s*=?\s*(?P<value>.*)"
+)
+_GRAMMARS = {
+    "conf": (LINE, "#", "PostgreSQL's configuration (name = value)"),
+    "ini": (_INI_LINE, "#;", "PgBouncer's configuration (key = value)"),
+    "env": (re.compile(r"(?:export\s+)?(?P<key>\w+)=(?P<value>.*)|.*"), "#", "NAME=VALUE"),
+}
+"""Of one line without the space around it; where a comment begins; and what it is called (guc-file.l, cfparser.c)."""
+
+
+class Tree(dict[str, Any]):
+    """Names and values, where they begin, and where each name stands."""
+
+    def __init__(self, start: Place) -> None:
+        super().__init__()
+        self.start, self.at = start, dict[str, Place]()
+
+    def put(self, name: str, value: Any, place: Place) -> None:
+        self[name], self.at[name] = value, place
+
+    def below(self, *path: str) -> "Tree":
+        """The names and values at this path; none where there is something else."""
+        tree = self
+        for name in path:
+            inner = tree.get(name)
+            tree = inner if isinstance(inner, Tree) else Tree(tree.at.get(name, tree.start))
+        return tree
+
+    def places(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
+        """Where each name stands, here and below, by its path."""
+        for name, value in self.items():
+            yield (*path, name), self.at[name]
+            for inner in value if isinstance(value, list) else [value]:
+                if isinstance(inner, Tree):
+                    yield from inner.places((*path, name))
+
+
+class Items(list[Any]):
+    """A list, where it begins, and where each of its items stands."""
+
+    start: Place
+    at: list[Place]
+
+
+def lines_of(
+    source: Source, grammar: str, group: Group, section: str = ""
+) -> Generator[tuple[str, str, str, Place], None, str]:
+    """Section, name, value and place of each line, with those of included files where they are; the last section."""
+    pattern, comments, what = _GRAMMARS[grammar]
+    for number, line in enumerate(source.text.splitlines(), 1):
+        bare = line.strip()
+        if not bare or bare[0] in comments:
+            continue
+        place, match = source.place(number, line.index(bare) + 1), pattern.fullmatch(bare)
+        parts = match.groupdict() if match else {}
+        if match is None:
+            group.skipped[place] = f"this line is none of {what}"
+        elif parts.get("section"):
+            section = parts["section"].lower()
+        elif name := parts["key"]:
+            value = parts["value"]
+            if value[:1] == "'" and grammar == "conf":
+                value = re.sub(r"\\(.)", r"\1", value[1:-1].replace("''", "'"))
+            if (directive := name.lower().lstrip("%")) in ("include", "include_if_exists", "include_dir"):
+                for inner in group.includes(source, directive, value, place):
+                    section = yield from lines_of(inner, grammar, group, section)
+            else:
+                yield section, name.lower() if grammar == "conf" else name, value, place
+    return section
+
+
+def tree_of(source: Source, grammar: str, group: Group, over: Tree | None = None) -> Tree:
+    """All that is in effect of a file of lines, where the last one wins: by section, if it has them.
+
+    >>> made = tree_of(Source("p", "Fsync off # no\\nlog_line_prefix = '%m''s '\\n#x = 1"), "conf", Group({}, []))
+    >>> made, made.at["fsync"].text
+    ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
+    """
+    tree = Tree(source.place(1, 1)) if over is None else over
+    for section, name, value, place in lines_of(source, grammar, group):
+        if section and section not in tree:
+            tree.put(section, Tree(place), place)
+        (tree[section] if section else tree).put(name, value, place)
+    return tree
+
+
+def parts_of(source: Source, ours: re.Pattern[str]) -> Iterator[Source]:
+    """The documents of a YAML stream that match."""
+    text, before = source.text, source.lines
+    for start, end in pairwise([0, *(match.start() for match in _MARKER.finditer(text)), len(text)]):
+        if ours.search(text, start, end):
+            yield replace(source, text=text[start:end], lines=before)
+        before += text.count("\n", start, end)
+
+
+def documents(source: Source) -> list[Any]:
+    """The documents of a text; ValueError in one sentence."""
+    try:
+        roots = [root for root in yaml.compose_all(source.text, Loader=_LOADER) if root is not None]
+    except (yaml.YAMLError, RecursionError) as wrong:
+        if TEMPLATE.search(source.text):
+            raise ValueError(IS_TEMPLATE) from None
+        mark = getattr(wrong, "problem_mark", None)
+        place = source.place(mark.line + 1, mark.column + 1) if mark else None
+        where = f"line {place.line}, column {place.column}: " if place else ""
+        raise ValueError(f"it is no YAML: {where}{one_line(getattr(wrong, 'problem', None) or wrong, 200)}") from None
+    return [_Reader(source).value(root, root) for root in roots]
+
+
+def containers(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every mapping and list of a tree, with the name that it has."""
+    yield name, tree
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(value, dict | list):
+            yield from containers(value, str(key))
+
+
+def without_placeholders(tree: Any) -> None:
+    """ValueError where another program fills in one of its values, quoted or not; commands may have variables."""
+    for _, inner in containers(tree):
+        for key, value in inner.items() if isinstance(inner, dict) else ():
+            if isinstance(value, str) and _FILLED_IN.search(value) and "command" not in key:
+                raise ValueError(f"it is a template: another program fills in {key}: fill it in first")
+
+
+class _Reader:
+    """Reads one document's nodes; an alias is the node that it stands for."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.values, self.constructor = source, 0, yaml.constructor.SafeConstructor()
+
+    def place(self, node: yaml.Node) -> Place:
+        return self.source.place(node.start_mark.line + 1, node.start_mark.column + 1)
+
+    def value(self, node: yaml.Node, marked: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Any:
+        """Its value; `marked` is the key, or the item of a list, where it stands."""
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
+        if isinstance(node, yaml.ScalarNode):
+            if not node.style and TEMPLATE.search(node.value):
+                raise ValueError(IS_TEMPLATE)
+            try:
+                return self.constructor.construct_object(node) if node.tag in _SCALARS else node.value
+            except ValueError:  # a number of too many digits
+                return node.value
+        if node in above or len(above) > DEEPEST:
+            raise ValueError("one of its aliases holds itself" if node in above else f"it has over {DEEPEST} levels")
+        if isinstance(node, yaml.SequenceNode):
+            items = Items(self.value(one, one, (*above, node)) for one in node.value)
+            items.start, items.at = self.place(marked), [self.place(one) for one in node.value]
+            return items
+        return self.tree(node, Tree(self.place(marked)), (*above, node))
+
+    def tree(self, node: yaml.MappingNode, tree: Tree, above: tuple[yaml.Node, ...]) -> Tree:
+        own = []
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                parts = self.value(value, value, above)
+                for part in reversed(parts if isinstance(parts, Items) else [parts]):
+                    for name, inner in part.items() if isinstance(part, Tree) else ():
+                        tree.put(name, inner, part.at[name])
+            elif isinstance(key, yaml.MappingNode):  # x: {{ y }}
+                raise ValueError(IS_TEMPLATE)
+            elif isinstance(key, yaml.ScalarNode):
+                own.append((key.value, self.value(value, key, above), self.place(key)))
+        for name, inner, place in own:
+            tree.put(name, inner, place)
+        return tree
