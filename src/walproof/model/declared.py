@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from walproof.model.facts import Facts
 
@@ -27,22 +28,14 @@ Skipped = dict[Place, str]
 """What was not read, each with the reason."""
 
 
-class Places:
-    """Places by key: by its whole path or any end of it, the first one written; a member's own before the cluster's."""
-
-    def __init__(self) -> None:
-        self._by_end: dict[tuple[str, str], Place] = {}
+class Places(dict[tuple[str, str], Place]):
+    """Places by a member ("": of any) and a key, its whole path or any end of it: the first one written."""
 
     def add(self, path: tuple[str, ...], place: Place, member: str = "", *, over: bool = False) -> None:
         """Remember it for every end of the path; `over`: in the place of what is known."""
-        for start in range(len(path)):
-            key = (member, ".".join(path[start:]))
-            if over or key not in self._by_end:
-                self._by_end[key] = place
-
-    def merge(self, others: "Places") -> None:
-        """Take over what is not known here."""
-        self._by_end = others._by_end | self._by_end
+        for owner, start in product({member, ""}, range(len(path))):
+            key = (owner, ".".join(path[start:]))
+            self[key] = place if over else self.get(key, place)
 
     def of(self, texts: Iterable[str], members: Iterable[str] = ()) -> Place | None:
         """The place of the first key that one of the texts is or else names, the earlier texts first.
@@ -53,7 +46,7 @@ class Places:
         """
         texts, owners = list(texts), [*members, ""]
         words = [*(text for text in texts if ":" in text), *(word for text in texts for word in _KEY.findall(text))]
-        known = (self._by_end.get((owner, word)) for word in words for owner in owners)
+        known = (self.get((owner, word)) for word in words for owner in owners)
         return next((place for place in known if place is not None), None)
 
 

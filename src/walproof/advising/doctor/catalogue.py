@@ -13,7 +13,7 @@ from walproof.advising.doctor import (
     checks_standby,
     checks_timeouts,
 )
-from walproof.advising.doctor.finding import Check, Finding, Severity, examined
+from walproof.advising.doctor.finding import Check, Finding, Severity, finding_of, in_common, worst_first
 from walproof.model.facts import Facts
 
 GROUPS: dict[str, tuple[Check, ...]] = {
@@ -32,8 +32,12 @@ CATALOGUE: tuple[Check, ...] = tuple(check for group in GROUPS.values() for chec
 
 
 def diagnosed(facts: Facts) -> tuple[Finding, ...]:
-    """Every finding of the whole catalogue over one snapshot, the worst first."""
-    return examined(facts, CATALOGUE)
+    """Every finding of the whole catalogue over one snapshot, the worst first.
+
+    Where a manager writes the configuration, what members have in common is one finding with one fix, of all of them.
+    """
+    hits = ((check, in_common(check.find(facts)) if facts.managed else check.find(facts)) for check in CATALOGUE)
+    return worst_first(finding_of(check, hit) for check, its in hits for hit in its)
 
 
 def failing(findings: tuple[Finding, ...], fail_on: Severity = Severity.WARNING) -> bool:

@@ -1,10 +1,9 @@
 """Checks of the clients' way to the leader: HAProxy's checks and timeouts, poolers' connections, clients' own."""
 
-from collections.abc import Callable, Iterator
-from math import inf
+from collections.abc import Iterator
 
-from walproof.advising.doctor.finding import Hit, Rule, Severity, checks_of
-from walproof.model.access_path import Pool, Proxy, reads_by_name
+from walproof.advising.doctor.finding import Hit, Severity, checks_of
+from walproof.model.access_path import Proxy, reads_by_name
 from walproof.model.facts import Facts
 
 _NOTICED_S = 10.0
@@ -13,10 +12,6 @@ _STATEMENT_S = 60.0
 """Of an OLTP statement that nothing else ends: a commit may wait for a standby as long as wal_sender_timeout."""
 _ROLES = ("read-write", "primary", "standby", "prefer-standby", "read-only")
 """Values of target_session_attrs that ask for one; "any" is libpq's default."""
-
-
-def _of_pools(rule: Callable[[Pool], Iterator[Hit]]) -> Rule:
-    return lambda facts: (hit for pool in facts.access.pools for hit in rule(pool))
 
 
 def _to_the_leader(facts: Facts) -> list[Proxy]:
@@ -67,24 +62,11 @@ def _haproxy_cuts_statements(facts: Facts) -> Iterator[Hit]:
             yield Hit(evidence, fix, "timeout-server")
 
 
-@_of_pools
-def _pgbouncer_any_host(pool: Pool) -> Iterator[Hit]:
-    for database, host in pool.hosts.items():
+def _pgbouncer_any_host(facts: Facts) -> Iterator[Hit]:
+    for name, database, host in ((pool.name, *one) for pool in facts.access.pools for one in pool.hosts.items()):
         if "," in host and not reads_by_name(database):
             fix = "one host: HAProxy or an address that follows the leader (PgBouncer has no target_session_attrs)"
-            yield Hit(f"{database}: host={host}", fix, "", pool.name)
-
-
-def _limits(allowed: dict[str, tuple[float, float, str]]) -> Rule:
-    """A rule about PgBouncer's settings: the least and the most s of each, and what to set instead."""
-
-    @_of_pools
-    def find(pool: Pool) -> Iterator[Hit]:
-        for name, (least, most, good) in allowed.items():
-            if (seconds := pool.seconds(name)) is not None and not least <= seconds <= most:
-                yield Hit(f"{name} = {seconds:g}", f"{name} = {good}", "", pool.name)
-
-    return find
+            yield Hit(f"{database}: host={host}", fix, "", name)
 
 
 def _client_any_host(facts: Facts) -> Iterator[Hit]:
@@ -108,16 +90,5 @@ def _client_waits_for_dead(facts: Facts) -> Iterator[Hit]:
             evidence = f"host={','.join(client.hosts)} without {' and '.join(missing)}"
             yield Hit(evidence, fix, "", client.name, severity)
 
-
-# The most are PgBouncer's defaults, then twice these; 0 is for ever where the least is more.
-_pgbouncer_keeps_server = _limits({"server_lifetime": (0, 3600, "3600"), "server_check_delay": (0, 30, "30")})
-_pgbouncer_waits_for_dead = _limits(
-    {
-        "tcp_keepalive": (1, inf, "1, tcp_keepidle = 5, tcp_keepintvl = 1, tcp_keepcnt = 3"),
-        "server_connect_timeout": (0.001, 30, "15"),
-        "server_login_retry": (0, 30, "15"),
-        "query_wait_timeout": (0.001, inf, "120"),
-    }
-)
 
 CHECKS = checks_of("path", globals())

@@ -111,6 +111,11 @@ def _compared(its: Mapping[str, Any], facts: Facts) -> Iterator[Hit]:
     """Hits as a table has them: `each` that is looked at, its `value`, and what excuses it (`unless`)."""
     each = attrgetter(its["each"])(facts)
     for it in each if isinstance(each, tuple) else [each] if each else []:
+        for name, (least, most, good) in its.get("limits", {}).items():
+            if (seconds := it.seconds(name)) is not None and not least <= seconds <= most:
+                yield Hit(f"{name} = {seconds:g}", f"{name} = {good}", "", it.name)
+        if "value" not in its:
+            continue
         value = attrgetter(its["value"])(it)
         excused = "unless" in its and attrgetter(its["unless"])(it)
         if value is None or excused or its.get("least", -inf) <= value <= its.get("most", inf):
@@ -119,18 +124,6 @@ def _compared(its: Mapping[str, Any], facts: Facts) -> Iterator[Hit]:
         if facts.cnpg is not None and "patch" in its:
             words["fix"] = patch_cluster(facts.cnpg, its["patch"])
         yield Hit(**words)
-
-
-def examined(facts: Facts, checks: Iterable[Check]) -> tuple[Finding, ...]:
-    """Every finding, the worst first, then by id and member.
-
-    Where a manager writes the configuration, what members have in common is one finding with one fix, of all of them.
-    """
-    return worst_first(
-        finding_of(check, hit)
-        for check in checks
-        for hit in (in_common(check.find(facts)) if facts.managed else check.find(facts))
-    )
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

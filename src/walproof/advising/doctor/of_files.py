@@ -14,7 +14,9 @@ from walproof.model.facts import SettingFact
 class _Watched(dict[str, SettingFact]):
     """Settings that remember which of them were looked for in vain."""
 
-    missed: dict[str, None]
+    def __init__(self, settings: dict[str, SettingFact], missed: dict[str, None]) -> None:
+        super().__init__(settings)
+        self.missed = missed
 
     def get(self, key: str, default: Any = None) -> Any:
         if key not in self:
@@ -25,10 +27,7 @@ class _Watched(dict[str, SettingFact]):
 def examined_files(declared: Declared) -> Examination:
     """Every check of the catalogue as a finding, as passed, or as not checked."""
     missed: dict[str, None] = {}
-    settings = [_Watched(member.settings) for member in declared.facts.members]
-    for one in settings:
-        one.missed = missed
-    members = (replace(m, settings=s) for m, s in zip(declared.facts.members, settings, strict=True))
+    members = (replace(member, settings=_Watched(member.settings, missed)) for member in declared.facts.members)
     facts, absent = replace(declared.facts, members=tuple(members)), dict(declared.absent)
     absent |= {} if facts.access.proxies else {"haproxy": "no file is a haproxy.cfg that leads to PostgreSQL"}
     absent |= {} if facts.access.pools else {"pgbouncer": "no file is a pgbouncer.ini or a Pooler"}

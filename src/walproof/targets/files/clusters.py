@@ -47,7 +47,6 @@ class _Draft:
     def keys(self, tree: Tree, member: str = "") -> None:
         for path, place in tree.places():
             self.places.add(path, place, member)
-            self.places.add(path, place)
 
     def settings(self, written: Written, managed: Mapping[str, SettingFact], names: str = "") -> dict[str, SettingFact]:
         """Of a server, over what its manager sets; `names`: those that it writes."""
@@ -91,7 +90,7 @@ def _clusters(pieces: Pieces) -> list[Declared]:
         made = [Declared(Facts("clients' way", ()), pieces.access_start, absent=absent)]
     pools = (*made[0].facts.access.pools, *pieces.pools)
     path = AccessPath(tuple(pieces.proxies), pools, tuple(pieces.clients))
-    made[0].places.merge(pieces.access_places)
+    made[0].places.update(pieces.access_places | made[0].places)
     return [replace(made[0], facts=replace(made[0].facts, access=path)), *made[1:]]
 
 
@@ -108,8 +107,7 @@ def _resources(pieces: Pieces) -> Iterator[Declared]:
             elif kind in ("zalando", "crunchy"):
                 yield _operator(kind, tree)
         except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
-            own = str(wrong) if type(wrong) is ValueError else ODD
-            why = wrong.message if isinstance(wrong, Error) else own
+            why = wrong.message if isinstance(wrong, Error) else str(wrong) if type(wrong) is ValueError else ODD
             pieces.group.skipped[tree.start] = IS_TEMPLATE if TEMPLATE.search(str(tree)) else why
 
 
@@ -127,22 +125,22 @@ def _pool(draft: _Draft, pooler: Tree) -> Pool:
 
 def _written(parameters: Tree) -> Written:
     """PostgreSQL's settings as they stand there."""
-    values = ((name, value) for name, value in parameters.items() if not isinstance(value, dict | list))
-    return {name.lower(): (_text(value), parameters.at[name]) for name, value in values}
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "" if value is None else str(value)
+    words = {True: "on", False: "off", None: ""}
+    return {
+        name.lower(): (
+            words[value] if value is None or value is True or value is False else str(value),
+            parameters.at[name],
+        )
+        for name, value in parameters.items()
+        if not isinstance(value, dict | list)
+    }
 
 
 def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     tree = _without_nulls(cluster)
     tree["metadata"].setdefault("namespace", "default")
-    parameters = cluster.below("spec", "postgresql", "parameters")
-    if parameters:
-        tree["spec"]["postgresql"]["parameters"] = {name: _text(value) for name, value in parameters.items()}
+    if written := _written(cluster.below("spec", "postgresql", "parameters")):
+        tree["spec"]["postgresql"]["parameters"] = {name: text for name, (text, _) in written.items()}
     facts = cnpg_facts(State(read(Cluster, tree), {}))
     draft = _Draft(f"CloudNativePG {facts.name}", cluster.start, _nowhere("patroni", "tags"), TABLE["cnpg"])
     draft.keys(cluster)
@@ -156,7 +154,7 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
         kind = QuorumKind.FIRST if sync.method == "first" else QuorumKind.ANY
         number = sync.number if sync.required else min(sync.number, len(named))
         names = Quorum(kind, number, named).text if named and number else ""
-    settings = draft.settings(_written(parameters), _MANAGED) | {_NAMES: SettingFact(_NAMES, names)}
+    settings = draft.settings(written, _MANAGED) | {_NAMES: SettingFact(_NAMES, names)}
     if facts.replica:
         draft.absent["settings"] = "a replica cluster takes no commits of its own"
     streaming = None if facts.replica else (*others, *(sync.elsewhere if sync else ()))
@@ -237,9 +235,8 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[D
             section = {key: value for key, value in own.items() if key != "parameters"}
             config["postgresql"] = (config.get("postgresql") or {}) | section
     servers = max((proxy.servers for proxy in pieces.proxies), key=len, default=())
-    for server in servers if len(servers) > len(tags) else ():
-        if server not in tags and len(tags) < len(servers):
-            tags[server] = {}
+    missing = [server for server in servers if server not in tags]
+    tags |= {server: {} for server in missing[: max(0, len(servers) - len(tags))]}
     if len(tags) < 2:
         draft.absent |= _nowhere("members")
         tags |= {name: {} for name in _UNKNOWN}
