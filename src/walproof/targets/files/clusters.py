@@ -20,7 +20,7 @@ from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
 from walproof.targets.files.pieces import ODD, PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import gathered
-from walproof.targets.files.trees import IS_TEMPLATE, TEMPLATE, Tree, without_placeholders
+from walproof.targets.files.trees import IS_TEMPLATE, TEMPLATE, Tree
 
 _FOLLOWS = "it is a standby cluster: check the files of the cluster that it follows"
 _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
@@ -45,8 +45,9 @@ class _Draft:
     places: Places = field(default_factory=Places)
 
     def keys(self, tree: Tree, member: str = "") -> None:
-        for path, place in tree.places():
-            self.places.add(path, place, member)
+        for path, inner in tree.trees():
+            for name, place in inner.at.items():
+                self.places.add((*path, name), place, member)
 
     def settings(self, written: Written, managed: Mapping[str, SettingFact], names: str = "") -> dict[str, SettingFact]:
         """Of a server, over what its manager sets; `names`: those that it writes."""
@@ -193,7 +194,7 @@ def _operator(kind: str, resource: Tree) -> Declared:
         count = sum(int(one.get("replicas", 1)) for one in spec.get("instances") or [{}])
     if standby.get("enabled", kind == "zalando" and bool(standby)):
         raise UsageError(_FOLLOWS)
-    without_placeholders(config)
+    patroni.without_placeholders()
     section = config.get("postgresql")
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
     draft = _Draft(f"{kind.capitalize()} {name}", resource.start, _nowhere("cnpg"), TABLE["patroni"])

@@ -12,7 +12,7 @@ from walproof.model.declared import Place, Places
 from walproof.targets.files import access_path, trees
 from walproof.targets.files.settings import TABLE, is_conf
 from walproof.targets.files.sources import Group, Source
-from walproof.targets.files.trees import Items, Tree, documents, tree_of
+from walproof.targets.files.trees import Tree, documents, tree_of
 
 _OURS = re.compile(
     r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION"
@@ -119,24 +119,19 @@ class Pieces:
 
     def _containers(self, tree: Tree, source: Source) -> None:
         """A patroni.yml or a dynamic configuration, itself or at some depth, and the environments of containers."""
-        for name, inner in trees.containers(tree):
-            if isinstance(inner, Items):
-                if name in ("env", "environment"):
-                    self._environment(_variables(inner), source)
-            elif (
-                "dcs" in (inner.get("bootstrap") or ()) or {"scope", "postgresql"} <= inner.keys() or "restapi" in inner
-            ):
+        for _, inner in tree.trees():
+            if "dcs" in (inner.get("bootstrap") or ()) or {"scope", "postgresql"} <= inner.keys() or "restapi" in inner:
                 self._configuration(inner)
                 return
-            elif {"loop_wait", "ttl"} <= inner.keys():
+            if {"loop_wait", "ttl"} <= inner.keys():
                 self.patroni.append(PatroniPart(inner, dcs=inner, local=False))
                 return
-            elif any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
+            if any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
                 self._environment(inner, source)
 
     def _configuration(self, tree: Tree, scope: str = "", name: str = "") -> None:
-        dcs = tree.below("bootstrap", "dcs") or None
-        trees.without_placeholders([dcs or {}, tree.below("tags")])
+        dcs = tree.below("bootstrap", "dcs").without_placeholders() or None
+        tree.below("tags").without_placeholders()
         self.patroni.append(PatroniPart(tree, str(tree.get("scope") or scope), str(tree.get("name") or name), dcs))
 
     def _environment(self, tree: Tree, source: Source) -> None:
@@ -148,18 +143,6 @@ class Pieces:
                 self._configuration(inner, scope, name)
         if not nested and (scope or name):
             self.patroni.append(PatroniPart(Tree(tree.start), scope, name))
-
-
-def _variables(listed: Items) -> Tree:
-    """A container's variables of a list, with names and values or as NAME=VALUE, by name."""
-    tree = Tree(listed.start)
-    for item, place in zip(listed, listed.at, strict=True):
-        if isinstance(item, Tree):
-            tree.put(str(item.get("name")), str(item.get("value") or ""), item.at.get("value", place))
-        else:
-            name, _, value = str(item).partition("=")
-            tree.put(name, value, place)
-    return tree
 
 
 def pieces_of(group: Group) -> Pieces:

@@ -52,20 +52,20 @@ class Tree(dict[str, Any]):
             tree = inner if isinstance(inner, Tree) else Tree(tree.at.get(name, tree.start))
         return tree
 
-    def places(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Place]]:
-        """Where each name stands, here and below, by its path."""
+    def trees(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], "Tree"]]:
+        """Itself and every one below with its path; those of a list have the list's."""
+        yield path, self
         for name, value in self.items():
-            yield (*path, name), self.at[name]
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, Tree):
-                    yield from inner.places((*path, name))
+                    yield from inner.trees((*path, name))
 
-
-class Items(list[Any]):
-    """A list, where it begins, and where each of its items stands."""
-
-    start: Place
-    at: list[Place]
+    def without_placeholders(self) -> "Tree":
+        """Itself; ValueError where another program fills in a value, quoted or not; commands may have variables."""
+        for name, value in (one for _, tree in self.trees() for one in tree.items()):
+            if isinstance(value, str) and _FILLED_IN.search(value) and "command" not in name:
+                raise ValueError(f"it is a template: another program fills in {name}: fill it in first")
+        return self
 
 
 def lines_of(
@@ -133,22 +133,6 @@ def documents(source: Source) -> list[Any]:
     return [_Reader(source).value(root, root) for root in roots]
 
 
-def containers(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every mapping and list of a tree, with the name that it has."""
-    yield name, tree
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        if isinstance(value, dict | list):
-            yield from containers(value, str(key))
-
-
-def without_placeholders(tree: Any) -> None:
-    """ValueError where another program fills in one of its values, quoted or not; commands may have variables."""
-    for _, inner in containers(tree):
-        for key, value in inner.items() if isinstance(inner, dict) else ():
-            if isinstance(value, str) and _FILLED_IN.search(value) and "command" not in key:
-                raise ValueError(f"it is a template: another program fills in {key}: fill it in first")
-
-
 class _Reader:
     """Reads one document's nodes; an alias is the node that it stands for."""
 
@@ -172,24 +156,30 @@ class _Reader:
                 return node.value
         if node in above or len(above) > DEEPEST:
             raise ValueError("one of its aliases holds itself" if node in above else f"it has over {DEEPEST} levels")
-        if isinstance(node, yaml.SequenceNode):
-            items = Items(self.value(one, one, (*above, node)) for one in node.value)
-            items.start, items.at = self.place(marked), [self.place(one) for one in node.value]
+        above, tree = (*above, node), Tree(self.place(marked))
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, tree, above)
+        items = [self.value(one, one, above) for one in node.value]
+        if marked.value not in ("env", "environment"):
             return items
-        return self.tree(node, Tree(self.place(marked)), (*above, node))
+        for one, item in zip(node.value, items, strict=True):  # a container's variables: NAME=VALUE, or a name, a value
+            if isinstance(item, Tree):
+                tree.put(str(item.get("name")), str(item.get("value") or ""), item.at.get("value", item.start))
+            else:
+                name, _, text = str(item).partition("=")
+                tree.put(name, text, self.place(one))
+        return tree
 
-    def tree(self, node: yaml.MappingNode, tree: Tree, above: tuple[yaml.Node, ...]) -> Tree:
-        own = []
-        for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
+    def mapping(self, node: yaml.MappingNode, tree: Tree, above: tuple[yaml.Node, ...]) -> Tree:
+        merge = "tag:yaml.org,2002:merge"
+        for key, value in sorted(node.value, key=lambda pair: pair[0].tag != merge):
+            if key.tag == merge:
                 parts = self.value(value, value, above)
-                for part in reversed(parts if isinstance(parts, Items) else [parts]):
+                for part in reversed(parts if isinstance(parts, list) else [parts]):
                     for name, inner in part.items() if isinstance(part, Tree) else ():
                         tree.put(name, inner, part.at[name])
             elif isinstance(key, yaml.MappingNode):  # x: {{ y }}
                 raise ValueError(IS_TEMPLATE)
             elif isinstance(key, yaml.ScalarNode):
-                own.append((key.value, self.value(value, key, above), self.place(key)))
-        for name, inner, place in own:
-            tree.put(name, inner, place)
+                tree.put(key.value, self.value(value, key, above), self.place(key))
         return tree
