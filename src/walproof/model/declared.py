@@ -1,7 +1,7 @@
 """What files declare of a cluster: the doctor's facts, where each value is written, and what no file says. Values."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -58,4 +58,4 @@ class Declared:
     start: Place
     """Where a finding points to whose key is not written: the beginning of what declares the cluster."""
     places: Places = field(default_factory=Places)
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)

@@ -3,14 +3,14 @@
 Each operator's resource is a cluster, and so is each scope of Patroni and, without Patroni, each postgresql.conf;
 HAProxy and PgBouncer belong to the first cluster of their group, and are one of their own where there is no other."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from walproof.errors import Error, UsageError
 from walproof.model.access_path import AccessPath, Pool, reads_by_name
-from walproof.model.declared import Declared, Place, Places, Skipped
+from walproof.model.declared import Declared, Place, Skipped
 from walproof.model.facts import Facts, MemberFacts, PatroniFacts, PatroniMember, Sender, SettingFact
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
 from walproof.model.patroni_values import is_on, is_standby_cluster, refused, synchronous_node_count
@@ -27,47 +27,37 @@ _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
 _MANAGED = {_LEVEL: SettingFact(_LEVEL, "on"), _NAMES: SettingFact(_NAMES, "")}
 """What a manager sets where no file does."""
 _UNKNOWN = ("standby1", "standby2")
+_ROLES = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
+"""By which a Service selects some instances of a Cluster; the operator's own poolers have a name of their own."""
+Tags = dict[str, dict[str, Any]]
+"""Of each member, by its name."""
 
 
-def _nowhere(*parts: str) -> dict[str, str]:
-    """These parts of the facts, each with the reason for its absence."""
-    return {part: TABLE["absent"][part] for part in parts}
+def _begun(name: str, start: Place, absent: str, **parts: Any) -> Declared:
+    """A cluster without members, and why these parts of its facts are in no file."""
+    return Declared(Facts(name, (), **parts), start, absent={part: TABLE["absent"][part] for part in absent.split()})
 
 
-@dataclass(slots=True)
-class _Draft:
-    """What is being put together of one cluster."""
+def _keys(declared: Declared, tree: Tree, member: str = "") -> None:
+    for path, inner in tree.trees():
+        for name, place in inner.at.items():
+            declared.places.add((*path, name), place, member)
 
-    name: str
-    start: Place
-    absent: dict[str, str]
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    places: Places = field(default_factory=Places)
 
-    def keys(self, tree: Tree, member: str = "") -> None:
-        for path, inner in tree.trees():
-            for name, place in inner.at.items():
-                self.places.add((*path, name), place, member)
-
-    def settings(self, written: Written, managed: Mapping[str, SettingFact], names: str = "") -> dict[str, SettingFact]:
-        """Of a server, over what its manager sets; `names`: those that it writes."""
-        facts = {**managed, **facts_of(written, self.defaults, self.places, self.absent)}
-        return facts | ({_NAMES: SettingFact(_NAMES, names)} if names else {})
-
-    def declared(
-        self, servers: Iterable[tuple[str, dict[str, SettingFact]]], streaming: Iterable[str] | None, **parts: Any
-    ) -> Declared:
-        """Standbys, or with those that stream from it the first of them the leader, as they will be."""
-        members = [
-            MemberFacts(name, settings=its, receiver_status="streaming", receiver_name=name, monitor=True)
-            for name, its in servers
-        ]
-        if streaming is not None:
-            name, its = members[0].name, members[0].settings
-            state = "quorum" if _NAMES in its and read_standby_names(its[_NAMES].value) else "async"
-            senders = tuple(Sender(one, sync_state=state, slot=one) for one in streaming)
-            members[0] = MemberFacts(name, leader=True, settings=its, senders=senders, monitor=True)
-        return Declared(Facts(self.name, tuple(members), **parts), self.start, self.places, self.absent)
+def _with_members(
+    its: Declared, servers: Iterable[tuple[str, dict[str, SettingFact]]], streaming: Iterable[str] | None, **parts: Any
+) -> Declared:
+    """With standbys of these settings, or with those that stream from it the first of them the leader."""
+    members = [
+        MemberFacts(name, settings=settings, receiver_status="streaming", receiver_name=name, monitor=True)
+        for name, settings in servers
+    ]
+    if streaming is not None:
+        name, settings = members[0].name, members[0].settings
+        state = "quorum" if _NAMES in settings and read_standby_names(settings[_NAMES].value) else "async"
+        senders = tuple(Sender(one, sync_state=state, slot=one) for one in streaming)
+        members[0] = MemberFacts(name, leader=True, settings=settings, senders=senders, monitor=True)
+    return replace(its, facts=replace(its.facts, members=tuple(members), **parts))
 
 
 def declared_by(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
@@ -79,16 +69,14 @@ def declared_by(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
 
 def _clusters(pieces: Pieces) -> list[Declared]:
     made = list(_resources(pieces))
-    named = list(dict.fromkeys(part.scope for part in pieces.patroni if part.scope))
-    for scope in named or [""] * bool(pieces.patroni):
+    named = list(dict.fromkeys(part.scope for part in pieces.patroni if part.scope)) or [""]
+    for scope in named if pieces.patroni else ():
         # Parts without a scope belong to the first one.
-        made += _patroni(pieces, scope, [p for p in pieces.patroni if (p.scope or (named or [""])[0]) == scope])
+        made += _patroni(pieces, scope, [part for part in pieces.patroni if (part.scope or named[0]) == scope])
     made += [_plain(path, conf) for path, conf in pieces.confs if path not in pieces.group.included]
     if pieces.access_start is None:
         return made
-    if not made:
-        absent = _nowhere("settings", "patroni", "tags", "cnpg", "members")
-        made = [Declared(Facts("clients' way", ()), pieces.access_start, absent=absent)]
+    made = made or [_begun("clients' way", pieces.access_start, "settings patroni tags cnpg members")]
     pools = (*made[0].facts.access.pools, *pieces.pools)
     path = AccessPath(tuple(pieces.proxies), pools, tuple(pieces.clients))
     made[0].places.update(pieces.access_places | made[0].places)
@@ -102,9 +90,11 @@ def _resources(pieces: Pieces) -> Iterator[Declared]:
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
             elif kind == "pooler" and tree.below("spec", "cluster").get("name") not in clusters:
-                absent = _nowhere("patroni", "tags", "cnpg", "members") | {"settings": TABLE["absent"]["pooled"]}
-                draft = _Draft(f"Pooler {_name(tree)}", tree.start, absent)
-                yield draft.declared((), None, access=AccessPath(pools=(_pool(draft, tree),)))
+                path = AccessPath(pools=(_pool(tree),))
+                its = _begun(f"Pooler {_name(tree)}", tree.start, "patroni tags cnpg members", access=path)
+                _keys(its, tree, _name(tree))
+                its.absent["settings"] = TABLE["absent"]["pooled"]
+                yield its
             elif kind in ("zalando", "crunchy"):
                 yield _operator(kind, tree)
         except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
@@ -116,22 +106,17 @@ def _name(tree: Tree) -> str:
     return str(tree.below("metadata").get("name"))
 
 
-def _pool(draft: _Draft, pooler: Tree) -> Pool:
-    draft.keys(pooler, _name(pooler))
-    its = pooler.below("spec", "pgbouncer")
+def _pool(pooler: Tree) -> Pool:
+    spec, its = pooler.below("spec"), pooler.below("spec", "pgbouncer")
     settings = {key: str(value) for key, value in its.below("parameters").items()}
-    instances = int(pooler.below("spec").get("instances", 1))
-    return Pool(_name(pooler), {}, settings, instances, paused=its.get("paused") is True)
+    return Pool(_name(pooler), {}, settings, int(spec.get("instances", 1)), paused=its.get("paused") is True)
 
 
 def _written(parameters: Tree) -> Written:
     """PostgreSQL's settings as they stand there."""
-    words = {True: "on", False: "off", None: ""}
+    words = ((True, "on"), (False, "off"), (None, ""))
     return {
-        name.lower(): (
-            words[value] if value is None or value is True or value is False else str(value),
-            parameters.at[name],
-        )
+        name.lower(): (next((word for one, word in words if value is one), str(value)), parameters.at[name])
         for name, value in parameters.items()
         if not isinstance(value, dict | list)
     }
@@ -143,35 +128,34 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     if written := _written(cluster.below("spec", "postgresql", "parameters")):
         tree["spec"]["postgresql"]["parameters"] = {name: text for name, (text, _) in written.items()}
     facts = cnpg_facts(State(read(Cluster, tree), {}))
-    draft = _Draft(f"CloudNativePG {facts.name}", cluster.start, _nowhere("patroni", "tags"), TABLE["cnpg"])
-    draft.keys(cluster)
-    facts = replace(facts, services_of_all=tuple(_services_of_all(draft, facts.name, resources)))
-    poolers = (one for kind, one in resources if kind == "pooler")
-    pools = [_pool(draft, one) for one in poolers if one.below("spec", "cluster").get("name") == facts.name]
+    its = _begun(f"CloudNativePG {facts.name}", cluster.start, "patroni tags")
+    _keys(its, cluster)
+    pools, of_all = [], []
+    for kind, one in resources:
+        name, selector = _name(one), one.below("spec", "selector")
+        if kind == "pooler" and one.below("spec", "cluster").get("name") == facts.name:
+            pools.append(_pool(one))
+            _keys(its, one, name)
+        elif kind == "service" and selector.get("cnpg.io/cluster") == facts.name and not _ROLES & selector.keys():
+            of_all += [] if reads_by_name(name) else [name]
+            its.places.add(("selector",), selector.start, name)
     first, *others = [f"{facts.name}-{number}" for number in range(1, max(1, facts.instances) + 1)]
     sync, names = facts.synchronous, ""
     if sync is not None:
         named = (*sync.ahead, *others[: sync.named_instances], *sync.behind)
-        kind = QuorumKind.FIRST if sync.method == "first" else QuorumKind.ANY
+        kinds = QuorumKind.FIRST if sync.method == "first" else QuorumKind.ANY
         number = sync.number if sync.required else min(sync.number, len(named))
-        names = Quorum(kind, number, named).text if named and number else ""
-    settings = draft.settings(written, _MANAGED) | {_NAMES: SettingFact(_NAMES, names)}
+        names = Quorum(kinds, number, named).text if named and number else ""
+    settings = _MANAGED | facts_of(written, TABLE["cnpg"], its.places, its.absent) | _names(names)
     if facts.replica:
-        draft.absent["settings"] = "a replica cluster takes no commits of its own"
+        its.absent["settings"] = "a replica cluster takes no commits of its own"
     streaming = None if facts.replica else (*others, *(sync.elsewhere if sync else ()))
-    servers = ((name, settings) for name in (first, *others))
-    return draft.declared(servers, streaming, cnpg=facts, access=AccessPath(pools=tuple(pools)))
+    facts, access = replace(facts, services_of_all=tuple(of_all)), AccessPath(pools=tuple(pools))
+    return _with_members(its, ((name, settings) for name in (first, *others)), streaming, cnpg=facts, access=access)
 
 
-def _services_of_all(draft: _Draft, cluster: str, resources: list[tuple[str, Tree]]) -> Iterator[str]:
-    """Services whose selector names the Cluster and no role; the operator's own poolers have a name of their own."""
-    for kind, one in resources:
-        selector, name = one.below("spec", "selector"), _name(one)
-        roles = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
-        if kind == "service" and selector.get("cnpg.io/cluster") == cluster and not roles & selector.keys():
-            draft.places.add(("selector",), selector.start, name)
-            if not reads_by_name(name):
-                yield name
+def _names(text: str) -> dict[str, SettingFact]:
+    return {_NAMES: SettingFact(_NAMES, text)}
 
 
 def _without_nulls(tree: Any) -> Any:
@@ -187,51 +171,46 @@ def _operator(kind: str, resource: Tree) -> Declared:
     patroni, standby, pooler = spec.below("patroni"), spec.below("standby"), spec.below(*keys["pooler"])
     config, count = dict(spec.below(*keys["patroni"])), spec.get("numberOfInstances", 1)
     if kind == "crunchy":
-        config |= {
-            "ttl": patroni.get("leaderLeaseDurationSeconds", 30),
-            "loop_wait": patroni.get("syncPeriodSeconds", 10),
-        }
+        given = ("ttl", "leaderLeaseDurationSeconds", 30), ("loop_wait", "syncPeriodSeconds", 10)
+        config |= {key: patroni.get(its, default) for key, its, default in given}
         count = sum(int(one.get("replicas", 1)) for one in spec.get("instances") or [{}])
     if standby.get("enabled", kind == "zalando" and bool(standby)):
         raise UsageError(_FOLLOWS)
     patroni.without_placeholders()
     section = config.get("postgresql")
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
-    draft = _Draft(f"{kind.capitalize()} {name}", resource.start, _nowhere("cnpg"), TABLE["patroni"])
-    draft.keys(resource)
-    pools, *above, last = [], "spec", *keys["pooler"]
-    if last in resource.below(*above) or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
+    its = _begun(f"{kind.capitalize()} {name}", resource.start, "cnpg")
+    _keys(its, resource)
+    *above, last = keys["pooler"]
+    if last in spec.below(*above) or (kind == "zalando" and spec.get("enableConnectionPooler") is True):
         key = ("spec", *keys["pooler"], keys["count"])
-        pools.append(Pool(f"{name}'s pooler", instances=int(pooler.get(key[-1], keys["poolers"])), key=".".join(key)))
-        draft.places.add(key, pooler.start)
-    tags: dict[str, dict[str, Any]] = {f"{name}-{number}": {} for number in range(int(count))}
-    made = _of_patroni(draft, config, tags, {"": _written(spec.below(*keys["parameters"]))})
-    return replace(made, facts=replace(made.facts, access=AccessPath(pools=tuple(pools))))
+        its.places.add(key, pooler.start)
+        pool = Pool(f"{name}'s pooler", instances=int(pooler.get(key[-1], keys["poolers"])), key=".".join(key))
+        its = replace(its, facts=replace(its.facts, access=AccessPath(pools=(pool,))))
+    tags: Tags = {f"{name}-{number}": {} for number in range(int(count))}
+    return _of_patroni(its, config, tags, {"": _written(spec.below(*keys["parameters"]))})
 
 
 def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[Declared]:
     """The parts of one scope: the first dynamic configuration among them, and each member's own part."""
     source = next((part.dcs for part in parts if part.dcs is not None), None)
     dcs = Tree(parts[0].tree.start) if source is None else source
-    draft, config = (
-        _Draft(f"Patroni {scope}".strip(), dcs.start, _nowhere("cnpg"), TABLE["patroni"]),
-        dict[str, Any](dcs),
-    )
+    its, config = _begun(f"Patroni {scope}".strip(), dcs.start, "cnpg"), dict[str, Any](dcs)
     if is_standby_cluster(config):
         pieces.group.skipped[dcs.start] = _FOLLOWS
         return
     if source is None:
-        draft.absent["patroni"] = "no file holds bootstrap.dcs: the dynamic configuration is in the DCS alone"
-    draft.keys(dcs)
-    tags: dict[str, dict[str, Any]] = {}
+        its.absent["patroni"] = "no file holds bootstrap.dcs: the dynamic configuration is in the DCS alone"
+    _keys(its, dcs)
+    tags: Tags = {}
     written = {"": _written(dcs.below("postgresql", "parameters"))}
     for part in (part for part in parts if part.local):
         member, own = part.name or part.tree.start.file, part.tree.below("postgresql")
-        draft.keys(part.tree, member)
+        _keys(its, part.tree, member)
         tags[member] = dict(part.tree.below("tags"))
         # What must be the same everywhere Patroni takes of the dynamic configuration alone (CMDLINE_OPTIONS).
-        its = _written(own.below("parameters"))
-        written[member] = {name: value for name, value in its.items() if name not in TABLE["patroni"]}
+        of_member = _written(own.below("parameters"))
+        written[member] = {name: value for name, value in of_member.items() if name not in TABLE["patroni"]}
         if source is not None and not refused(config):
             section = {key: value for key, value in own.items() if key != "parameters"}
             config["postgresql"] = (config.get("postgresql") or {}) | section
@@ -239,30 +218,29 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[D
     missing = [server for server in servers if server not in tags]
     tags |= {server: {} for server in missing[: max(0, len(servers) - len(tags))]}
     if len(tags) < 2:
-        draft.absent |= _nowhere("members")
+        its.absent["members"] = TABLE["absent"]["members"]
         tags |= {name: {} for name in _UNKNOWN}
-    yield _of_patroni(draft, config, tags, written)
+    yield _of_patroni(its, config, tags, written)
 
 
-def _of_patroni(
-    draft: _Draft, config: dict[str, Any], tags: dict[str, dict[str, Any]], written: dict[str, Written]
-) -> Declared:
+def _of_patroni(its: Declared, config: dict[str, Any], tags: Tags, written: dict[str, Written]) -> Declared:
     """Facts of a Patroni cluster with members of these tags. One without tags leads: what bars the others is sought."""
     first, *others = sorted(tags, key=lambda name: bool(tags[name]))
     roster = [PatroniMember(first, "leader", "running", tags=tags[first])]
     roster += [PatroniMember(name, "replica", "streaming", tags=tags[name]) for name in others]
-    patroni = PatroniFacts(config, tuple(roster), is_on(config, "pause"))
-    names, known = "", "patroni" not in draft.absent
+    patroni, known = PatroniFacts(config, tuple(roster), is_on(config, "pause")), "patroni" not in its.absent
+    names, managed = {}, _MANAGED if known else {}
     if patroni.synchronous != "off" and others:
         kind = QuorumKind.ANY if patroni.synchronous == "quorum" else QuorumKind.FIRST
-        names = Quorum(kind, min(max(1, synchronous_node_count(config)), len(others)), tuple(others)).text
+        number = min(max(1, synchronous_node_count(config)), len(others))
+        names = _names(Quorum(kind, number, tuple(others)).text)
     # A member whose file is not given is as the one whose file is: they are not known to differ.
     own = next((written[name] for name in tags if name in written), {})
     servers = []
     for name in (first, *others):
-        settings = draft.settings(written[""] | written.get(name, own), _MANAGED if known else {}, names * known)
-        servers.append(("" if name in _UNKNOWN else name, settings))
-    return draft.declared(servers, others, patroni=patroni)
+        facts = facts_of(written[""] | written.get(name, own), TABLE["patroni"], its.places, its.absent)
+        servers.append(("" if name in _UNKNOWN else name, managed | facts | names))
+    return _with_members(its, servers, others, patroni=patroni)
 
 
 def _plain(path: Path | None, conf: Tree) -> Declared:
@@ -270,11 +248,10 @@ def _plain(path: Path | None, conf: Tree) -> Declared:
 
     Since PostgreSQL 12 standby.signal alone makes it a standby: primary_conninfo may stand anywhere.
     """
-    draft = _Draft(conf.start.file, conf.start, _nowhere("members", "patroni", "tags", "cnpg"))
-    settings = draft.settings(_written(conf), {})
-    if _LEVEL in settings:
-        settings = {_NAMES: _MANAGED[_NAMES]} | settings
+    its = _begun(conf.start.file, conf.start, "members patroni tags cnpg")
+    settings = facts_of(_written(conf), {}, its.places, its.absent)
+    settings = (_names("") if _LEVEL in settings else {}) | settings
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
     standby = path is not None and path.with_name("standby.signal").exists()
     streaming = None if standby else [name for name in (named.names if named else ()) if name != "*"]
-    return draft.declared([("", settings)] * (1 if standby else 2), streaming)
+    return _with_members(its, [("", settings)] * (1 if standby else 2), streaming)
