@@ -204,7 +204,7 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[D
     _keys(its, dcs)
     tags: Tags = {}
     written = {"": _written(dcs.below("postgresql", "parameters"))}
-    for part in (part for part in parts if part.local):
+    for part in (part for part in parts if part.tree is not part.dcs):
         member, own = part.name or part.tree.start.file, part.tree.below("postgresql")
         _keys(its, part.tree, member)
         tags[member] = dict(part.tree.below("tags"))

@@ -40,13 +40,12 @@ def kind_of(name: str, text: str) -> str:
 
 
 class PatroniPart(NamedTuple):
-    """A patroni.yml, a container's environment, or (not local) a dynamic configuration alone."""
+    """A patroni.yml, a container's environment, or a dynamic configuration alone."""
 
     tree: Tree
     scope: str = ""
     name: str = ""
     dcs: Tree | None = None
-    local: bool = True
 
 
 @dataclass(slots=True)
@@ -97,11 +96,11 @@ class Pieces:
         elif kind == "env":
             self._environment(tree_of(source, "env", group), source)
         elif kind == "conf":
-            auto, tree = (
-                path and group.sources.get(path.with_name("postgresql.auto.conf")),
+            conf, auto = (
                 tree_of(source, kind, group),
+                path and group.sources.get(path.with_name("postgresql.auto.conf")),
             )
-            self.confs.append((path, tree_of(auto, kind, group, tree) if auto and auto is not source else tree))
+            self.confs.append((path, tree_of(auto, kind, group, conf) if auto and auto is not source else conf))
 
     def _document(self, tree: Tree, source: Source) -> None:
         group, kind = str(tree.get("apiVersion", "")).partition("/")[0], str(tree.get("kind", ""))
@@ -114,20 +113,20 @@ class Pieces:
             data = tree.below("data")
             for name, value in data.items():
                 self.read(name, source.within(str(value), data.at[name]))
-        else:
-            self._containers(tree, source)
-
-    def _containers(self, tree: Tree, source: Source) -> None:
-        """A patroni.yml or a dynamic configuration, itself or at some depth, and the environments of containers."""
-        for _, inner in tree.trees():
-            if "dcs" in (inner.get("bootstrap") or ()) or {"scope", "postgresql"} <= inner.keys() or "restapi" in inner:
-                self._configuration(inner)
-                return
-            if {"loop_wait", "ttl"} <= inner.keys():
-                self.patroni.append(PatroniPart(inner, dcs=inner, local=False))
-                return
-            if any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
-                self._environment(inner, source)
+        else:  # a patroni.yml or a dynamic configuration, itself or at some depth, and containers' environments
+            for _, inner in tree.trees():
+                if (
+                    "dcs" in (inner.get("bootstrap") or ())
+                    or {"scope", "postgresql"} <= inner.keys()
+                    or "restapi" in inner
+                ):
+                    self._configuration(inner)
+                    return
+                if {"loop_wait", "ttl"} <= inner.keys():
+                    self.patroni.append(PatroniPart(inner, dcs=inner))
+                    return
+                if any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
+                    self._environment(inner, source)
 
     def _configuration(self, tree: Tree, scope: str = "", name: str = "") -> None:
         dcs = tree.below("bootstrap", "dcs").without_placeholders() or None

@@ -39,8 +39,14 @@ def fact_of(name: str, text: str, place: Place | None = None) -> SettingFact | N
         if match is None or (match[2] and (match[2] not in factors or not unit)):
             return None
         value = str(round(float(match[1]) * (factors[match[2]] / factors[unit] if match[2] else 1.0)))
-    elif name in WORDS and not (value := _word(text.strip().lower(), WORDS[name])):
-        return None
+    elif name in WORDS:
+        value, words = text.strip().lower(), WORDS[name]
+        if "on" in words and value not in words:  # any spelling of a boolean (bool.c)
+            yes = value == "1" or any(value and word.startswith(value) for word in ("true", "yes"))
+            value = "off" if is_off(value) else "on" * yes
+        value = "replica" if name == "wal_level" and value in ("hot_standby", "archive") else value
+        if value not in words:
+            return None
     elif name == "synchronous_standby_names":
         try:
             read_standby_names(text)
@@ -48,14 +54,6 @@ def fact_of(name: str, text: str, place: Place | None = None) -> SettingFact | N
             return None
     where = ("configuration file", place.file, place.line) if place else ("default", "", None)
     return SettingFact(name, value, unit, *where)
-
-
-def _word(word: str, values: list[str]) -> str:
-    """One of the values, where on and off are among them in any spelling (bool.c); "" for none of these."""
-    if word in values or "on" not in values:
-        return word if word in values else "replica" * (word in ("hot_standby", "archive"))
-    on = word == "1" or any(word and yes.startswith(word) for yes in ("true", "yes"))
-    return "off" if is_off(word) else "on" * on
 
 
 def facts_of(
@@ -73,11 +71,7 @@ def facts_of(
 
 
 def is_conf(text: str) -> bool:
-    """Whether every line is one of PostgreSQL's configuration, and one sets what a check reads.
-
-    >>> is_conf("fsync = on"), is_conf("[mysqld]\\nmax_connections = 9"), is_conf("a = 1")
-    (True, False, False)
-    """
+    """Whether every line is one of PostgreSQL's configuration, and one sets what a check reads."""
     lines = [LINE.fullmatch(bare) for line in text.splitlines() if (bare := line.strip()) and bare[0] != "#"]
     names = {line["key"].lower() for line in lines if line}
     return all(lines) and bool(names & {*UNITS, *WORDS, "synchronous_standby_names"})
