@@ -61,27 +61,24 @@ class Group:
 
     def includes(self, source: Source, directive: str, value: str, place: Place) -> Iterator[Source]:
         """The files that a line includes, below the folder of the one that has it or named too; the rest is skipped."""
-        path = source.path or Path(os.devnull)
-        inner = Path(os.path.normpath(path.parent / value))
-        listed = directive == "include_dir" and inner.is_relative_to(path.parent) and inner.is_dir()
-        listed = listed and not inner.is_symlink() and source.path is not None
+        folder, above = source.path.parent if source.path else Path(), (*source.above, source.path)
+        inner = Path(os.path.normpath(folder / value))
+        below = source.path is not None and inner.is_relative_to(folder)
+        listed = below and directive == "include_dir" and inner.is_dir() and not inner.is_symlink()
         for one in sorted(inner.glob("[!.]*.conf")) if listed else [inner]:
+            known = self.sources.get(one)
+            why = "" if known or below else "it is outside of this file's folder; name it too"
+            why = f"more than {MOST_INCLUDES} are included" if len(self.included) > MOST_INCLUDES else why
             try:
-                yield self._included(source, path, one)
+                if one in above or why:
+                    raise OSError(0, "it goes round in a circle" if one in above else why)
+                name, text = (known.name, known.text) if known else (str(one.relative_to(folder)), text_of(one))
             except OSError as wrong:
                 if directive != "include_if_exists" or not isinstance(wrong, FileNotFoundError):
                     self.skipped[place] = f"{value}, which it includes: {wrong.strerror or wrong}"
-
-    def _included(self, source: Source, path: Path, one: Path) -> Source:
-        above, known = (*source.above, source.path), self.sources.get(one)
-        if one in above or len(self.included) > MOST_INCLUDES:
-            raise OSError(0, "it goes round in a circle" if one in above else f"more than {MOST_INCLUDES} are included")
-        if known is None and (source.path is None or not one.is_relative_to(path.parent)):
-            raise OSError(0, "it is outside of this file's folder; name it too")
-        name = known.name if known else str(Path(source.name).parent / one.relative_to(path.parent))
-        text = known.text if known else text_of(one)
-        self.included.append(one)
-        return Source(name, text, one, above=above)
+                continue
+            self.included.append(one)
+            yield Source(name if known else str(Path(source.name).parent / name), text, one, above=above)
 
 
 def text_of(path: Path | None) -> str:

@@ -3,7 +3,7 @@
 No tag of YAML is obeyed, depth and size are bounded; what is no line is skipped with the reason, the rest is read."""
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -37,6 +37,9 @@ _GRAMMARS = {
 class Tree(dict[str, Any]):
     """Names and values, where they begin, and where each name stands."""
 
+    section = ""
+    """Of lines that are being read."""
+
     def __init__(self, start: Place) -> None:
         super().__init__()
         self.start, self.at = start, dict[str, Place]()
@@ -68,11 +71,14 @@ class Tree(dict[str, Any]):
         return self
 
 
-def lines_of(
-    source: Source, grammar: str, group: Group, section: str = ""
-) -> Generator[tuple[str, str, str, Place], None, str]:
-    """Section, name, value and place of each line, with those of included files where they are; the last section."""
-    pattern, comments, what = _GRAMMARS[grammar]
+def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None) -> Tree:
+    """All that is in effect of a file of lines and of what it includes, where the last one wins: by section, if any.
+
+    >>> made = tree_of(Source("p", "Fsync off # no\nlog_line_prefix = '%m''s '\n#x = 1"), "conf", Group({}, []))
+    >>> made, made.at["fsync"].text
+    ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
+    """
+    tree, (pattern, comments, what) = Tree(source.place(1, 1)) if tree is None else tree, _GRAMMARS[grammar]
     for number, line in enumerate(source.text.splitlines(), 1):
         bare = line.strip()
         if not bare or bare[0] in comments:
@@ -82,31 +88,19 @@ def lines_of(
         if match is None:
             group.skipped[place] = f"this line is none of {what}"
         elif parts.get("section"):
-            section = parts["section"].lower()
+            tree.section = parts["section"].lower()
         elif name := parts["key"]:
-            value = parts["value"]
+            value, directive = parts["value"], name.lower().lstrip("%")
             if value[:1] == "'" and grammar == "conf":
                 value = re.sub(r"\\(.)", r"\1", value[1:-1].replace("''", "'"))
-            if (directive := name.lower().lstrip("%")) in ("include", "include_if_exists", "include_dir"):
+            if directive in ("include", "include_if_exists", "include_dir"):
                 for inner in group.includes(source, directive, value, place):
-                    section = yield from lines_of(inner, grammar, group, section)
-            else:
-                yield section, name.lower() if grammar == "conf" else name, value, place
-    return section
-
-
-def tree_of(source: Source, grammar: str, group: Group, over: Tree | None = None) -> Tree:
-    """All that is in effect of a file of lines, where the last one wins: by section, if it has them.
-
-    >>> made = tree_of(Source("p", "Fsync off # no\\nlog_line_prefix = '%m''s '\\n#x = 1"), "conf", Group({}, []))
-    >>> made, made.at["fsync"].text
-    ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
-    """
-    tree = Tree(source.place(1, 1)) if over is None else over
-    for section, name, value, place in lines_of(source, grammar, group):
-        if section and section not in tree:
-            tree.put(section, Tree(place), place)
-        (tree[section] if section else tree).put(name, value, place)
+                    tree_of(inner, grammar, group, tree)
+                continue
+            if tree.section and tree.section not in tree:
+                tree.put(tree.section, Tree(place), place)
+            part = tree[tree.section] if tree.section else tree
+            part.put(name.lower() if grammar == "conf" else name, value, place)
     return tree
 
 
