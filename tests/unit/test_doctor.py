@@ -91,7 +91,7 @@ def test_json_sarif_and_junit_say_the_same() -> None:
     assert (finding["id"], finding["evidence"], finding["member"]) == ("fsync-off", "fsync = off", "n2")
     assert finding["where"] == "configuration file"
     examined = [Examination(facts.target, diagnosed(facts))]
-    run = as_sarif(examined, "1", {})["runs"][0]
+    run = json.loads(as_sarif("1", examined, {}))["runs"][0]
     rules, (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert len(rules) == len(CATALOGUE)
     assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "fsync-off"

@@ -1,5 +1,6 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
+from collections.abc import Callable
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,9 @@ def doctor(
     declared, skipped = ([], Skipped()) if facts else _declared(files)
     examinations = [examined_files(one) for one in declared]
     examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examinations)
-    writers = {"sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github}
+    writers: dict[str, Callable[[list[Examination], Skipped], str]] = {
+        "sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github
+    }  # fmt: skip
     for name, path in (("sarif", sarif), ("junit", junit), (shape, "-")):
         if path and name in writers:
             write_file(path, writers[name](examinations, skipped), "name a writable file")
@@ -148,5 +151,5 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
         if one.not_checked:
             text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
             screen.print(f"\n{text}", style="dim", soft_wrap=True)
-    for at, why in skipped.items():
-        screen.print(f"not read: {at.text}: {why}", style="yellow", soft_wrap=True)
+    for place, why in skipped.items():
+        screen.print(f"not read: {place.text}: {why}", style="yellow", soft_wrap=True)

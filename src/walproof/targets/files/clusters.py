@@ -217,7 +217,7 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[D
     servers = max((proxy.servers for proxy in pieces.proxies), key=len, default=())
     missing = [server for server in servers if server not in tags]
     tags |= {server: {} for server in missing[: max(0, len(servers) - len(tags))]}
-    if len(tags) < 2:
+    if len(tags) < 2 and not servers:
         its.absent["members"] = TABLE["absent"]["members"]
         tags |= {name: {} for name in _UNKNOWN}
     yield _of_patroni(its, config, tags, written)
