@@ -74,7 +74,7 @@ class Tree(dict[str, Any]):
 def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None) -> Tree:
     """All that is in effect of a file of lines and of what it includes, where the last one wins: by section, if any.
 
-    >>> made = tree_of(Source("p", "Fsync off # no\nlog_line_prefix = '%m''s '\n#x = 1"), "conf", Group({}, []))
+    >>> made = tree_of(Source("p", "Fsync off # no\\nlog_line_prefix = '%m''s '\\n#x = 1"), "conf", Group({}, []))
     >>> made, made.at["fsync"].text
     ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
     """
