@@ -108,7 +108,7 @@ def patroni_frozen(scene: Scene) -> Iterator[None]:
 def checkpoints(scene: Scene) -> Iterator[None]:
     """A checkpoint after the other, each flush of the leader's disk 100 ms late."""
     leader = scene.leader
-    words = scene.target.member_endpoint(leader).conninfo()
+    words = scene.target.member_endpoint(leader).client_conninfo()
 
     def checkpoint() -> None:
         with suppress(psycopg.Error), psycopg.connect(words, autocommit=True) as connection:

@@ -52,7 +52,7 @@ class Schedule:
 def crash_restart(schedule: Schedule, leader: str, a: str, b: str) -> None:
     """As above. WAL begins a segment of its own: what is reported as received is that segment's start."""
     blueprint, clock = schedule.blueprint, schedule.target.clock
-    with psycopg.connect(blueprint.member_endpoint(leader).conninfo(), autocommit=True) as connection:
+    with psycopg.connect(blueprint.member_endpoint(leader).client_conninfo(), autocommit=True) as connection:
         connection.execute("SELECT pg_switch_wal()")
     clock.pause(1.0)
     replication.cut(blueprint, b, replication.ACKS)

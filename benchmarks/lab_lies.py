@@ -50,7 +50,7 @@ TO_OFF = "PERFORM set_config('synchronous_commit', 'off', true); RETURN new;"
 
 def sql(target: LabTarget, *statements: str) -> None:
     """On the leader, waiting for no standby."""
-    with psycopg.connect(target.endpoint("direct").conninfo(), autocommit=True) as connection:
+    with psycopg.connect(target.endpoint("direct").client_conninfo(), autocommit=True) as connection:
         connection.execute("SET synchronous_commit = local")
         for statement in statements:
             connection.execute(statement)
@@ -62,7 +62,7 @@ def system(target: LabTarget, name: str, value: str | None) -> None:
         sql(target, f"ALTER SYSTEM SET {name} = '{value}'", "SELECT pg_reload_conf()")
         return
     for member in target.blueprint.members:
-        with psycopg.connect(target.member_endpoint(member).conninfo(), autocommit=True) as connection:
+        with psycopg.connect(target.member_endpoint(member).client_conninfo(), autocommit=True) as connection:
             connection.execute(f"ALTER SYSTEM RESET {name}")
             connection.execute("SELECT pg_reload_conf()")
 
@@ -231,7 +231,7 @@ class Receiver:
         """Names *, and a receiver that flushes."""
         folder = target.blueprint.home / "received"
         folder.mkdir(exist_ok=True)
-        conninfo = target.endpoint("direct").conninfo(application_name="backup", dbname="")
+        conninfo = target.endpoint("direct").client_conninfo(application_name="backup", dbname="")
         program = str(target.blueprint.postgres_bin / "pg_receivewal")
         argv = [program, "-d", conninfo, "-D", str(folder), "--synchronous"]
         self.process.append(subprocess.Popen(argv, stderr=subprocess.DEVNULL))

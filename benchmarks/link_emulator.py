@@ -94,7 +94,7 @@ def commits(lab: Blueprint, pairs: int) -> Row:
     network_links.set_round_trip(lab, 10)
     took: dict[str, list[float]] = {"on": [], "local": []}
     try:
-        with psycopg.connect(lab.endpoint("multi-host").conninfo(), autocommit=True) as link:
+        with psycopg.connect(lab.endpoint("multi-host").client_conninfo(), autocommit=True) as link:
             link.execute("CREATE TABLE IF NOT EXISTS link_benchmark (n bigint)")
             for n in range(pairs):
                 for level in random.sample(list(took), 2):

@@ -108,7 +108,7 @@ def _pgbench(target: LabTarget, level: str, load: Load, seconds: float) -> "subp
     clients, own = load.clients // len(load.levels), len(load.levels) > 1
     argv = [str(pgbench()), "-n", "-r", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(math.ceil(seconds))]
     argv += ["-R", f"{load.rate}"] if load.rate else []
-    words = target.endpoint("direct").conninfo(dbname="walproof_bench", application_name=f"at {level}")
+    words = target.endpoint("direct").client_conninfo(dbname="walproof_bench", application_name=f"at {level}")
     environment = {**os.environ, **({"PGOPTIONS": f"-c synchronous_commit={level}"} if own else {})}
     return subprocess.Popen(
         [*argv, words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -247,7 +247,7 @@ def _predictions(done: list[Done]) -> list[int]:
 def _prepare(target: LabTarget) -> None:
     with session(target.endpoint("direct")) as connection:
         connection.execute("CREATE DATABASE walproof_bench")
-    words = target.endpoint("direct").conninfo(dbname="walproof_bench")
+    words = target.endpoint("direct").client_conninfo(dbname="walproof_bench")
     subprocess.run([str(pgbench()), "-i", "-s", "20", "-q", words], check=True, capture_output=True)
 
 

@@ -54,7 +54,7 @@ class Writers:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> "Writers":
-        with psycopg.connect(self.endpoint.conninfo(), autocommit=True) as connection:
+        with psycopg.connect(self.endpoint.client_conninfo(), autocommit=True) as connection:
             connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
             connection.execute(f"CREATE TABLE {TABLE} (writer int, number int, PRIMARY KEY (writer, number))")
         self.acknowledged = [[] for _ in range(self.count)]
@@ -78,7 +78,7 @@ class Writers:
 
     def _write(self, writer: int) -> None:
         # A server that stops answering ends a writer, as it ends any client: what it waited for was never acknowledged.
-        conninfo = self.endpoint.conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
+        conninfo = self.endpoint.client_conninfo(tcp_user_timeout="5000", keepalives_idle="2", keepalives_interval="1")
         done = self.acknowledged[writer]
         with contextlib.suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
             connection.execute(f"SET synchronous_commit = {self.level}".encode())
@@ -97,7 +97,7 @@ class Writers:
 
 def rows_at(endpoint: Endpoint) -> set[tuple[int, int]]:
     """Every row that is there."""
-    with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
+    with psycopg.connect(endpoint.client_conninfo(), autocommit=True) as connection:
         return {(int(w), int(n)) for w, n in connection.execute(f"SELECT writer, number FROM {TABLE}")}
 
 

@@ -181,7 +181,9 @@ def own_cost(
 
 def _plain(target: LabTarget, arm: Arm, seconds: int, seed: int) -> float:
     """Transactions per second as pgbench reports it, nothing else running."""
-    conninfo = target.endpoint(arm.route).conninfo(gssencmode="disable", options=f"-c synchronous_commit={arm.level}")
+    conninfo = target.endpoint(arm.route).client_conninfo(
+        gssencmode="disable", options=f"-c synchronous_commit={arm.level}"
+    )
     argv = [str(target.blueprint.postgres_bin / "pgbench"), "-n", "-M", "prepared", "-b", "tpcb-like"]
     argv += ["-c", str(arm.clients), "-j", str(threads(arm.clients)), "-T", str(seconds)]
     argv += [f"--random-seed={seed}", conninfo]

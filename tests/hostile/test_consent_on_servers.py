@@ -1,18 +1,24 @@
-"""What each verb does to real servers without consent: nothing. The server's own statement log is the witness."""
+"""What walproof does to real servers without consent, and their databases' owners to it: nothing, as their logs say."""
 
 import json
 import re
 from pathlib import Path
 
+import httpx2
+import psycopg
 import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import PAIR, advice_file
-from walproof.model.guarantee import Level
+from walproof.errors import TargetError
+from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
+from walproof.load.sampler import Polled, Sampler
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import ConfigChange, Level
 from walproof.model.waiting import Wait, wait_for
-from walproof.watching.canary import Canary, Probe
+from walproof.watching.canary import MARK, Canary, Probe
 
 pytestmark = pytest.mark.lab
 WRITES = {"CREATE", "DROP", "ALTER", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "COPY", "COMMENT", "GRANT", "VACUUM"}
@@ -111,3 +117,145 @@ def test_with_consent_the_writers_stay_below_the_rate(
     seconds = max(e["at"] for e in times) - min(e["at"] for e in times)
     assert 4 <= drill["acknowledged"] <= 20 * seconds + 4
     assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_own'") == []
+
+
+_TRAPS = """
+CREATE SCHEMA evil;
+CREATE FUNCTION evil.sprung(what text) RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog AS
+    'BEGIN RAISE LOG ''sprung: % as % of %'', what, current_user, session_user; RETURN true; END';
+DO $do$
+DECLARE made text;
+BEGIN
+    FOR made IN
+        SELECT format('CREATE VIEW evil.%1$I AS SELECT * FROM pg_catalog.%1$I WHERE evil.sprung(%1$L)', relname)
+          FROM pg_class WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind IN ('r', 'v')
+         UNION ALL
+        SELECT format('CREATE FUNCTION evil.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', proname,
+                      oidvectortypes(proargtypes), format_type(prorettype, NULL),
+                      format('BEGIN PERFORM evil.sprung(%L); RETURN pg_catalog.%I(%s); END', proname, proname,
+                             (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM generate_series(1, pronargs) n)))
+          FROM pg_proc
+         WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND NOT proretset AND provariadic = 0
+           AND proname ~ '^(pg_|inet_|current_|now|clock_|host|left|lower|format|concat|substr|to_reg|has_|obj_|set_)'
+         UNION ALL
+        SELECT format('CREATE FUNCTION evil.%I(%s, %s) RETURNS %s LANGUAGE plpgsql AS %L; '
+                      'CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.%I)',
+                      'operator ' || oid, l, r, format_type(oprresult, NULL),
+                      format('BEGIN PERFORM evil.sprung(%1$L); RETURN $1 OPERATOR(pg_catalog.%1$s) $2; END', oprname),
+                      oprname, l, r, 'operator ' || oid)
+          FROM pg_operator, format_type(oprleft, NULL) l, format_type(oprright, NULL) r
+         WHERE oprkind = 'b' AND oprname IN ('=', '<>', '-', '||', '~~', '<', '>')
+           AND l IN ('text', 'name', 'oid', 'integer', 'boolean', 'pg_lsn', 'timestamp with time zone')
+    LOOP
+        BEGIN
+            EXECUTE made;
+        EXCEPTION WHEN OTHERS THEN NULL;  -- of a pseudo-type: what cannot be made is no danger
+        END;
+    END LOOP;
+END $do$;
+ALTER DATABASE app SET search_path = evil, pg_catalog
+"""
+
+
+@pytest.fixture(scope="module")
+def owned(pair: PlainPair) -> PlainPair:
+    """A database whose owner, no superuser, has put a trap before every name that a session may look up there."""
+    pair.sql("n1", "CREATE ROLE app LOGIN")
+    pair.sql("n1", "CREATE DATABASE app OWNER app")
+    as_owner(pair, _TRAPS)
+    return pair
+
+
+def as_owner(pair: PlainPair, text: str) -> None:
+    words = pair.member_endpoint("n1").client_conninfo(dbname="app", options="-c session_authorization=app")
+    with psycopg.connect(words, autocommit=True) as connection:
+        connection.execute(text.encode())
+
+
+def sprung(pair: PlainPair) -> list[str]:
+    """What called code of the owner's so far, on both servers: the name, and with whose rights."""
+    logs = ((pair.home / f"{member}.log").read_text() for member in pair.ports)
+    return [line for log in logs for line in re.findall(r"LOG:  sprung: (.*)", log)]
+
+
+@pytest.mark.parametrize("also", ["search_path = evil, pg_catalog", "role = app", "session_authorization = app"])
+def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, also: str) -> None:
+    as_owner(owned, f"ALTER DATABASE app SET {also}")
+    before, clock = sprung(owned), RealClock()
+    with opened(f"{pair_dsn(owned, 'n1', 'n2')} dbname=app") as target:
+        ours = target.members()
+        able = target.capabilities()
+        assert able.inspection and able.member_states and able.configuration and able.commit_waits
+        facts = able.inspection.facts()
+        assert {(m.user, m.superuser) for m in facts.members} == {("postgres", True)}
+        assert all(state.answers for state in able.member_states.states())
+        assert target.describe().settings
+        able.configuration.plan(ConfigChange(parameters={"commit_delay": "7"}))
+        assert next(able.commit_waits.watch(0.1, lambda: False)).leader
+        sampler = Sampler(ours, clock)
+        assert sampler.snapshot(clock.now(), ()).counters.keys() == ours.keys()
+        sampler.poll(str(target.observe().leader), Polled())
+        sampler.close()
+        # The guard's own question, and the poller's of `watch` and of a drill.
+        signs = PatroniSignsOfLife(
+            lambda: {n: Addresses(e, "http://127.0.0.1:9", n) for n, e in ours.items()}, httpx2.Client(), clock
+        )
+        poller = target.poller()
+        wait_for(Wait.PROGRAM_READY, lambda: all(s.sql_at for s in signs.signs().values()), clock)
+        wait_for(Wait.PROGRAM_READY, lambda: poller.snapshot().view.leader is not None, clock)
+        probes: list[Probe] = []
+        canary = Canary(target, (Level.LOCAL,), probes.append)
+        wait_for(Wait.PROGRAM_READY, lambda: bool(probes), clock)
+        for part in (canary, poller, signs):
+            part.close()
+        assert probes[0].acknowledged
+        target.open_database()
+    assert sprung(owned) == before
+    assert owned.sql("n1", "SELECT datname FROM pg_database WHERE datname LIKE 'walproof%'") == []
+
+
+def test_the_traps_do_spring(owned: PlainPair) -> None:
+    as_owner(owned, "ALTER DATABASE app RESET role; ALTER DATABASE app RESET session_authorization")
+    before = len(sprung(owned))
+    with psycopg.connect(owned.member_endpoint("n1").client_conninfo(dbname="app"), autocommit=True) as client:
+        client.execute("SELECT pid FROM pg_stat_replication WHERE state = 'streaming' AND pg_is_in_recovery()")
+    found = sprung(owned)[before:]
+    assert {"pg_stat_replication as postgres of postgres", "pg_is_in_recovery as postgres of postgres"} <= set(found)
+    assert "= as postgres of postgres" in found
+
+
+_TABLE = f"""
+CREATE TABLE walproof.walproof_canary (level text PRIMARY KEY, at timestamptz);
+COMMENT ON TABLE walproof.walproof_canary IS '{MARK}';
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "SET ROLE app; CREATE SCHEMA walproof",
+        f"SET ROLE app; CREATE SCHEMA walproof; {_TABLE}",
+        f"CREATE SCHEMA walproof; GRANT ALL ON SCHEMA walproof TO app; SET ROLE app; {_TABLE}",
+        f"CREATE SCHEMA walproof AUTHORIZATION app; {_TABLE}",
+        "CREATE SCHEMA walproof; CREATE TABLE walproof.walproof_canary (level text)",
+    ],
+)
+def test_a_canary_sings_in_no_table_of_another_role(owned: PlainPair, made: str) -> None:
+    """Its owner could give it a trigger, which would run with our rights."""
+    words = owned.member_endpoint("n1").client_conninfo(dbname="app")
+    with psycopg.connect(words, autocommit=True) as superuser:
+        superuser.execute(made.encode())
+        with (
+            opened(f"{pair_dsn(owned, 'n1')} dbname=app") as target,
+            pytest.raises(TargetError, match="not walproof's"),
+        ):
+            Canary(target, (Level.LOCAL,), print)
+        superuser.execute("RESET ROLE; DROP SCHEMA walproof CASCADE")
+
+
+def test_a_canary_without_the_right_to_make_its_schema_says_what_helps(owned: PlainPair) -> None:
+    """The role is one that the user asks for, in the DSN."""
+    dsn = f"{pair_dsn(owned, 'n1')} dbname=app options='-c role=pg_monitor'"
+    with opened(dsn) as target, pytest.raises(TargetError, match="permission denied for database app") as wrong:
+        Canary(target, (Level.LOCAL,), print)
+    assert "CREATE SCHEMA walproof AUTHORIZATION" in wrong.value.hint

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why
 
 @pytest.fixture(scope="module")
 def superuser(lab: Blueprint) -> Iterator[psycopg.Connection]:
-    conninfo = lab.endpoint("haproxy").conninfo()
+    conninfo = lab.endpoint("haproxy").client_conninfo()
     with psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
         yield connection
 
@@ -207,7 +207,9 @@ def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothin
     order = LabOrder(name=home.lab_name(), members=1, port=port_base() + 20)
     blueprint = create.create_lab(design(order), RealClock(), lambda _: None)
     try:
-        with psycopg.connect(blueprint.endpoint("haproxy").conninfo(), cursor_factory=psycopg.ClientCursor) as link:
+        with psycopg.connect(
+            blueprint.endpoint("haproxy").client_conninfo(), cursor_factory=psycopg.ClientCursor
+        ) as link:
             assert "state" in sh(link, f"cd {blueprint.data_dir('n1')} && pwd")
             assert "No such file" in sh(link, f"ls {closed}/private 2>&1; true")
     finally:

@@ -112,7 +112,7 @@ def session(name: str = "app", **more: str) -> tuple[str, ...]:
         ({"rights": [("t", "7", "t", "me")]}, "n1 is a standby"),
         (
             {"connect": psycopg.OperationalError("FATAL: unsupported startup parameter: options")},
-            "a connection pooler answers in place of n1",
+            "a connection pooler answers in place of the server",
         ),
         ({"connect": psycopg.OperationalError("password authentication failed")}, "password is refused"),
         ({"rights": psycopg.OperationalError("server closed the connection")}, "does not answer"),

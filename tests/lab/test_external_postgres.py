@@ -51,7 +51,7 @@ def test_members_are_found_and_named_by_how_they_stream(pair: PlainPair, tmp_pat
         assert view.standbys[0].state == "streaming"
         described = target.describe()
         assert described.facts["postgres"] == "15"
-        assert target.endpoint("multi-host").conninfo()
+        assert target.endpoint("multi-host").client_conninfo()
         with pytest.raises(TargetError, match="haproxy"):
             target.endpoint("haproxy")
         with pytest.raises(TargetError, match="cannot address"):
@@ -229,7 +229,7 @@ def test_data_files_are_checked_once_the_role_has_what_the_hint_grants(pair: Pla
     passfile.write_text("*:*:*:plain:x\n")
     passfile.chmod(0o600)
     dsn = f"host=127.0.0.1 port={pair.ports['n1']} user=plain dbname=postgres passfile={passfile}"
-    template = pair.member_endpoint("n1").conninfo(dbname="template1")
+    template = pair.member_endpoint("n1").client_conninfo(dbname="template1")
     try:
         with opened(dsn) as target, pytest.raises(TargetError, match="role plain may not use amcheck") as refused:
             written_and_checked(target)

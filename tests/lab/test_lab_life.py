@@ -71,9 +71,9 @@ def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(created: 
 
 def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(created: Blueprint) -> None:
     for route in ("multi-host", "haproxy", "pgbouncer"):
-        with psycopg.connect(created.endpoint(route).conninfo(), autocommit=True) as connection:
+        with psycopg.connect(created.endpoint(route).client_conninfo(), autocommit=True) as connection:
             assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
-    conninfo = created.member_endpoint("n1").conninfo(passfile="/dev/null", password="guessed")
+    conninfo = created.member_endpoint("n1").client_conninfo(passfile="/dev/null", password="guessed")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(conninfo)
 
@@ -97,7 +97,7 @@ def test_logs_of_a_member_and_of_the_access_layer_are_shown(created: Blueprint) 
 
 
 def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(created: Blueprint) -> None:
-    conninfo = created.endpoint("pgbouncer").conninfo(connect_timeout="60")
+    conninfo = created.endpoint("pgbouncer").client_conninfo(connect_timeout="60")
     over, failed, done = threading.Event(), [], []
 
     def write() -> None:
@@ -134,7 +134,7 @@ def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(created
     wait_until_healthy(created, RealClock())
     configuration.set_parameters(created, {"max_connections": "410", "work_mem": "5MB"})
     for member in created.members:
-        with psycopg.connect(created.member_endpoint(member).conninfo()) as connection:
+        with psycopg.connect(created.member_endpoint(member).client_conninfo()) as connection:
             assert connection.execute("SHOW max_connections").fetchone() == ("410",)
             assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
     configuration.set_parameters(created, {"work_mem": None})

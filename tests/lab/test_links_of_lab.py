@@ -23,7 +23,7 @@ def fastest_commit_ms(lab: Blueprint, level: str, tries: int = 25) -> float:
     """The fastest of some commits: what a busy machine delays least."""
     leader = observe(lab).leader
     assert leader is not None
-    with psycopg.connect(lab.member_endpoint(leader).conninfo(), autocommit=True) as connection:
+    with psycopg.connect(lab.member_endpoint(leader).client_conninfo(), autocommit=True) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS paid (n int)")
         connection.execute(f"SET synchronous_commit = {level}")
         took = []
@@ -36,7 +36,7 @@ def fastest_commit_ms(lab: Blueprint, level: str, tries: int = 25) -> float:
 
 def streams(lab: Blueprint) -> set[tuple[str, int]]:
     """Standbys and their connections, by the walsender that serves each."""
-    with psycopg.connect(lab.endpoint("multi-host").conninfo()) as connection:
+    with psycopg.connect(lab.endpoint("multi-host").client_conninfo()) as connection:
         return set(connection.execute("SELECT application_name, pid FROM pg_stat_replication").fetchall())
 
 

@@ -144,7 +144,7 @@ def test_a_checkpoint_still_running_when_the_tables_are_loaded_costs_no_page_ima
 ) -> None:
     load = workloads._Loader.load
     writing = "SELECT wait_event FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
-    with contextlib.closing(psycopg.connect(pair.member_endpoint("n1").conninfo(), autocommit=True)) as backup:
+    with contextlib.closing(psycopg.connect(pair.member_endpoint("n1").client_conninfo(), autocommit=True)) as backup:
 
         def then_checkpoint(loader: workloads._Loader, scale: int) -> None:
             load(loader, scale)

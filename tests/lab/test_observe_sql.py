@@ -39,7 +39,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
 @pytest.fixture
 def server(pair: PlainPair) -> Iterator["psycopg.Connection[Any]"]:
     """A connection that sees the stand-in until it is rolled back."""
-    with psycopg.connect(pair.member_endpoint("n1").conninfo()) as connection:
+    with psycopg.connect(pair.member_endpoint("n1").client_conninfo()) as connection:
         connection.execute(_STAND_IN.encode())
         yield connection
         connection.rollback()
@@ -154,7 +154,9 @@ def test_every_statement_is_answered_by_every_version(pair: PlainPair) -> None:
         observe=lambda: ClusterView(0.0, (), "n1"),
         member_endpoint=pair.member_endpoint,
     )
-    with psycopg.connect(pair.member_endpoint("n1").conninfo(), application_name="writes", autocommit=True) as writing:
+    with psycopg.connect(
+        pair.member_endpoint("n1").client_conninfo(), application_name="writes", autocommit=True
+    ) as writing:
         stream = SqlCommitWaits(target).watch(0.2, lambda: False)
         next(stream)
         for _ in range(20):

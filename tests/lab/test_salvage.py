@@ -133,7 +133,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
             assert time.monotonic() < until
             time.sleep(0.05)
-        open_at_fork = psycopg.connect(pair.member_endpoint("n1").conninfo())
+        open_at_fork = psycopg.connect(pair.member_endpoint("n1").client_conninfo())
         open_at_fork.execute("INSERT INTO parent VALUES (1001, 'open at the fork')")
         pair.sql("n1", "CHECKPOINT")
         promote(pair)
@@ -151,7 +151,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
 
 
 def _run(pair: PlainPair, member: str, texts: Sequence[str]) -> None:
-    with psycopg.connect(pair.member_endpoint(member).conninfo(), autocommit=True) as connection:
+    with psycopg.connect(pair.member_endpoint(member).client_conninfo(), autocommit=True) as connection:
         for text in texts:
             connection.execute(text.encode())
 
@@ -190,7 +190,7 @@ def _checksum(folder: Path) -> str:
 
 
 def _typed(pair: PlainPair, *more: str) -> tuple[str, ...]:
-    dsn = make_conninfo(pair.member_endpoint("n2").conninfo(), user="salvager", password="salvager")
+    dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="salvager", password="salvager")
     return ("salvage", "--old", str(pair.data("n1")), "--new", dsn, "--bin", str(pair.bin), *more)
 
 
@@ -286,7 +286,7 @@ def _flip(path: Path, at: int) -> None:
 def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Path) -> None:
     n2 = failed_over.data("n2")
     new = _typed(failed_over)[4]
-    superuser = failed_over.member_endpoint("n2").conninfo()
+    superuser = failed_over.member_endpoint("n2").client_conninfo()
     one_sentence(walproof(*_typed(failed_over)[:4], superuser), "--new connects as a superuser")
     inside = str(failed_over.data("n1") / "salvage")
     one_sentence(walproof(*_typed(failed_over, "--out", inside)), "lies in what is given, which is only read")

@@ -66,7 +66,9 @@ def receivers(pair: PlainPair, names: Sequence[str]) -> Iterator[list[Receiver]]
     opened = []
     try:
         for name in names:
-            words = make_conninfo(pair.member_endpoint("n1").conninfo(), replication="true", application_name=name)
+            words = make_conninfo(
+                pair.member_endpoint("n1").client_conninfo(), replication="true", application_name=name
+            )
             opened.append(Receiver(name, psycopg.pq.PGconn.connect(words.encode())))
             connection = opened[-1].connection
             at = (connection.exec_(b"IDENTIFY_SYSTEM").get_value(0, 2) or b"").decode()
@@ -131,7 +133,7 @@ def settled(connection: "psycopg.Connection[tuple[object, ...]]", wanted: Counte
 def disagreements(pair: PlainPair, lists: int, seed: int) -> tuple[list[str], int]:
     """A sentence for each list of which PostgreSQL says something else, and how many it accepted."""
     rng, wrong, taken = random.Random(seed), [], 0
-    with psycopg.connect(pair.member_endpoint("n1").conninfo(), autocommit=True) as connection:
+    with psycopg.connect(pair.member_endpoint("n1").client_conninfo(), autocommit=True) as connection:
         for _ in range(lists // A_ROUND):
             names = [random_name(rng) for _ in range(RECEIVERS)]
             with receivers(pair, names) as opened:

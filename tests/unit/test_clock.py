@@ -35,7 +35,7 @@ def test_a_step_of_the_wall_clock_is_not_seen(monkeypatch: pytest.MonkeyPatch, s
 
 
 def test_processes_that_start_after_a_step_keep_the_time_of_the_one_that_started_them(tmp_path: Path) -> None:
-    writer = WriterTask("a", Endpoint((("n1", 1),)), Level.ON, 0, 1, 1, pooled=False, connect_timeout_s=1.0)
+    writer = WriterTask("a", Endpoint((("n1", 1),)), Level.ON, 0, 1, 1, connect_timeout_s=1.0)
     (tmp_path / "writer").write_text(task_text(writer))
     (tmp_path / "reader").write_text(task_text(ReaderTask("r", (), (), 1, 1)))
     assert read_writer_task(tmp_path / "writer").clock_offset == OFFSET

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ ENDPOINT = Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5433)), passfile="/x/pgpas
 
 
 def task(path: Path, *, pooled: bool = False) -> WriterTask:
-    return WriterTask(str(path), ENDPOINT, Level.ON, first=4, count=2, drill=7, pooled=pooled)
+    return WriterTask(str(path), replace(ENDPOINT, pooled=pooled), Level.ON, first=4, count=2, drill=7)
 
 
 def pending(writer: int, checksum: int = 5, server: int = 0, names: int = 0) -> PendingAttempt:

@@ -205,7 +205,7 @@ def test_a_password_goes_into_memory_and_nowhere_else(monkeypatch: pytest.Monkey
     assert "memfd" in os.readlink(parameters.passfile)
     shown = subprocess.run(["cat", parameters.passfile], capture_output=True, text=True, check=True).stdout
     assert shown == "*:*:*:*:a\\:b\\\\c\n"
-    assert "a:b" not in parameters.endpoint((("h", 1),)).conninfo()
+    assert "a:b" not in parameters.at(("h", 1)).conninfo()
 
 
 def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

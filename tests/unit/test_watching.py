@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -193,9 +194,10 @@ class _Connection:
     def __init__(self, error: psycopg.Error | None, sqlstates: tuple[str, ...]) -> None:
         self.error, self.sqlstates, self.closed = error, sqlstates, error is not None and error.sqlstate is None
         self.handler: Any = None
+        self.wire, _ = socket.socketpair()
 
     def fileno(self) -> int:
-        return 0
+        return self.wire.fileno()
 
     def add_notice_handler(self, handler: Any) -> None:
         self.handler = handler

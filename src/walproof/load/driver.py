@@ -62,16 +62,8 @@ def environment(endpoint: Endpoint, **more: str) -> dict[str, str]:
     >>> environment(Endpoint((("h", 5432),), options=(("sslmode", "require"),)), options="-c work_mem=1MB")["PGSSLMODE"]
     'require'
     """
-    words = {
-        "host": ",".join(host for host, _ in endpoint.hosts),
-        "port": ",".join(str(port) for _, port in endpoint.hosts),
-        "dbname": endpoint.database,
-        "user": endpoint.user,
-        **({"passfile": endpoint.passfile} if endpoint.passfile else {}),
-        **dict(endpoint.options),
-        **more,
-    }
-    return {_VARIABLES.get(name, "PG" + name.upper().replace("_", "")): text for name, text in words.items() if text}
+    words = endpoint.words(**more)
+    return {_VARIABLES.get(name, "PG" + name.upper().replace("_", "")): text for name, text in words.items()}
 
 
 def self_timed(arm: Arm, endpoint: Endpoint, seconds: float, seed: int, *, application: str) -> SelfTimed:

@@ -4,7 +4,7 @@ And what one member is at one moment, as far as its PostgreSQL and its machine t
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from walproof.errors import UsageError
@@ -53,22 +53,45 @@ class Endpoint:
     pooled: bool = False
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
 
-    def conninfo(self, **more: str) -> str:
-        """A libpq connection string; `more` overrides (dbname, user, application_name, …)."""
+    def at(self, *hosts: tuple[str, int], **options: str) -> "Endpoint":
+        """The same at other hosts, with options beside its own."""
+        return replace(self, hosts=hosts, options=(*self.options, *options.items()))
+
+    def words(self, **more: str) -> dict[str, str]:
+        """libpq's parameters for the application's clients; `more` overrides, but its `options` are added."""
         words = {
             "host": ",".join(h for h, _ in self.hosts),
             "port": ",".join(str(p) for _, p in self.hosts),
             "dbname": self.database,
             "user": self.user,
-            **({"passfile": self.passfile} if self.passfile else {}),
+            "passfile": self.passfile or "",
             **dict(self.options),
-            **more,
         }
-        return " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items() if value != "")
+        options = "" if self.pooled else f"{words.get('options', '')} {more.get('options', '')}".strip()
+        return {name: value for name, value in {**words, **more, "options": options}.items() if value}
+
+    def client_conninfo(self, **more: str) -> str:
+        """`words` as a libpq connection string."""
+        return _text(self.words(**more))
+
+    def conninfo(self, **more: str) -> str:
+        """The same for a session of walproof's own: it looks names up in pg_catalog alone, as the user who logs in.
+
+        Else a database's owner could set search_path, role and session_authorization for it (ALTER DATABASE), and
+        functions of theirs would run with a superuser's rights. What the connection brings goes before that
+        (process_settings, src/backend/utils/init/postinit.c). What is sent through a pool qualifies names instead.
+        """
+        words = self.words(**more)
+        if not self.pooled:
+            login = "-c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
+            names = "-c search_path=pg_catalog -c standard_conforming_strings=on"
+            words["options"] = " ".join(filter(None, (login, "-c role=none", words.get("options"), names)))
+        return _text(words)
 
 
-def _quoted(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("'", "\\'")
+def _text(words: dict[str, str]) -> str:
+    quoted = {name: value.replace("\\", "\\\\").replace("'", "\\'") for name, value in words.items()}
+    return " ".join(f"{name}='{value}'" for name, value in quoted.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """A canary: one tiny commit per level per second, classified as the ledger does. A thread and a connection each."""
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,15 +10,22 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
+from walproof.load.statistics_connection import answering
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 
-TABLE = "walproof_canary"
+TABLE = "walproof.walproof_canary"
 MARK = "walproof: canary, safe to drop"
 ANSWER_TIMEOUT_S = 5.0
 """A frozen server's kernel still answers TCP, so no network timeout ends this wait: the canary closes the socket."""
+_WHOSE = """\
+SELECT pg_get_userbyid(nspowner) = current_user
+       AND (relname IS NULL OR relowner = nspowner AND coalesce(obj_description(c.oid, 'pg_class'), '') = %s),
+       relname IS NULL
+  FROM pg_namespace n LEFT JOIN pg_class c ON relnamespace = n.oid AND relname = 'walproof_canary'
+ WHERE nspname = 'walproof'"""
 UPSERT = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
@@ -49,23 +54,25 @@ class Probe:
         return self.outcome is Outcome.UNKNOWN
 
 
-def _create_table(endpoint: Endpoint) -> None:
-    with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
-        connection.execute("SET synchronous_commit = local")
-        row = connection.execute(
-            "SELECT obj_description(to_regclass(%s)), to_regclass(%s) IS NOT NULL", (TABLE, TABLE)
-        ).fetchone()
-        if row and row[1] and row[0] != MARK:
-            raise TargetError(f"a table {TABLE} exists that is not walproof's", "rename it, or name another database")
-        if row and not row[1]:
-            connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
-            connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
-
-
-def _shut_down(descriptor: int) -> None:
-    """Close a connection from another thread: the thread that waits on it sees it closed."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
-        connection.shutdown(socket.SHUT_RDWR)
+def _create_table(endpoint: Endpoint) -> bool:
+    """Whether its schema was made, too. Another role's could have triggers, which would run with our rights."""
+    try:
+        with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
+            connection.execute("SET synchronous_commit = local")
+            row = connection.execute(_WHOSE, (MARK,)).fetchone()
+            if row and not row[0]:
+                raise TargetError(f"{TABLE} or its schema is not walproof's", "rename it, or name another database")
+            if not row:
+                connection.execute("CREATE SCHEMA walproof")
+            if not row or row[1]:
+                connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
+                connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
+    except psycopg.Error as wrong:
+        what = f"the canary's table cannot be made: {' '.join(str(wrong).split())}"
+        raise TargetError(
+            what, f'as the database\'s owner: CREATE SCHEMA walproof AUTHORIZATION "{endpoint.user}"'
+        ) from None
+    return row is None
 
 
 class Canary:
@@ -82,7 +89,7 @@ class Canary:
         self._pace_s = max(pace_s, len(levels) / rate) if rate else pace_s
         self._target, self._report = target, report
         self._closed = threading.Event()
-        _create_table(self._endpoint())
+        self._made_schema = _create_table(self._endpoint())
         self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]
         for thread in self._threads:
             thread.start()
@@ -104,6 +111,8 @@ class Canary:
             connection.execute("SET synchronous_commit = local")
             connection.execute("SET lock_timeout = '2s'")
             connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+            if self._made_schema:
+                connection.execute("DROP SCHEMA walproof")
 
     def _run(self, level: Level) -> None:
         while not self._closed.is_set():
@@ -132,13 +141,9 @@ class Canary:
 
 def _commit(connection: psycopg.Connection, level: Level, warned: list[str]) -> Answer:
     """The server's answer to one commit; a connection that breaks or stays silent too long has no SQLSTATE."""
-    timeout = threading.Timer(ANSWER_TIMEOUT_S, _shut_down, args=(connection.fileno(),))
-    timeout.daemon = True
-    timeout.start()
     try:
-        connection.execute(UPSERT, (str(level),))
+        with answering(connection, ANSWER_TIMEOUT_S):
+            connection.execute(UPSERT, (str(level),))
     except psycopg.Error as error:
         return Answer(error.sqlstate or "", error.diag.severity_nonlocalized or "", tuple(warned))
-    finally:
-        timeout.cancel()
     return Answer(SUCCESS, warnings=tuple(warned))

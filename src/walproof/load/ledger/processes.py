@@ -45,7 +45,6 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, place: Workspace, writ
         first=0,
         count=0,
         drill=order.drill,
-        pooled=endpoint.pooled,
         connect_timeout_s=2.0 + order.writers / 50,
         answer_timeout_s=order.answer_timeout_s,
         clock_offset=place.clock().offset_s,

@@ -25,7 +25,7 @@ from walproof.model.topology import Endpoint
 class WriterTask:
     """Writers `first` to `first + count - 1` of a drill write at `level` through `endpoint` into `path`.
 
-    `pooled`: sessions are shared by clients (PgBouncer, transaction pooling), so level and server go with each row.
+    Where `endpoint` is a pool, sessions are shared by clients, so level and server go with each row.
     `rate`: commits per second of these writers together at most; None: as fast as they can.
     `clock_offset`: what the times of the process that started it add to the machine's monotonic clock, seconds.
     After `answer_timeout_s` without an answer a writer connects to another server and only listens on the old
@@ -38,7 +38,6 @@ class WriterTask:
     first: int
     count: int
     drill: int
-    pooled: bool = False
     answer_timeout_s: float = 3.0
     connect_timeout_s: float = 2.0
     grace_s: float = 1.0
@@ -66,6 +65,7 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
         raw["user"],
         raw["passfile"],
         tuple((str(k), str(v)) for k, v in raw["options"]),
+        bool(raw["pooled"]),
     )
 
 

@@ -38,7 +38,6 @@ _LEVELS = {level.value.encode(): index for index, level in enumerate(Level)}
 def conninfos(task: WriterTask) -> list[str]:
     """One connection string per host: hosts are tried by the writer itself, so that a dead one delays no writer."""
     endpoint = task.endpoint
-    options = "" if task.pooled else f"-c synchronous_commit={task.level}"
     parameters = {
         "application_name": "walproof-ledger",
         "gssencmode": "disable",
@@ -46,7 +45,7 @@ def conninfos(task: WriterTask) -> list[str]:
         "keepalives_interval": "1",
         "keepalives_count": "3",
         "tcp_user_timeout": "3000",
-        **({"options": options} if options else {}),
+        "options": f"-c synchronous_commit={task.level}",
     }
     return [replace(endpoint, hosts=(host,)).conninfo(**parameters) for host in endpoint.hosts]
 

@@ -62,8 +62,8 @@ class WriterConnection:
         self.returned: Returned | None = None
         self.error = ""
         self.wants_write = True
-        self._pooled = task.pooled
-        template = INSERT_POOLED if task.pooled else INSERT
+        self._pooled = task.endpoint.pooled
+        template = INSERT_POOLED if self._pooled else INSERT
         self._insert = template.format(drill=task.drill, writer=writer, level=task.level).encode()
         self._results: list[PGresult] = []
         self._warnings: list[str] = []

@@ -47,7 +47,9 @@ def anybody(lab: PitfallLab) -> Finding:
             waited = not commit.answered(3)
             folder = lab.blueprint.access_dir / "received"
             folder.mkdir(exist_ok=True)
-            conninfo = lab.blueprint.member_endpoint(leader).conninfo(dbname="", application_name="a_backup_tool")
+            conninfo = lab.blueprint.member_endpoint(leader).client_conninfo(
+                dbname="", application_name="a_backup_tool"
+            )
             receiver = subprocess.Popen(
                 [str(lab.blueprint.postgres_bin / "pg_receivewal"), "-d", conninfo, "-D", str(folder), "--synchronous"],
                 env=home.environment(lab.blueprint),

@@ -65,17 +65,20 @@ class PitfallLab:
         leader = self.leader
         return tuple(m for m in self.blueprint.members if m != leader)
 
+    def client(self, member: str, **more: str) -> Connection:
+        """A client of the application, straight to a member, in autocommit."""
+        return psycopg.connect(self.blueprint.member_endpoint(member).client_conninfo(**more), autocommit=True)
+
     def connect(self, member: str, level: str = "on", **more: str) -> Connection:
         """A connection straight to a member; every transaction commits at that level."""
-        conninfo = self.blueprint.member_endpoint(member).conninfo(**more)
-        connection = psycopg.connect(conninfo, autocommit=True)
+        connection = self.client(member, **more)
         connection.execute(f"SET synchronous_commit = {level}")
         self._connections.append(connection)
         return connection
 
     def query(self, member: str, statement: str, *values: object) -> Any:
         """The first value of a statement on a member, None when there is no row."""
-        with psycopg.connect(self.blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection:
+        with self.client(member) as connection:
             connection.execute("SET synchronous_commit = local")
             cursor = connection.execute(statement, values)
             row = cursor.fetchone() if cursor.description else None
@@ -83,7 +86,7 @@ class PitfallLab:
 
     def create_table(self) -> None:
         """A new table, readable on every member."""
-        with psycopg.connect(self.blueprint.member_endpoint(self.leader).conninfo(), autocommit=True) as connection:
+        with self.client(self.leader) as connection:
             connection.execute("DROP TABLE IF EXISTS walproof_pitfall")
             connection.execute("SET synchronous_commit = remote_apply")
             connection.execute("CREATE TABLE walproof_pitfall (key text, at timestamptz DEFAULT clock_timestamp())")

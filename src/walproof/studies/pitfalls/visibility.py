@@ -107,7 +107,7 @@ def for_nobody(lab: PitfallLab) -> Finding:
     leader = lab.leader
     patroni.pause(lab.blueprint, True)
     try:
-        with psycopg.connect(lab.blueprint.member_endpoint(leader).conninfo(), autocommit=True) as connection:
+        with lab.client(leader) as connection:
             connection.execute("SET synchronous_commit = local")
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'FIRST 1 (nobody)'")
             connection.execute("SELECT pg_reload_conf()")

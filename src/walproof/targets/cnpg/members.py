@@ -21,7 +21,7 @@ from walproof.targets.cnpg.rbac import perhaps_misnamed
 from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import Membership
-from walproof.targets.sql.connection import ConnectionParameters, connected, password_file
+from walproof.targets.sql.connection import connected, password_file
 from walproof.targets.sql.doctor_facts import Inspector
 
 Place = tuple[str, int]
@@ -159,11 +159,9 @@ class CnpgAccess:
         """The user of the application's secret, or of the one that the target file names."""
         return credential_of(self.api, self.file.login_secret)
 
-    def parameters(self, credential: Credential) -> ConnectionParameters:
+    def parameters(self, credential: Credential) -> Endpoint:
         passfile = password_file(credential.password)
-        return ConnectionParameters(
-            (), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),)
-        )
+        return Endpoint((), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),))
 
     def log_in_as(self, credential: Credential) -> None:
         self.credential = credential
@@ -192,7 +190,7 @@ class CnpgAccess:
         self.state = state_of(self.api, self.file.name)
         places = self.addresses.places(self.state.pods)
         self._placed = {place: self.state.pods[name] for name, place in places.items()}
-        return {name: self.login.endpoint((place,)) for name, place in places.items()}
+        return {name: self.login.at(place) for name, place in places.items()}
 
 
 def sees_replication(members: Mapping[str, Endpoint]) -> bool | None:

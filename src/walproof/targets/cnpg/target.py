@@ -218,7 +218,7 @@ class CnpgCluster(ExternalCluster):
         login = self.access.parameters(credential)
         answering = {member.name for member in self.observe().members if member.role is not Role.UNKNOWN}
         places = [e.hosts for name, e in self.access.members().items() if name in answering]
-        return bool(places) and all(_enters(login.endpoint(hosts)) for hosts in places)
+        return bool(places) and all(_enters(login.at(*hosts)) for hosts in places)
 
     def _remove_database(self) -> None:
         with suppress(Error):
@@ -310,7 +310,7 @@ class CnpgCluster(ExternalCluster):
         pitfalls = CnpgPitfalls(
             self._instances,
             lambda: recovery,
-            lambda place: self.access.login.endpoint((place,)),
+            lambda place: self.access.login.at(place),  # noqa: PLW0108 (the login changes)
             faults.get(Capability.ISOLATE),
             reasons.get(Capability.ISOLATE, ""),
             # K5 asks the operator's webhook alone, which answers for a Cluster that is not reconciled too.

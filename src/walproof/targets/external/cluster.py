@@ -41,7 +41,6 @@ from walproof.targets.external.faults_by_command import (
 from walproof.targets.external.pricing import ExternalPricing, Sizes
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
-from walproof.targets.sql.connection import ConnectionParameters
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
 from walproof.targets.sql.price import SqlPricer
@@ -90,7 +89,7 @@ class ExternalCluster(ABC):
     manager = "none"
     """What describes it: "patroni" …"""
 
-    def __init__(self, name: str, file: TargetFile, parameters: ConnectionParameters, members: Membership) -> None:
+    def __init__(self, name: str, file: TargetFile, parameters: Endpoint, members: Membership) -> None:
         """`members` are those of now by name, with connection parameters in the database of the DSN."""
         self.name = name
         self.file = file
@@ -171,11 +170,11 @@ class ExternalCluster(ABC):
         if route == "multi-host":
             hosts = tuple(e.hosts[0] for e in self.members().values())
             options = {"target_session_attrs": "read-write", "connect_timeout": "2"}
-            return self._inside(self._parameters.endpoint(hosts, **options))
+            return self._inside(self._parameters.at(*hosts, **options))
         part = self.file.routes.get(route)
         if part is None:
             raise TargetError(f"{self.name} has no route {route}", f'[routes] {route} = "host:port" in the target file')
-        endpoint = self._parameters.endpoint((part.host,), connect_timeout="2")
+        endpoint = self._parameters.at(part.host, connect_timeout="2")
         return replace(self._inside(endpoint), pooled=part.pools)
 
     def _inside(self, endpoint: Endpoint) -> Endpoint:

@@ -19,7 +19,7 @@ from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import GuardOfDrills, PatroniTakeover
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
-from walproof.targets.sql.connection import ConnectionParameters, resolved
+from walproof.targets.sql.connection import resolved
 from walproof.targets.sql.doctor_facts import Inspector
 
 NO_TAKEOVER = {
@@ -133,11 +133,11 @@ class PatroniCluster(ExternalCluster):
         return elected_at(log, since)
 
 
-def _listed(rest: PatroniRest, parameters: ConnectionParameters) -> dict[str, Endpoint]:
+def _listed(rest: PatroniRest, parameters: Endpoint) -> dict[str, Endpoint]:
     """The members that Patroni lists now; TargetError when none answers."""
     # libpq's own defaults (PGUSER, pgpass, service) hold for everything but the host.
     return {
-        str(m["name"]): parameters.endpoint(((str(m["host"]), int(m.get("port", 5432))),))
+        str(m["name"]): parameters.at((str(m["host"]), int(m.get("port", 5432))))
         for m in rest.cluster()["members"]
         if m.get("host")
     }

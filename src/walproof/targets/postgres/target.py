@@ -20,7 +20,6 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_file
 from walproof.targets.sql.connection import (
-    ConnectionParameters,
     asked,
     check_version,
     connection_error,
@@ -143,7 +142,7 @@ class PostgresConfiguration:
 class Servers:
     """Servers without a failover manager that walproof knows: hosts of the DSN and standbys that stream from them."""
 
-    def __init__(self, file: TargetFile, parameters: ConnectionParameters) -> None:
+    def __init__(self, file: TargetFile, parameters: Endpoint) -> None:
         self._parameters = parameters
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
@@ -155,7 +154,7 @@ class Servers:
         """Reach every host of the DSN and of the target file; TargetError when no leader is among them."""
         for host in dict.fromkeys((*self._parameters.hosts, *self._named)):
             try:
-                self._found[host] = _asked(self._parameters.endpoint((host,)))
+                self._found[host] = _asked(self._parameters.at(host))
             except psycopg.Error as wrong:
                 self._errors[host] = wrong
         if not any(f.row.get("leader") for f in self._found.values()):
@@ -186,7 +185,7 @@ class Servers:
             members[self._named.get(place) or own or f"{place[0]}:{place[1]}"] = one.endpoint
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
-            members.setdefault(label, self._parameters.endpoint((place,)))
+            members.setdefault(label, self._parameters.at(place))
         return members
 
     def _find_standbys(self, leader: "_Server") -> None:
@@ -200,7 +199,7 @@ class Servers:
             for port in dict.fromkeys((leader.endpoint.hosts[0][1], 5432)):
                 if (address, port) in self._found:
                     continue
-                other = _answer(self._parameters.endpoint(((address, port),)))
+                other = _answer(self._parameters.at((address, port)))
                 if other is None:
                     continue
                 same = other.row.get("system_identifier") == leader.row.get("system_identifier")

@@ -157,7 +157,7 @@ class SqlCommitWaits:
         except psycopg.Error as wrong:
             if connection:
                 connection.close()
-            raise _behind_pooler(leader) if "startup parameter" in str(wrong) else _said(leader, wrong) from None
+            raise _said(leader, wrong) from None
         blind = f"{role} may not see what other sessions wait for on {leader}"
         grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
         checks = (

@@ -2,10 +2,7 @@
 
 import contextlib
 import os
-import socket
-import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,36 +11,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
+from walproof.load.statistics_connection import answering
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint
 
 OPTIONS = (
-    "sslmode",
-    "sslrootcert",
-    "sslcert",
-    "sslkey",
-    "sslcrl",
-    "sslnegotiation",
-    "channel_binding",
-    "gssencmode",
-    "krbsrvname",
-    "require_auth",
-)
+    "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
+    "krbsrvname", "require_auth", "options",
+)  # fmt: skip
 OLDEST, NEWEST = 140000, 190000
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionParameters:
-    """Hosts of a DSN in order, and everything else an Endpoint needs; passfile holds the password, mode 0600."""
-
-    hosts: tuple[tuple[str, int], ...]
-    database: str
-    user: str
-    passfile: str | None
-    options: tuple[tuple[str, str], ...]
-
-    def endpoint(self, hosts: tuple[tuple[str, int], ...], *, database: str = "", **options: str) -> Endpoint:
-        return Endpoint(hosts, database or self.database, self.user, self.passfile, (*self.options, *options.items()))
 
 
 def streams_as(row: Mapping[str, Any]) -> str:
@@ -66,7 +42,7 @@ def conninfo_of(dsn: str, service: str, **more: str) -> str:
         raise UsageError("this is not a DSN: libpq cannot read it", "host=a,b user=postgres") from None
 
 
-def resolved(dsn: str, service: str = "") -> ConnectionParameters:
+def resolved(dsn: str, service: str = "") -> Endpoint:
     """What a DSN or service means, as libpq itself reads it (PG* variables, pgpass and service file included).
 
     libpq resolves all that only for a connection, so one is started; it need not succeed. A Unix socket stays one.
@@ -90,7 +66,7 @@ def resolved(dsn: str, service: str = "") -> ConnectionParameters:
     if any(p and not p.isdecimal() for p in ports):
         raise UsageError("the DSN's port is not a number", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
-    return ConnectionParameters(pairs, words.get("dbname") or "postgres", words.get("user", ""), passfile, options)
+    return Endpoint(pairs, words.get("dbname") or "postgres", words.get("user", ""), passfile, options)
 
 
 def pgpass_line(password: str) -> str:
@@ -117,6 +93,8 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
             f"the password is refused or missing: {words}",
             "give it in ~/.pgpass, PGPASSWORD or a service, or name the cluster with --target",
         )
+    if "startup parameter" in lower:
+        return TargetError(f"a connection pooler answers in place of the server: {words}", "name the server itself")
     if "pg_hba.conf" in lower:
         return TargetError(
             f"the server does not let us in: {words}", "add a line for this host and user to pg_hba.conf"
@@ -135,28 +113,6 @@ def check_version(version: int, member: str) -> None:
 
 
 @contextlib.contextmanager
-def answering(connection: "psycopg.Connection[Any]", within_s: float = 10.0) -> Iterator[None]:
-    """Short questions: a member that logs us in and then is silent, or whose rows never end, is cut off in time.
-
-    Cut off at the socket, where libpq waits; psycopg.OperationalError then. No timeout of the server's would do.
-    """
-    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-        timer = threading.Timer(within_s, _cut, (wire,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
-
-
-def _cut(wire: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        wire.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
 def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
     """A connection in autocommit for short questions, rows as dictionaries; psycopg.Error where it fails or is late."""
     conninfo = endpoint.conninfo(connect_timeout="2", **words)
@@ -167,10 +123,19 @@ def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator
         yield connection
 
 
-def session(endpoint: Endpoint) -> psycopg.Connection:
-    """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s."""
-    words = endpoint.conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5")
-    return psycopg.connect(words, autocommit=True)
+def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
+    """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s.
+
+    client: it finds the tables that programs of the load find, but what is in pg_catalog first.
+    """
+    conninfo = endpoint.client_conninfo if client else endpoint.conninfo
+    words = conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5")
+    connection = psycopg.connect(words, autocommit=True)
+    if client:
+        ((path,),) = connection.execute("SHOW search_path").fetchall()
+        behind = f"pg_catalog, {path}".rstrip(", ")
+        connection.execute("SELECT pg_catalog.set_config('search_path', %s, false)", (behind,))
+    return connection
 
 
 def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":

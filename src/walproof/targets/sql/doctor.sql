@@ -36,10 +36,10 @@ SELECT name, setting AS value, coalesce(unit, '') AS unit, source, coalesce(sour
 FROM pg_catalog.pg_settings
 
 -- name: own_settings
--- Of the settings that a session may change and the checks read: those this role or database changes, and the default.
+-- Of the settings that a session may change and the checks read: those this role, database or DSN changes, and the default.
 SELECT name, boot_val AS value, 'default' AS source
 FROM pg_catalog.pg_settings
-WHERE source IN ('global', 'database', 'user', 'database user')
+WHERE source IN ('global', 'database', 'user', 'database user', 'client')
   AND (name IN ('synchronous_commit', 'commit_delay', 'wal_sender_timeout', 'client_connection_check_interval',
                 'zero_damaged_pages', 'ignore_checksum_failure') OR name LIKE 'tcp\_%')
 

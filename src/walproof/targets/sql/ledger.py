@@ -98,6 +98,7 @@ _WHOSE = _STATEMENTS["table_mark"].encode()
 _CHECK = _STATEMENTS["check"].encode()
 _BUSY = b"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walproof-ledger'"
 _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'"
+_WITH_AMCHECK = _STATEMENTS["with_amcheck"].encode()
 
 
 def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
@@ -185,7 +186,7 @@ class SqlLedger:
                 if connection.execute(_AMCHECK).fetchone() == (1,):
                     # Where only a superuser may make it, rows are compared all the same; check_data then says so.
                     with suppress(psycopg.errors.InsufficientPrivilege):
-                        connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck")
+                        connection.execute("CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA walproof")
             except psycopg.Error as error:
                 raise TargetError(
                     f"the ledger's table cannot be made: {str(error).strip()}",
@@ -218,7 +219,7 @@ class SqlLedger:
     def check_data(self, member: str) -> str:
         with _connected(self._target.member_endpoint(member), member) as connection:
             try:
-                if connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'").fetchone():
+                if connection.execute(_WITH_AMCHECK).fetchone():
                     return "; ".join(str(row[0]) for row in self._amcheck(connection))
             except psycopg.errors.InsufficientPrivilege:
                 # The extension is there and this user may not use it: nothing was checked.

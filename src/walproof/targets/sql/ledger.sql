@@ -19,9 +19,16 @@ SELECT c.oid::regclass::text, obj_description(c.oid, 'pg_class')
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE n.nspname = 'walproof' AND c.relname = 'walproof_ledger'
 
+-- name: with_amcheck
+-- Puts amcheck's schema on the search_path; no row where there is no amcheck.
+SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(n.nspname), false)
+  FROM pg_extension e
+  JOIN pg_namespace n ON n.oid = e.extnamespace
+ WHERE e.extname = 'amcheck'
+
 -- name: check
 -- amcheck of the ledger's heap; one line per finding. The index is checked before, by bt_index_check.
-SELECT format('heap: block %s, row %s: %s', blkno, offnum, msg)
+SELECT pg_catalog.concat('heap: block ', blkno, ', row ', offnum, ': ', msg)
   FROM verify_heapam('walproof.walproof_ledger'::regclass)
  LIMIT 5
 

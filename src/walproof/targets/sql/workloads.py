@@ -51,7 +51,7 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path, place: Workspac
     Tables that exist stay as they are: pgbench's must have the workload's scale. pgbench is run in `place`.
     """
     try:
-        with session(endpoint) as connection:
+        with session(endpoint, client=True) as connection:
             connection.execute("SET synchronous_commit = local")
             if workload.existing:
                 if _names(workload) & _PGBENCH:
@@ -192,7 +192,7 @@ def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, com
 
 def _loading(endpoint: Endpoint) -> str:
     """Connection string for loading: its commits wait for no standby: one far away would only cost time."""
-    return endpoint.conninfo(
+    return endpoint.client_conninfo(
         application_name="walproof",
         gssencmode="disable",
         options="-c synchronous_commit=local -c client_min_messages=error",

@@ -1,10 +1,10 @@
--- The tables of workloads, and checkpoints around them.
+-- The tables of workloads, and checkpoints around them. Types are written down: the load's schemas have no better match.
 
 -- name: workload_mark
 -- Comments of the tables a workload uses: those we made say so, with their scale.
-SELECT c.relname, coalesce(obj_description(c.oid, 'pg_class'), '')
+SELECT c.relname, coalesce(obj_description(c.oid, 'pg_class'::name), '')
   FROM pg_class c
- WHERE c.oid IN (to_regclass('pgbench_accounts'), to_regclass('walproof.inserted'), to_regclass('sbtest1'))
+ WHERE c.oid IN (to_regclass('pgbench_accounts')::oid, to_regclass('walproof.inserted')::oid, to_regclass('sbtest1')::oid)
 
 -- name: inserted
 -- What the insert and batch workloads write to.
@@ -39,7 +39,7 @@ SELECT coalesce(bool_and(wait_event = 'CheckpointerMain'), false)
 -- full-page images are in the WAL before measuring begins; nothing where the table is larger than 512 MB.
 UPDATE pgbench_accounts
    SET abalance = abalance
- WHERE aid % 61 = 0 AND pg_table_size('pgbench_accounts') < 512 * 1024 * 1024
+ WHERE aid % 61 = 0 AND pg_table_size('pgbench_accounts'::regclass) < 512 * 1024 * 1024
 
 -- name: checkpoint
 -- Where the last finished checkpoint began, and the seconds between timed ones.

@@ -1,0 +1,125 @@
+"""Sessions of walproof's own: what a database's owner sets for every session in it does not reach them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+import walproof
+from walproof.load.driver import environment
+from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
+from walproof.model.topology import Endpoint
+from walproof.targets.sql.connection import resolved
+
+SOURCES = Path(str(resources.files(walproof)))
+PLAIN = Endpoint((("10.0.0.1", 5432),), "app", "monitor", options=(("sslmode", "require"),))
+SAFE = {
+    "session_authorization": "monitor",
+    "role": "none",
+    "search_path": "pg_catalog",
+    "standard_conforming_strings": "on",
+}
+
+
+def settings(conninfo: str) -> dict[str, str]:
+    """What the server makes of `options`: split at spaces that no backslash escapes, the last of a name counts."""
+    words = re.split(r"(?<!\\)\s+", str(conninfo_to_dict(conninfo).get("options") or ""))
+    pairs = [re.sub(r"\\(.)", r"\1", word).partition("=") for word in words if word not in ("", "-c")]
+    return {name: value for name, _, value in pairs}
+
+
+def by_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=1MB -c search_path=mine")
+    return resolved("host=10.0.0.1 user=monitor dbname=app")
+
+
+def by_dsn(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=2MB")
+    return resolved("host=10.0.0.1 user=monitor dbname=app options='-c work_mem=1MB -c search_path=mine'")
+
+
+def by_url(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    return resolved("postgresql://monitor@10.0.0.1/app?options=-c%20work_mem%3D1MB%20-c%20search_path%3Dmine")
+
+
+def by_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    path = folder / "services"
+    path.write_text("[mine]\nhost=10.0.0.1\nuser=monitor\ndbname=app\noptions=-c work_mem=1MB -c search_path=mine\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(path))
+    return resolved("", "mine")
+
+
+@pytest.mark.parametrize("given", [by_environment, by_dsn, by_url, by_service])
+def test_a_users_own_options_stay_and_ours_come_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Callable[[Path, pytest.MonkeyPatch], Endpoint]
+) -> None:
+    endpoint = given(tmp_path, monkeypatch)
+    ours = {"work_mem": "1MB", "synchronous_commit": "on"}
+    assert settings(endpoint.conninfo(options="-c synchronous_commit=on")) == {**ours, **SAFE}
+    # A client of the application keeps its search_path: pgbench, psql and a user's own driver.
+    clients = {**ours, "search_path": "mine"}
+    assert settings(endpoint.client_conninfo(options="-c synchronous_commit=on")) == clients
+    assert environment(endpoint, options="-c jit=off")["PGOPTIONS"] == "-c work_mem=1MB -c search_path=mine -c jit=off"
+
+
+def test_a_session_of_our_own_is_safe_without_any_options() -> None:
+    assert settings(PLAIN.conninfo()) == SAFE
+    assert settings(PLAIN.at(("h", 1), connect_timeout="2").conninfo(options="-c jit=off")) == {**SAFE, "jit": "off"}
+    assert settings(PLAIN.client_conninfo()) == {}
+
+
+def test_a_role_that_the_user_asks_for_is_taken_one_that_the_owner_sets_is_not() -> None:
+    asked = PLAIN.at(("h", 1), options="-c role=pg_monitor")
+    assert settings(asked.conninfo())["role"] == "pg_monitor"
+    assert settings(PLAIN.conninfo(user="other"))["session_authorization"] == "other"
+
+
+@pytest.mark.parametrize("user", ["a b", "tab\there", r"back\slash", "o'b", 'q"q', r"\ "])
+def test_a_user_is_one_word_of_the_options(user: str) -> None:
+    conninfo = replace(PLAIN, user=user).conninfo()
+    assert settings(conninfo) == {**SAFE, "session_authorization": user}
+    assert conninfo_to_dict(conninfo)["user"] == user
+
+
+@pytest.mark.parametrize("options", ["", "-c work_mem=1MB"])
+def test_a_pool_gets_no_options(options: str) -> None:
+    """PgBouncer refuses what it does not know of, and what it let in would be the next client's."""
+    pool = replace(PLAIN.at(("h", 1), **({"options": options} if options else {})), pooled=True)
+    for conninfo in (pool.conninfo, pool.client_conninfo):
+        assert "options" not in conninfo_to_dict(conninfo(options="-c jit=off"))
+
+
+@pytest.mark.parametrize("name", ["dbname", "target_session_attrs", "user"])
+def test_a_word_that_is_taken_out_stays_out(name: str) -> None:
+    endpoint = PLAIN.at(("h", 1), target_session_attrs="read-write")
+    assert name in conninfo_to_dict(endpoint.conninfo())
+    assert name not in conninfo_to_dict(endpoint.conninfo(**{name: ""}))
+
+
+@pytest.mark.parametrize("statement", [FACTS.decode(), INSERT_POOLED])
+def test_what_is_sent_through_a_pool_names_its_schemas(statement: str) -> None:
+    text = re.sub(r"--.*", "", statement)
+    assert re.findall(r"(?<![.\w])[a-z_]+\(", text) == []
+    assert set(re.findall(r"::([\w.]+)", text)) <= {"bigint", "pg_catalog.bytea"}, "a keyword, or qualified"
+
+
+def test_every_session_is_made_there_and_clients_are_few() -> None:
+    """A new session is safe unless it says that it is a client's."""
+    texts = {str(path.relative_to(SOURCES)): path.read_text("utf-8") for path in SOURCES.rglob("*.py")}
+    clients = {name for name, text in texts.items() if "client_conninfo" in text}
+    assert clients == {
+        "load/pgbench.py",
+        "model/topology.py",
+        "studies/pitfalls/failover.py",
+        "studies/pitfalls/pitfall_lab.py",
+        "targets/sql/connection.py",
+        "targets/sql/workloads.py",
+    }
+    opening = re.compile(r"psycopg\.connect\(|\.connect_start\(|psycopg\.Connection\.connect")
+    others = {name for name, text in texts.items() if opening.search(text) and "conninfo(" not in text}
+    # Those of a directory's copy, and of the new primary: their options are salvaging/session.conf.txt.
+    assert others == {"load/ledger/writer_connection.py", "load/statistics_connection.py", "salvaging/server.py"}
