@@ -169,7 +169,8 @@ def _plant(pair: PlainPair) -> None:
         f" $$ BEGIN COPY (SELECT 1) TO PROGRAM '{command}'; END $$",
         "CREATE EVENT TRIGGER evil ON ddl_command_end EXECUTE FUNCTION evil()",
         "ALTER EVENT TRIGGER evil ENABLE ALWAYS",
-        f"ALTER DATABASE postgres SET session_preload_libraries = '{mark}.so'",
+        f"ALTER DATABASE postgres SET session_preload_libraries = '{mark}.so';"
+        " ALTER DATABASE postgres SET session_authorization = pg_monitor",
     ):
         pair.sql("n1", text)
     data = pair.data("n1")
@@ -288,6 +289,10 @@ def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Pa
     new = _typed(failed_over)[4]
     superuser = failed_over.member_endpoint("n2").client_conninfo()
     one_sentence(walproof(*_typed(failed_over)[:4], superuser), "--new connects as a superuser")
+    with psycopg.connect(failed_over.member_endpoint("n2").conninfo(), autocommit=True) as administrator:
+        administrator.execute("ALTER DATABASE postgres SET session_authorization = salvager")
+        one_sentence(walproof(*_typed(failed_over)[:4], superuser), "--new connects as a superuser")
+        administrator.execute("ALTER DATABASE postgres RESET session_authorization")
     inside = str(failed_over.data("n1") / "salvage")
     one_sentence(walproof(*_typed(failed_over, "--out", inside)), "lies in what is given, which is only read")
     one_sentence(walproof("salvage", "--old", str(n2), "--new", new), "is in use: PostgreSQL runs in it", 3)

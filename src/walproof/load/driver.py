@@ -24,11 +24,7 @@ from walproof.model.topology import Endpoint
 SYSBENCH_TABLES = 10
 SYSBENCH_ROWS = 1000
 """Rows of each of sysbench's tables by unit of --scale."""
-_VARIABLES = {
-    "application_name": "PGAPPNAME",
-    "connect_timeout": "PGCONNECT_TIMEOUT",
-    "dbname": "PGDATABASE",
-}
+_VARIABLES = {"application_name": "PGAPPNAME", "connect_timeout": "PGCONNECT_TIMEOUT", "dbname": "PGDATABASE"}
 _TPS = re.compile(r"^tps[ =:]+([0-9]+(?:\.[0-9]+)?)$", re.IGNORECASE)
 _SYSBENCH_RATE = re.compile(r"^\s*transactions:\s+(\d+)\s+\(([0-9.]+) per sec", re.MULTILINE)
 _SYSBENCH_ERRORS = re.compile(r"^\s*ignored errors:\s+(\d+)", re.MULTILINE)

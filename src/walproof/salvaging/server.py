@@ -103,7 +103,8 @@ class Copy:
 
     def connect(self, database: str) -> "psycopg.Connection[Any]":
         """A read-only session of the superuser that we made; settings of database and role are overridden."""
-        session = SESSION | ({"event_triggers": "off"} if self.old.major >= 17 else {})
+        session = {"session_authorization": self.role, **SESSION}
+        session |= {"event_triggers": "off"} if self.old.major >= 17 else {}
         options = " ".join(f"-c {name}={value}" for name, value in session.items())
         words = {"host": str(self.sockets), "port": "5432", "user": self.role, "dbname": database, "options": options}
         words |= {"sslmode": "disable", "gssencmode": "disable", "passfile": "/nonexistent", "connect_timeout": "30"}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
@@ -28,6 +29,9 @@ def session(dsn: str, **more: str) -> Iterator["psycopg.Connection[Any]"]:
         raise refused("no-dsn") from None
     try:
         with closing(psycopg.connect(words, options=" ".join(ours), autocommit=True)) as opened:
+            if "replication" not in more:
+                # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
+                opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
     except psycopg.Error as wrong:
         raise refused("no-answer", why=wrong) from None
