@@ -178,7 +178,9 @@ def sprung(pair: PlainPair) -> list[str]:
     return [line for log in logs for line in re.findall(r"LOG:  sprung: (.*)", log)]
 
 
-@pytest.mark.parametrize("also", ["search_path = evil, pg_catalog", "role = app", "session_authorization = app"])
+@pytest.mark.parametrize(
+    "also", ["search_path = evil, pg_catalog", "datestyle = German", "role = app", "session_authorization = app"]
+)
 def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, also: str) -> None:
     as_owner(owned, f"ALTER DATABASE app SET {also}")
     before, clock = sprung(owned), RealClock()

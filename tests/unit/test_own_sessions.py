@@ -22,6 +22,8 @@ SAFE = {
     "role": "none",
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
+    "datestyle": "ISO",
+    "client_encoding": "UTF8",
 }
 
 

@@ -78,14 +78,14 @@ class Endpoint:
         """The same for a session of walproof's own: it looks names up in pg_catalog alone, as the user who logs in.
 
         Else a database's owner could set search_path, role and session_authorization for it (ALTER DATABASE), and
-        functions of theirs would run with a superuser's rights. What the connection brings goes before that
-        (process_settings, src/backend/utils/init/postinit.c). What is sent through a pool qualifies names instead.
+        functions of theirs would run with a superuser's rights; and what answers look like. What the connection brings
+        goes before that (process_settings, postinit.c). What is sent through a pool qualifies names instead.
         """
         words = self.words(**more)
         if not self.pooled:
-            login = "-c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
-            names = "-c search_path=pg_catalog -c standard_conforming_strings=on"
-            words["options"] = " ".join(filter(None, (login, "-c role=none", words.get("options"), names)))
+            first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
+            end = "-c search_path=pg_catalog -c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"
+            words["options"] = " ".join(filter(None, (first, words.get("options"), end)))
         return _text(words)
 
 
