@@ -136,6 +136,7 @@ BEGIN
                              (SELECT string_agg('$' || n, ', ' ORDER BY n) FROM generate_series(1, pronargs) n)))
           FROM pg_proc
          WHERE pronamespace = 'pg_catalog'::regnamespace AND prokind = 'f' AND NOT proretset AND provariadic = 0
+           AND prorettype <> 'record'::regtype
            AND proname ~ '^(pg_|inet_|current_|now|clock_|host|left|lower|format|concat|substr|to_reg|has_|obj_|set_)'
          UNION ALL
         SELECT format('CREATE FUNCTION evil.%I(%s, %s) RETURNS %s LANGUAGE plpgsql AS %L; '

@@ -13,10 +13,11 @@ import pytest
 
 from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
+from walproof.load.statistics_connection import answering
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres
-from walproof.targets.sql.connection import answering, asked
+from walproof.targets.sql.connection import asked
 from walproof.targets.sql.observe import rows_of
 
 SAYS = ("server_version", "17.0"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")
