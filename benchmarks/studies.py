@@ -2,13 +2,14 @@
 
 `python -m benchmarks.studies > docs/studies.md`: hours, each study on a lab of its own; `--quick` 25 minutes. `--from
 RECORD…` takes records of `walproof study run NAME` instead and measures nothing: their samples and drills are judged
-anew by the studies as they are declared now.
+anew by the studies as they are declared now, those of several runs of one study together.
 """
 
 import json
 import subprocess
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -69,12 +70,27 @@ def page(name: str, events: Sequence[Event]) -> str:
     return "\n".join(lines)
 
 
+def together(records: Iterable[Path]) -> dict[str, list[Event]]:
+    """The events by study; blocks of several runs of one study are told apart."""
+    studied: dict[str, list[Event]] = defaultdict(list)
+    for nth, record in enumerate(records):
+        events = read(record).events
+        studied[next(e.study for e in events if isinstance(e, ClaimJudged))] += (_renumbered(e, nth) for e in events)
+    return studied
+
+
+def _renumbered(event: Event, nth: int) -> Event:
+    if not isinstance(event, SampleDone) or event.result.sample.block <= WARM_BLOCK:
+        return event
+    sample = replace(event.result.sample, block=event.result.sample.block + nth * 1_000_000)
+    return replace(event, result=replace(event.result, sample=sample))
+
+
 def main(*, quick: bool = False, from_: tuple[Path, ...] = ()) -> int:
     """Every study, in the order of their names."""
     print(HEAD, end="")
-    for record in from_ or (run(name, quick) for name in studies()):
-        events = read(record).events
-        print(page(next(e.study for e in events if isinstance(e, ClaimJudged)), events))
+    for name, events in sorted(together(from_ or (run(name, quick) for name in studies())).items()):
+        print(page(name, events))
     return 0
 
 

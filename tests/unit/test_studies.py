@@ -115,7 +115,12 @@ RECOVERS: dict[str, Any] = {"drill": "d", "within_s": 30, "lossless": True}
     [
         (claim("ratio", **ON_TO_LOCAL, above=0.6, below=0.8), samples(), "reproduced", ""),
         (claim("ratio", **ON_TO_LOCAL, above=0.9), samples(), "not reproduced", ""),
-        (claim("ratio", **ON_TO_LOCAL, above=0.70), samples(), "undecided", "straddles"),
+        (claim("ratio", **ON_TO_LOCAL, above=0.70), samples(), "undecided", "straddles above 0.7; too near"),
+        (claim("ratio", **ON_TO_LOCAL, above=0.69), samples(), "undecided", "a run 4 times as long would decide it"),
+        (claim("ratio", **ON_TO_LOCAL, above=0.1, below=0.715), samples(), "undecided", "times as long"),
+        (claim("order", arms=(arm("local", 8), arm("on", 8))), samples(noise=0.4), "undecided", "local from on cannot"),
+        (claim("order", arms=(arm("off"), arm("local", 32))), samples(80), "not reproduced", "as fast as local"),
+        (claim("trend", **TREND), samples(noise=0.3), "undecided", "overlap; a run"),
         (claim("ratio", of=arm("remote_apply"), to=arm("local"), above=0.1), samples(), "undecided", "not measured"),
         (claim("order", arms=(arm("off"), arm("local"), arm("on"))), samples(), "reproduced", ""),
         (claim("order", arms=(arm("on"), arm("local"))), samples(), "not reproduced", "on is slower than local"),

@@ -34,6 +34,11 @@ from walproof.studies.declaration import (
     bounds_text,
 )
 
+LONGEST = 20
+"""A run more than so many times as long is not proposed."""
+SAME = 0.02
+"""Levels whose throughputs differ by surely less are as fast as each other."""
+
 
 class ClaimVerdict(StrEnum):
     """Whether a claim held here."""
@@ -154,7 +159,20 @@ def _within(
         return ClaimResult(text, ClaimVerdict.REPRODUCED, f"the whole interval is {bounds}")
     if estimate.high < floor or estimate.low > ceiling:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, f"the whole interval misses {bounds}")
-    return ClaimResult(text, ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}")
+    longer = max((_times_longer(estimate, b) for b in (floor, ceiling) if estimate.covers(b)), default=math.inf)
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, f"the interval straddles {bounds}; {_run_needed(longer)}")
+
+
+def _times_longer(estimate: Estimate, bound: float) -> float:
+    """How many times as long a run takes to tell the estimate from a bound: widths shrink with the root of time."""
+    half = estimate.value - estimate.low if estimate.value > bound else estimate.high - estimate.value
+    return math.inf if estimate.value == bound else (half / (estimate.value - bound)) ** 2
+
+
+def _run_needed(longer: float) -> str:
+    if not longer <= LONGEST:
+        return "too near for any run to decide"
+    return f"a run {math.ceil(longer)} times as long would decide it, if the value stays"
 
 
 def _order(claim: OrderClaim, measured: Measured) -> ClaimResult:
@@ -166,9 +184,17 @@ def _order(claim: OrderClaim, measured: Measured) -> ClaimResult:
     if all(s.low > 1 for _, _, s in steps):
         return ClaimResult(text, ClaimVerdict.REPRODUCED, "each step is above 1 with its whole interval")
     wrong = [f"{a.level} is slower than {b.level}" for a, b, s in steps if s.high < 1]
+    wrong += [
+        f"{a.level} is as fast as {b.level} within {SAME:.0%}"
+        for a, b, s in steps
+        if s.low > 1 - SAME and s.high < 1 + SAME
+    ]
     if wrong:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "; ".join(wrong))
-    return ClaimResult(text, ClaimVerdict.UNDECIDED, "some neighbours cannot be distinguished")
+    open_steps = [(a, b, s) for a, b, s in steps if not s.low > 1]
+    names = ", ".join(f"{a.level} from {b.level}" for a, b, _ in open_steps)
+    longer = _run_needed(max(_times_longer(s, 1.0) for _, _, s in open_steps))
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, f"{names} cannot be distinguished; {longer}")
 
 
 def _trend(claim: TrendClaim, measured: Measured) -> ClaimResult:
@@ -190,7 +216,9 @@ def _trend(claim: TrendClaim, measured: Measured) -> ClaimResult:
         return ClaimResult(text, ClaimVerdict.REPRODUCED, f"it {claim.direction}, beyond both intervals")
     if opposite:
         return ClaimResult(text, ClaimVerdict.NOT_REPRODUCED, "it goes the other way, beyond both intervals")
-    return ClaimResult(text, ClaimVerdict.UNDECIDED, "the intervals overlap")
+    low, high = (first, last) if first.value < last.value else (last, first)
+    gap = Estimate(high.value - low.value, high.low - low.high, math.inf)
+    return ClaimResult(text, ClaimVerdict.UNDECIDED, f"the intervals overlap; {_run_needed(_times_longer(gap, 0.0))}")
 
 
 def _completes(claim: CompletesClaim, measured: Measured) -> ClaimResult:
