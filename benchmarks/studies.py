@@ -39,13 +39,17 @@ def run(name: str, quick: bool) -> Path:
 
 
 def processors_in_use(events: Sequence[Event]) -> str:
-    """How much of the machine the samples of each scenario used, in words."""
+    """How long was measured, and how much of the machine the samples of each scenario used, in words."""
     seen: dict[str, list[float]] = defaultdict(list)
+    seconds = 0.0
     for event in events:
         if isinstance(event, SampleDone) and event.result.sample.block > WARM_BLOCK:
             seen[event.result.sample.scenario.text].append(event.result.window.machine_busy)
+            seconds += event.result.seconds
     shares = (f"{fmean(busy):.0%} with {label}" for label, busy in seen.items())
-    return f"Of the machine's processors {', '.join(shares)} were in use during the samples."
+    return (
+        f"Samples of {seconds / 60:.0f} min; of the machine's processors {', '.join(shares)} were in use during them."
+    )
 
 
 def page(name: str, events: Sequence[Event]) -> str:
