@@ -200,7 +200,8 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
         return replace(picture, waits=f"no commit that wrote ends: sessions wait, {made.longest_first[0]} first")
     for cause, ms in made.causes_ms.items():
         picture = _with_point(picture, Point(picture.at, str(cause), waited=ms.value))
-    return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms: {made.parts}")
+    causes = f": {made.parts}" if made.parts else ""
+    return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms{causes}")
 
 
 def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:

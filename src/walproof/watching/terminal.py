@@ -72,7 +72,7 @@ def _series(picture: Picture) -> list[Text]:
     for series in (*Level, *Cause):
         ms = [p.ms if p.waited is None else p.waited for p in picture.points if p.series == series][-WIDTH:]
         known = [one for one in ms if one is not None]
-        if known:
+        if any(known):
             lines.append(Text(f"{series:<13} {known[-1]:>6.2f} ms  {sparkline(known)}"))
     if picture.probes:
         lines.append(Text("canary: " + ", ".join(f"{n:,} {outcome}" for outcome, n in picture.probes.items()), "dim"))
