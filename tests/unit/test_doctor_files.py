@@ -214,3 +214,25 @@ def test_files_of_other_programs_are_left_alone(name: str, walproof: Run, tmp_pa
     code, places, _, _ = found(walproof, "d")
     assert (code, places) == (1, [("d/patroni.yml", 10, "patroni-ttl-long")])
     assert json.loads(walproof("doctor", "--json", "d")[1])["not_read"] == {}
+
+
+HEAD = "scope: shop\nname: db-a\nrestapi: {listen: 0.0.0.0:8008}\n"
+TWICE = {
+    "p.yml": (HEAD + "bootstrap:\n  dcs:\n    ttl: 30\n  dcs:\n    loop_wait: 10\n", 7, "patroni-failsafe-off"),
+    "q.yml": (HEAD + "x: &x {ttl: 300}\nbootstrap:\n  dcs:\n    <<: [*x, {loop_wait: 10}]\n", 4, "patroni-ttl-long"),
+    "p.ini": ("tcp_keepalive = 0\n[pgbouncer]\ntcp_keepalive = 0\n", 3, "pgbouncer-waits-for-dead"),
+    "p.conf": ("fsync = on\nfsync = off\n", 2, "fsync-off"),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_the_place_is_of_what_is_in_effect(name: str, walproof: Run, tmp_path: Path) -> None:
+    text, line, check = TWICE[name]
+    (tmp_path / name).write_text(text)
+    assert (name, line, check) in found(walproof, name)[1]
+
+
+def test_standby_names_set_by_hand_are_said_to_be_set_in_their_file(walproof: Run) -> None:
+    path = FILES / "patroni" / "names-star-by-hand.yml"
+    (cluster,) = json.loads(walproof("doctor", "--json", str(path))[1])["clusters"]
+    assert [f["where"] for f in cluster["findings"] if f["id"] == "names-star"] == [f"{path}:15"]

@@ -121,9 +121,8 @@ def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
 
 def pool(ini: Tree, places: Places) -> Pool:
     """Of pgbouncer.ini."""
-    for _, section in ini.trees():
-        for name, place in section.at.items():
-            places.add((name,), place)
+    for name, place in (one for key in ("databases", "pgbouncer") for one in ini.below(key).at.items()):
+        places.add((name,), place)
     found = {name: re.search(r"\bhost\s*=\s*'?([^\s']+)", value) for name, value in ini.below("databases").items()}
     hosts = {name: match[1] if match else "" for name, match in found.items()}
     return Pool(ini.start.file, hosts, {key.lower(): value for key, value in ini.below("pgbouncer").items()})
