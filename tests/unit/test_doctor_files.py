@@ -218,7 +218,21 @@ def test_files_of_other_programs_are_left_alone(name: str, walproof: Run, tmp_pa
 
 HEAD = "scope: shop\nname: db-a\nrestapi: {listen: 0.0.0.0:8008}\n"
 TWICE = {
-    "p.yml": (HEAD + "bootstrap:\n  dcs:\n    ttl: 30\n  dcs:\n    loop_wait: 10\n", 7, "patroni-failsafe-off"),
+    "p.yml": (
+        HEAD + "bootstrap:\n  dcs:\n    synchronous_mode: false\n  dcs:\n    loop_wait: 10\n",
+        7,
+        "patroni-asynchronous",
+    ),
+    "r.yml": (
+        HEAD + "bootstrap:\n  dcs:\n    failsafe_mode: off\n  dcs:\n    loop_wait: 10\n",
+        7,
+        "patroni-failsafe-off",
+    ),
+    "s.yml": (
+        HEAD + "bootstrap:\n  dcs:\n    postgresql:\n      use_pg_rewind: true\n    postgresql:\n",
+        5,
+        "patroni-no-rewind",
+    ),
     "q.yml": (HEAD + "x: &x {ttl: 300}\nbootstrap:\n  dcs:\n    <<: [*x, {loop_wait: 10}]\n", 4, "patroni-ttl-long"),
     "p.ini": ("tcp_keepalive = 0\n[pgbouncer]\ntcp_keepalive = 0\n", 3, "pgbouncer-waits-for-dead"),
     "p.conf": ("fsync = on\nfsync = off\n", 2, "fsync-off"),
