@@ -158,6 +158,9 @@ ALTER DATABASE app SET search_path = evil, pg_catalog
 """
 
 
+_OTHERS = "datestyle = German; ALTER DATABASE app SET role = app; ALTER DATABASE app SET session_authorization = app"
+
+
 @pytest.fixture(scope="module")
 def owned(pair: PlainPair) -> PlainPair:
     """A database whose owner, no superuser, has put a trap before every name that a session may look up there."""
@@ -179,9 +182,7 @@ def sprung(pair: PlainPair) -> list[str]:
     return [line for log in logs for line in re.findall(r"LOG:  sprung: (.*)", log)]
 
 
-@pytest.mark.parametrize(
-    "also", ["search_path = evil, pg_catalog", "datestyle = German", "role = app", "session_authorization = app"]
-)
+@pytest.mark.parametrize("also", ["search_path = evil, pg_catalog", _OTHERS])
 def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, also: str) -> None:
     as_owner(owned, f"ALTER DATABASE app SET {also}")
     before, clock = sprung(owned), RealClock()
