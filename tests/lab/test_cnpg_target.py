@@ -47,10 +47,13 @@ def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: 
     assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
 
 
-def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lacks(kubernetes: Kubernetes) -> None:
+def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lacks(
+    kubernetes: Kubernetes, tmp_path: Path
+) -> None:
     """With the Kubernetes rights of the doctor; the hint is what an administrator types."""
     with current_context(kubernetes.running, ["doctor"]):
-        code, said = kubernetes.ended("observe", "--target", ADDRESS, "--duration", "1s", "--record", "without")
+        words = ("observe", "--target", ADDRESS, "--duration", "1s", "--record")
+        code, said = kubernetes.ended(*words, str(tmp_path / "without"))
         assert code == 3 and "app may not see what other sessions wait for on pg-" in said, said
         typed = shlex.split(said.partition("hint: ")[2])
         leader = kubernetes.members.primary
@@ -58,7 +61,7 @@ def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lack
         assert typed[7:10] == ["--", "psql", "--command"] and typed[10] == 'GRANT pg_monitor TO "app"'
         kubernetes.members.psql(leader, typed[10])
         try:
-            code, out = kubernetes.ended("observe", "--target", ADDRESS, "--duration", "1s", "--json")
+            code, out = kubernetes.ended(*words, str(tmp_path / "with"), "--json")
         finally:
             kubernetes.members.psql(leader, "REVOKE pg_monitor FROM app")
     assert code == 0, out

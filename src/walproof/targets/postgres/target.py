@@ -122,8 +122,11 @@ class PostgresConfiguration:
         auto.set(self._parameters(plan.change), journal)
 
     def wait(self, plan: ConfigPlan) -> None:
-        """Wait until as many standbys count as the names ask; parameters were awaited while they were set."""
-        wanted = self._parameters(plan.change)
+        """Wait until as many standbys count as the names ask; parameters were awaited while they were set.
+
+        How many is in the change itself: a standby that is just connecting anew is waited for, not missed.
+        """
+        wanted = asked_of(plan.change, ["any"])
         if NAMES not in wanted:
             return
         quorum = read_standby_names(wanted[NAMES] or "")
