@@ -122,14 +122,11 @@ class PostgresConfiguration:
         auto.set(self._parameters(plan.change), journal)
 
     def wait(self, plan: ConfigPlan) -> None:
-        """Wait until as many standbys count as the names ask; parameters were awaited while they were set.
-
-        How many is in the change itself: a standby that is just connecting anew is waited for, not missed.
-        """
-        wanted = asked_of(plan.change, ["any"])
-        if NAMES not in wanted:
+        """Wait until as many standbys count as the planned names ask; parameters were awaited while they were set."""
+        names = {s.name: s.value for s in plan.settings}
+        if NAMES not in names:
             return
-        quorum = read_standby_names(wanted[NAMES] or "")
+        quorum = read_standby_names(names[NAMES] or "")
 
         def counts() -> bool:
             synchronous = len(self._observe().synchronous)
