@@ -153,6 +153,8 @@ def test_what_commits_wait_for_is_drawn_live(seconds: list[WaitsSeen], unknown: 
     waited = any(one.standby or one.flush for second in seconds for one in second.groups) and drawn > 0
     assert any(mark in text for mark in ("standby: network and write  ", "local flush  ")) is waited
     assert not picture.waits.endswith(": ")
+    starts = {line.index(" ms  ") for line in text.splitlines() if " ms  ▁" in line or " ms  █" in line}
+    assert len(starts) == (1 if waited else 0), "the values of series stand below one another"
 
 
 def test_the_collector_shows_commit_waits_and_the_reason_where_there_are_none() -> None:

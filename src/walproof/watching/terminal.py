@@ -69,11 +69,13 @@ def _series(picture: Picture) -> list[Text]:
     tps = [p.tps for p in picture.points if p.series == "all" and p.tps is not None][-WIDTH:]
     if tps:
         lines.append(Text(f"commits/s {tps[-1]:>9,.0f}  {sparkline(tps)}"))
+    shown = {}
     for series in (*Level, *Cause):
         ms = [p.ms if p.waited is None else p.waited for p in picture.points if p.series == series][-WIDTH:]
-        known = [one for one in ms if one is not None]
-        if any(known):
-            lines.append(Text(f"{series:<13} {known[-1]:>6.2f} ms  {sparkline(known)}"))
+        shown[series] = [one for one in ms if one is not None]
+    names = [series for series, known in shown.items() if any(known)]
+    width = max(map(len, names), default=0)
+    lines += [Text(f"{name:<{width}} {shown[name][-1]:>8.2f} ms  {sparkline(shown[name])}") for name in names]
     if picture.probes:
         lines.append(Text("canary: " + ", ".join(f"{n:,} {outcome}" for outcome, n in picture.probes.items()), "dim"))
     return lines
