@@ -1,9 +1,11 @@
 """Live and in files the doctor says the same, check by check: of every configuration of the lab, as its own code writes
 the files. A check that does not run on them says why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -38,14 +40,29 @@ def blueprint(members: int, **more: Any) -> Blueprint:
 
 
 # Of as many members as labs of the tests have.
-LABS = [
-    blueprint(members, sync=sync, quorum=quorum, timeouts=timeouts, parameters=parameters)
+EVERY = [
+    (members, sync, quorum, timeouts, unsound)
     for members in (1, 2, 3, 5, 8)
     for sync in (SyncMode if members > 1 else (SyncMode.OFF,))
     for quorum in sorted({1, max(1, members - 1)})
     for timeouts in ("fast", "default")
-    for parameters in ({}, UNSOUND)
+    for unsound in (False, True)
 ]
+
+
+def differing() -> Iterator[Blueprint]:
+    """Of every way to be synchronous one lab, and of every two values of other factors one that has both."""
+    seen: set[object] = set()
+    for values in Random(34).sample(EVERY, len(EVERY)):  # in their order more of them would differ in one value alone
+        members, sync, quorum, timeouts, unsound = values
+        has = {values[:3], *combinations(enumerate(values), 2)}
+        if not has <= seen:
+            seen |= has
+            parameters = UNSOUND if unsound else {}
+            yield blueprint(members, sync=sync, quorum=quorum, timeouts=timeouts, parameters=parameters)
+
+
+LABS = list(differing())
 
 
 def in_effect(lab: Blueprint, name: str, names: str) -> dict[str, SettingFact]:
