@@ -2,14 +2,14 @@
 
 import json
 import re
-import urllib.parse
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from walproof.advising.doctor.catalogue import CATALOGUE, GROUPS, Tree, counts
 from walproof.advising.doctor.finding import Examination, Finding, Severity
 from walproof.errors import UsageError
-from walproof.model.declared import Place, Skipped
+from walproof.machine.text_templates import filled
+from walproof.model.declared import Skipped
 from walproof.model.junit import Case, junit
 
 
@@ -23,59 +23,14 @@ def _words(finding: Finding) -> str:
     return f"{finding.title}: {finding.evidence}. {finding.could_cost} Fix: {finding.fix}"
 
 
-def _location(place: Place | None, member: str = "") -> Tree:
-    """The file with its line and column, or the whole of it; without one the member."""
-    if place is None:
-        return {"logicalLocations": [{"name": member, "kind": "resource"}]}
-    region = {"region": {"startLine": place.line, "startColumn": place.column}} if place.line else {}
-    uri = urllib.parse.quote(place.file, safe="/")
-    return {"physicalLocation": {"artifactLocation": {"uri": uri}} | region}
-
-
 def as_sarif(version: str, examinations: Sequence[Examination], skipped: Skipped) -> str:
-    """A rule per check, a result per finding: at its place or in its member, suppressed where it is accepted.
-
-    Checks that did not run and what was not read are notifications.
-    """
-    rules = [
-        {
-            "id": c.id,
-            "shortDescription": {"text": c.title},
-            "fullDescription": {"text": c.could_cost},
-            "helpUri": c.source,
-            "defaultConfiguration": {"level": str(c.severity)},
-        }
-        for c in CATALOGUE
-    ]
-    order = {c.id: i for i, c in enumerate(CATALOGUE)}
-    results = [
-        {
-            "ruleId": f.id,
-            "ruleIndex": order[f.id],
-            "level": str(f.severity),
-            "message": {"text": _words(f)},
-            "locations": [_location(f.place, f.member or one.target)],
-            "suppressions": [{"kind": "external", "justification": f.accepted}] if f.accepted else [],
-        }
-        for one in examinations
-        for f in one.findings
-    ]
-    notes: list[Tree] = [
-        {"level": "note", "message": {"text": f"{one.target}: not checked: {why}"}, "associatedRule": {"id": check}}
-        for one in examinations
-        for check, why in one.not_checked.items()
-    ]
-    notes += [
-        {"level": "warning", "message": {"text": f"{at.text}: not read: {why}"}, "locations": [_location(at)]}
-        for at, why in skipped.items()
-    ]
-    run = {
-        "tool": {"driver": {"name": "walproof doctor", "version": version, "rules": rules}},
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": notes}],
-        "results": results,
-    }
-    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+    """By the template beside this file, laid out as JSON."""
+    not_checked = [(one.target, *why) for one in examinations for why in one.not_checked.items()]
+    findings = [(one.target, f, _words(f)) for one in examinations for f in one.findings]
+    order = {check.id: number for number, check in enumerate(CATALOGUE)}
+    given = {"checks": CATALOGUE, "order": order, "not_checked": not_checked, "findings": findings, "skipped": skipped}
+    text = filled("walproof.advising.doctor", "sarif.json.j2", version=version, **given)
+    return json.dumps(json.loads(text), indent=2, ensure_ascii=False) + "\n"
 
 
 def as_junit(examinations: Sequence[Examination], skipped: Skipped) -> str:
