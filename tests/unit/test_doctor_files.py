@@ -192,6 +192,7 @@ def test_every_check_runs_on_some_file_or_says_why_it_cannot(walproof: Run) -> N
 
 
 HAPROXY = "global\n  maxconn 9\ndefaults\n  mode tcp\n"
+PROXY = "listen primary\n  server a 10.0.0.1:5432 check\n  server b 10.0.0.2:5432 check\n"
 OTHERS = {
     "mysql.cfg": HAPROXY + "listen primary\n  server a 10.0.0.1:3306 check\n  server b 10.0.0.2:3306 check\n",
     "redis.cfg": HAPROXY + "backend master\n  option tcp-check\n  tcp-check expect string role:master\n"
@@ -250,3 +251,26 @@ def test_standby_names_set_by_hand_are_said_to_be_set_in_their_file(walproof: Ru
     path = FILES / "patroni" / "names-star-by-hand.yml"
     (cluster,) = json.loads(walproof("doctor", "--json", str(path))[1])["clusters"]
     assert [f["where"] for f in cluster["findings"] if f["id"] == "names-star"] == [f"{path}:15"]
+
+
+SAME_LINE = {
+    "a.env": ("A_URL=postgresql://db-a,db-b/x\n", "A_URL=postgresql://db-c,db-d/x\n", "client-any-host"),
+    "a.properties": (
+        "x.url=jdbc:postgresql://db-a,db-b/x\n",
+        "x.url=jdbc:postgresql://db-c/x\n",
+        "client-waits-for-dead",
+    ),
+    "b.env": ("PGHOST=db-a,db-b\n", "PGHOST=db-a,db-b\n", "client-any-host"),
+    "a.ini": ("[pgbouncer]\ntcp_keepalive = 0\n", "[pgbouncer]\n\ntcp_keepalive = 0\n", "pgbouncer-waits-for-dead"),
+    "a.cfg": (HAPROXY + PROXY, HAPROXY + "\n" + PROXY, "haproxy-asks-no-role"),
+}
+
+
+@pytest.mark.parametrize("name", SAME_LINE)
+def test_each_of_two_files_has_its_own_findings(name: str, walproof: Run, tmp_path: Path) -> None:
+    *texts, check = SAME_LINE[name]
+    (tmp_path / "d").mkdir()
+    for number, text in enumerate(texts):
+        (tmp_path / "d" / f"{number}-{name}").write_text(text)
+    files = [file for file, _, found_there in found(walproof, "d")[1] if found_there == check]
+    assert files == [f"d/0-{name}", f"d/1-{name}"]

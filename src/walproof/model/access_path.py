@@ -12,8 +12,9 @@ STANDBY_PATHS = (
 """There on standbys, or on every member that serves reads."""
 CLIENT_PARAMETERS = (
     "target_session_attrs", "connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle",
+    "PGTARGETSESSIONATTRS", "PGCONNECT_TIMEOUT", "targetServerType", "connectTimeout", "socketTimeout",
 )  # fmt: skip
-"""Of a connection string, as far as checks read it."""
+"""Of a client, as far as checks read it: of libpq's connection strings, of its environment, of JDBC's addresses."""
 _READS = re.compile(r"replica(?!tion)|standby|read(?!y|.?wr)|slave|secondary|(?<![a-z])ro(?![a-z])", re.IGNORECASE)
 
 
@@ -41,6 +42,7 @@ class Proxy:
     interval_s: float = 2.0
     fall: int = 3
     timeout_server_s: float | None = None
+    file: str = ""
 
     @property
     def asks_role(self) -> bool:
@@ -76,11 +78,14 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A connection string of libpq's: what it is called, its hosts, and CLIENT_PARAMETERS as written."""
+    """What it is called, its hosts, CLIENT_PARAMETERS as written, and by what: libpq, environment or jdbc."""
 
     name: str
     hosts: tuple[str, ...]
     parameters: dict[str, str] = field(default_factory=dict)
+    kind: str = "libpq"
+    where: str = ""
+    """File, line and column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Checks of the clients' way to the leader: HAProxy's checks and timeouts, poolers' connections, clients' own."""
 
+import tomllib
 from collections.abc import Iterator
+from importlib import resources
 
 from walproof.advising.doctor.finding import Hit, Severity, checks_of
 from walproof.model.access_path import Proxy, reads_by_name
@@ -10,8 +12,7 @@ _NOTICED_S = 10.0
 """Patroni's own template, inter 3s fall 3, takes 9 s."""
 _STATEMENT_S = 60.0
 """Of an OLTP statement that nothing else ends: a commit may wait for a standby as long as wal_sender_timeout."""
-_ROLES = ("read-write", "primary", "standby", "prefer-standby", "read-only")
-"""Values of target_session_attrs that ask for one; "any" is libpq's default."""
+_CLIENTS = tomllib.loads((resources.files(__package__) / "clients.toml").read_text("utf-8"))
 
 
 def _to_the_leader(facts: Facts) -> list[Proxy]:
@@ -24,7 +25,7 @@ def _haproxy_asks_no_role(facts: Facts) -> Iterator[Hit]:
         if not proxy.asks_role and len(proxy.unchecked) < len(proxy.servers):
             fix = "option httpchk, http-check send meth GET uri /primary, http-check expect status 200; check port 8008"
             asked = kinds.get(proxy.asks, proxy.asks)
-            yield Hit(f"{proxy.name}.check asks {asked}, of {len(proxy.servers)} servers", fix, proxy.name)
+            yield Hit(f"{proxy.name}.check asks {asked}, of {len(proxy.servers)} servers", fix, proxy.name, proxy.file)
 
 
 def _haproxy_server_unchecked(facts: Facts) -> Iterator[Hit]:
@@ -32,7 +33,7 @@ def _haproxy_server_unchecked(facts: Facts) -> Iterator[Hit]:
         for server in proxy.unchecked if len(proxy.servers) > 1 else ():
             severity = Severity.WARNING if proxy.for_reads else None
             evidence = f"{proxy.name}.{server} has no check"
-            yield Hit(evidence, "add check port 8008 to its line", proxy.name, severity=severity)
+            yield Hit(evidence, "add check port 8008 to its line", proxy.name, proxy.file, severity)
 
 
 def _haproxy_keeps_sessions(facts: Facts) -> Iterator[Hit]:
@@ -40,14 +41,14 @@ def _haproxy_keeps_sessions(facts: Facts) -> Iterator[Hit]:
         if proxy.lingering and proxy.asks_role:
             servers = ", ".join(f"{proxy.name}.{server}" for server in proxy.lingering)
             fix = "on-marked-down shutdown-sessions, on each server line or on default-server"
-            yield Hit(f"{servers}: no on-marked-down shutdown-sessions", fix, proxy.name)
+            yield Hit(f"{servers}: no on-marked-down shutdown-sessions", fix, proxy.name, proxy.file)
 
 
 def _haproxy_check_slow(facts: Facts) -> Iterator[Hit]:
     for proxy in _to_the_leader(facts):
         if (late := proxy.interval_s * proxy.fall) > _NOTICED_S:
             evidence = f"{proxy.name}.{proxy.servers[0]}: inter {proxy.interval_s:g} s × fall {proxy.fall} = {late:g} s"
-            yield Hit(evidence, "inter 2s fall 3, or fastinter 500ms", proxy.name)
+            yield Hit(evidence, "inter 2s fall 3, or fastinter 500ms", proxy.name, proxy.file)
 
 
 def _haproxy_cuts_statements(facts: Facts) -> Iterator[Hit]:
@@ -59,7 +60,7 @@ def _haproxy_cuts_statements(facts: Facts) -> Iterator[Hit]:
             allowed = f"statement_timeout is {limit:g} s" if limit else "statement_timeout is not set"
             evidence = f"{proxy.name}.timeout-server is {proxy.timeout_server_s:g} s, {allowed}"
             fix = f"timeout server longer than {limit or _STATEMENT_S:g} s, and timeout client too"
-            yield Hit(evidence, fix, "timeout-server")
+            yield Hit(evidence, fix, "timeout-server", proxy.file)
 
 
 def _pgbouncer_any_host(facts: Facts) -> Iterator[Hit]:
@@ -71,24 +72,24 @@ def _pgbouncer_any_host(facts: Facts) -> Iterator[Hit]:
 
 def _client_any_host(facts: Facts) -> Iterator[Hit]:
     for client in facts.access.clients:
-        asked = client.parameters.get("target_session_attrs")
-        if len(client.hosts) > 1 and asked not in _ROLES and not reads_by_name(client.name):
-            evidence = f"host={','.join(client.hosts)}, target_session_attrs {'= any' if asked else 'is not set'}"
-            yield Hit(evidence, "target_session_attrs=read-write; standby or prefer-standby to read", "", client.name)
+        its = _CLIENTS[client.kind]
+        asked = client.parameters.get(its["role"])
+        if len(client.hosts) > 1 and asked in (None, "any") and not reads_by_name(client.name):
+            evidence = f"host={','.join(client.hosts)}, {its['role']} {'= any' if asked else 'is not set'}"
+            yield Hit(evidence, its["ask"], client.where, client.name)
 
 
 def _client_waits_for_dead(facts: Facts) -> Iterator[Hit]:
     """A lone host may be a proxy beside the client, or an address that moves: that is a note."""
     for client in facts.access.clients:
-        given = {name: value for name, value in client.parameters.items() if value not in ("", "0")}
-        missing = ["connect_timeout"] * ("connect_timeout" not in given)
-        if client.parameters.get("keepalives") == "0" or not {"tcp_user_timeout", "keepalives_idle"} & given.keys():
-            missing.append("tcp_user_timeout or keepalives_idle")
-        if missing:
-            fix = "connect_timeout=3 keepalives_idle=5 keepalives_interval=1 keepalives_count=3 tcp_user_timeout=5000"
+        its = _CLIENTS[client.kind]
+        bounded = {name for name, value in (its.get("unset", {}) | client.parameters).items() if value != "0"}
+        if client.parameters.get("keepalives") == "0":
+            bounded -= {"tcp_user_timeout", "keepalives_idle"}
+        if missing := [words for words in its["bounds"] if not bounded & {*words.split(" or ")}]:
             severity = Severity.NOTE if len(client.hosts) == 1 else None
             evidence = f"host={','.join(client.hosts)} without {' and '.join(missing)}"
-            yield Hit(evidence, fix, "", client.name, severity)
+            yield Hit(evidence, its["fix"], client.where, client.name, severity)
 
 
 CHECKS = checks_of("path", globals())

@@ -31,7 +31,7 @@ def examined_files(declared: Declared) -> Examination:
     facts, absent = replace(declared.facts, members=tuple(members)), dict(declared.absent)
     absent |= {} if facts.access.proxies else {"haproxy": "no file is a haproxy.cfg that leads to PostgreSQL"}
     absent |= {} if facts.access.pools else {"pgbouncer": "no file is a pgbouncer.ini or a Pooler"}
-    absent |= {} if facts.access.clients else {"clients": "no file holds a connection string of libpq's"}
+    absent |= {} if facts.access.clients else {"clients": "no file holds a client's connection string"}
     findings: list[Finding] = []
     not_checked: dict[str, str] = {}
     for check in CATALOGUE:
@@ -39,7 +39,9 @@ def examined_files(declared: Declared) -> Examination:
         part, _, untold = check.files.partition("live: ")
         reason = f"only a live cluster tells {untold}" if untold else ""
         reason = reason or next((absent[one] for one in part.split() if one in absent), "")
-        hits = [] if reason else list(in_common(check.find(facts)))
+        found = () if reason else check.find(facts)
+        # Members may have a setting in common; each proxy, pool and client has its own.
+        hits = list(found if part in ("haproxy", "pgbouncer", "clients") else in_common(found))
         for hit in hits:
             place = declared.places.of((hit.evidence, hit.where, check.keys), hit.member.split(", "))
             findings.append(finding_of(check, hit, place or declared.start))

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -29,10 +30,10 @@ _PORT = re.compile(r":(543[0-9]|6432)$")
 _WEB_PORT = re.compile(r":(80|443|3000|5050|8[0-9]{3}|9[0-8][0-9]{2})$")
 _MOST_SERVERS = 100
 DSN = re.compile(
-    r"(?<![\w:+])postgres(?:ql)?://[^\s\"'`<>\\]+"
+    r"(?:(?<![\w:+])|\bjdbc:)postgres(?:ql)?://[^\s\"'`<>\\]+"
     r"|\bhost=[^\s\"'`]{1,500}(?:[ \t]+\w+=[^\s\"'`]{1,100}){0,20}[ \t]+(?:dbname|user)=[^\"'`\n#]+"
 )
-"""A connection string of libpq's, as an address or as words."""
+"""A connection string of libpq's, as an address or as words, or an address of JDBC's."""
 _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:=]")
 
 
@@ -50,7 +51,7 @@ class _Section(NamedTuple):
     words: dict[str, str]
     servers: dict[str, list[str]]
 
-    def proxy(self) -> Proxy | None:
+    def proxy(self, file: str) -> Proxy | None:
         """None where it does not lead to PostgreSQL: by its servers' ports, else by its name or what its check asks."""
         common, words = self.words.get("default-server", "").split(), self.words
         each = {name: [*common, *own] for name, (_, *own) in self.servers.items()}
@@ -64,6 +65,7 @@ class _Section(NamedTuple):
             max((_seconds(own.get("inter", "2s")) or 0.0 for own in after.values()), default=2.0),
             max((int(fall) for own in after.values() if (fall := own.get("fall", "3")).isdigit()), default=3),
             _seconds(words.get("timeout-server", "")),
+            file,
         )
         addresses = [address for address, *_ in self.servers.values()]
         leads = any(map(_PORT.search, addresses)) or (proxy.asks_role and proxy.asks not in ("/", "script"))
@@ -86,19 +88,19 @@ def proxies(source: Source, places: Places, skipped: Skipped) -> list[Proxy]:
             section = _Section(words[0], " ".join(words[1:2]), {} if words[0] == "defaults" else dict(defaults), {})
             defaults = section.words if words[0] == "defaults" else defaults
             sections.append(section)
-            places.add((section.name,), place)
+            places.add((section.name,), place, source.name)
         elif words[:1] in (["server"], ["server-template"]):
             section.servers.update(servers := _servers(said))
             for name in servers:
-                places.add((section.name, name), place)
+                places.add((section.name, name), place, source.name)
             if not servers:
                 skipped[place] = f"{said}: it has no address"
         for rule in TABLE["haproxy"]:
             if match := re.fullmatch(rule["line"], said):
                 section.words[rule["key"]] = match[1] or rule.get("value", "")
-                places.add((section.name, rule["key"]), place)
+                places.add((section.name, rule["key"]), place, source.name)
                 break
-    return [proxy for section in sections if (proxy := section.proxy())]
+    return [proxy for section in sections if (proxy := section.proxy(source.name))]
 
 
 def _servers(said: str) -> dict[str, list[str]]:
@@ -122,7 +124,7 @@ def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
 def pool(ini: Tree, places: Places) -> Pool:
     """Of pgbouncer.ini."""
     for name, place in (one for key in ("databases", "pgbouncer") for one in ini.below(key).at.items()):
-        places.add((name,), place)
+        places.add((name,), place, ini.start.file)
     found = {name: re.search(r"\bhost\s*=\s*'?([^\s']+)", value) for name, value in ini.below("databases").items()}
     hosts = {name: match[1] if match else "" for name, match in found.items()}
     return Pool(ini.start.file, hosts, {key.lower(): value for key, value in ini.below("pgbouncer").items()})
@@ -138,17 +140,24 @@ def clients(source: Source, places: Places) -> list[Client]:
             continue
         place = source.place(source.text.count("\n", 0, start) + 1, len(before) + 1)
         key = _KEY_OF_LINE.match(before)
+        name, (address, _, query) = f"{key[1] if key else 'connection'} of line {place.line}", match[0].partition("?")
         with suppress(psycopg.ProgrammingError):
-            name = f"{key[1] if key else 'connection'} of line {place.line}"
-            made += client(name, conninfo_to_dict(match[0]), place, places)
+            if address.startswith("jdbc:"):
+                parameters = conninfo_to_dict(address.removeprefix("jdbc:")) | dict(parse_qsl(query))
+                made += client(name, parameters, place, places, "jdbc")
+            else:
+                made += client(name, conninfo_to_dict(match[0]), place, places)
     return made
 
 
-def client(name: str, parameters: Mapping[str, Any], place: Place, places: Places) -> list[Client]:
+def client(name: str, parameters: Mapping[str, Any], place: Place, places: Places, kind: str = "libpq") -> list[Client]:
     """One, or none where it is a socket, this machine, or not known. A password stays here."""
-    hosts = tuple(filter(None, str(parameters.get("host") or parameters.get("hostaddr") or "").split(",")))
+    names = "host", "hostaddr", "PGHOST", "PGHOSTADDR"
+    written = next((str(parameters[host]) for host in names if parameters.get(host)), "")
+    hosts = tuple(filter(None, written.split(",")))
     here = all(host.startswith(("/", "@", "localhost", "127.", "::1")) for host in hosts)
     if here or any(re.search(r"[${}<%]", host) for host in hosts):
         return []
-    places.add(("host",), place, name)
-    return [Client(name, hosts, {key: str(parameters[key]) for key in CLIENT_PARAMETERS if key in parameters})]
+    places.add((place.text,), place)
+    own = {key: str(parameters[key]) for key in CLIENT_PARAMETERS if key in parameters}
+    return [Client(name, hosts, own, kind, place.text)]

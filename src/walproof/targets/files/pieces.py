@@ -15,11 +15,11 @@ from walproof.targets.files.sources import Group, Source
 from walproof.targets.files.trees import Tree, documents, tree_of
 
 _OURS = re.compile(
-    r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION"
+    r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION|\bPGHOST\b"
     r"|^[ \t]*\"?(?:dcs|loop_wait|restapi|scope)\"?\s*:|\[pgbouncer\]|haproxy\.cfg|postgresql\.conf",
     re.MULTILINE,
 )
-_ENV = re.compile(r"^[ \t]*(?:export\s+)?(?:PATRONI|SPILO)_\w+=", re.MULTILINE)
+_ENV = re.compile(r"^[ \t]*(?:export\s+)?(?:(?:PATRONI|SPILO)_\w+|PGHOST)=", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*[#;].*", re.MULTILINE)
 ODD = "its keys hold other kinds of values"
 
@@ -111,6 +111,7 @@ class Pieces:
                 self._document(item, source)
         elif kind == "ConfigMap":
             data = tree.below("data")
+            self._libpq(data)
             for name, value in data.items():
                 self.read(name, source.within(str(value), data.at[name]))
         else:  # a patroni.yml or a dynamic configuration, itself or at some depth, and containers' environments
@@ -125,7 +126,7 @@ class Pieces:
                 if {"loop_wait", "ttl"} <= inner.keys():
                     self.patroni.append(PatroniPart(inner, dcs=inner))
                     return
-                if any(key.startswith(("PATRONI_", "SPILO_")) for key in inner):
+                if any(key.startswith(("PATRONI_", "SPILO_", "PGHOST")) for key in inner):
                     self._environment(inner, source)
 
     def _configuration(self, tree: Tree, scope: str = "", name: str = "") -> None:
@@ -142,6 +143,13 @@ class Pieces:
                 self._configuration(inner, scope, name)
         if not nested and (scope or name):
             self.patroni.append(PatroniPart(Tree(tree.start), scope, name))
+        self._libpq(tree)
+
+    def _libpq(self, tree: Tree) -> None:
+        """The client that variables make of whatever libpq is in that container; {} without PGHOST."""
+        if place := tree.at.get("PGHOST"):
+            name = f"PGHOST of line {place.line}"
+            self.clients += access_path.client(name, tree, place, self.access_places, "environment")
 
 
 def pieces_of(group: Group) -> Pieces:

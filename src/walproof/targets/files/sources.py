@@ -15,7 +15,8 @@ from walproof.model.declared import Place, Skipped
 MOST_BYTES = 4 << 20
 """Of one file."""
 MOST_INCLUDES = 1000
-_ENDINGS = (".yml", ".yaml", ".json", ".conf", ".cfg", ".ini", ".env", ".j2", ".tpl", ".tmpl", ".template", ".erb")
+_TEMPLATES = (".j2", ".tpl", ".tmpl", ".template", ".erb")
+_ENDINGS = (".yml", ".yaml", ".json", ".conf", ".cfg", ".ini", ".env", ".properties", *_TEMPLATES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ _MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _INI_LINE = re.compile(
     r"\[(?P<section>[^\]]+)\].*|(?P<key>%include(?=\s)|(?:\"[^\"]*\"|[^=\s]+)(?=\s*=))\s*=?\s*(?P<value>.*)"
 )
+_OF_ENV = re.compile(r"(['\"])(.*?)\1|(.*?)(?:\s#|$)")
+"""A value of a variable: in quotes, or up to a comment."""
 _GRAMMARS = {
     "conf": (LINE, "#", "PostgreSQL's configuration (name = value)"),
     "ini": (_INI_LINE, "#;", "PgBouncer's configuration (key = value)"),
@@ -90,9 +92,7 @@ def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None
         elif parts.get("section"):
             tree.section = parts["section"].lower()
         elif name := parts["key"]:
-            value, directive = parts["value"], name.lower().lstrip("%")
-            if value[:1] == "'" and grammar == "conf":
-                value = re.sub(r"\\(.)", r"\1", value[1:-1].replace("''", "'"))
+            value, directive = _unquoted(parts["value"], grammar), name.lower().lstrip("%")
             if directive in ("include", "include_if_exists", "include_dir"):
                 for inner in group.includes(source, directive, value, place):
                     tree_of(inner, grammar, group, tree)
@@ -102,6 +102,13 @@ def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None
             part = tree[tree.section] if tree.section else tree
             part.put(name.lower() if grammar == "conf" else name, value, place)
     return tree
+
+
+def _unquoted(value: str, grammar: str) -> str:
+    if value[:1] == "'" and grammar == "conf":
+        return re.sub(r"\\(.)", r"\1", value[1:-1].replace("''", "'"))
+    match = _OF_ENV.match(value) if grammar == "env" else None
+    return (match[2] or match[3] or "").strip() if match else value
 
 
 def parts_of(source: Source, ours: re.Pattern[str]) -> Iterator[Source]:
