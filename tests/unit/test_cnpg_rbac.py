@@ -18,6 +18,7 @@ from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, Kind, Tree
 from walproof.targets.cnpg.rbac import USES, CnpgRights, Names, missing_of, perhaps_misnamed, rules_for
+from walproof.targets.cnpg.state_and_doctor_facts import asked_for_clients_way, facts_of
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 
 FILE = CnpgFile(kind="cnpg", cluster="default/pg")
@@ -80,7 +81,8 @@ def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     from walproof.targets.cnpg.members import CnpgAccess
 
     api = FakeApi()
-    CnpgAccess(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
+    access = CnpgAccess(api, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
+    asked_for_clients_way(api, facts_of(access.state))
     asked = {(verb, kind) for verb, kind, _ in api.asked}
     granted = {(v, r) for rule in role("doctor")["rules"] for r in rule["resources"] for v in rule["verbs"]}
     assert asked <= granted
@@ -114,7 +116,8 @@ def test_what_cannot_be_named_is_no_more_than_it_must_be() -> None:
     """Only what RBAC cannot narrow stands without names: lists, creations, and forwards to a Job's pods."""
     open_rules = {(v, r) for rule in role(*USES)["rules"] for r in rule["resources"] for v in rule["verbs"]
                   if "resourceNames" not in rule}  # fmt: skip
-    assert open_rules == {("list", "pods"), ("list", "endpointslices"), ("create", "secrets")}
+    listed = {("list", kind) for kind in ("pods", "endpointslices", "services", "poolers")}
+    assert open_rules == {*listed, ("create", "secrets")}
     with_load = role(*USES, "load-pods")["rules"]
     more = {(v, r) for rule in with_load for r in rule["resources"] for v in rule["verbs"]
             if "resourceNames" not in rule} - open_rules  # fmt: skip

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
-from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, healthy, seen
+from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, apart, healthy, seen
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
 from walproof.model.facts import Facts, Sender
+from walproof.targets.cnpg.kubernetes_api import POOLERS, SERVICES
 
 
 def ids(facts: Facts) -> list[str]:
@@ -208,3 +209,58 @@ def test_fsync_in_effect_is_found_once_with_a_patch() -> None:
     found = diagnosed(off)
     assert {f.id for f in found} == {"fsync-off"}
     assert found[0].fix.endswith("""--patch '{"spec":{"postgresql":{"parameters":{"fsync":"on"}}}}'""")
+
+
+def service(name: str, owner: str = "", **selector: str) -> dict[str, Any]:
+    owners = {"ownerReferences": [{"kind": "Cluster", "name": owner}]} if owner else {}
+    return {"metadata": {"name": name, **owners}, "spec": {"selector": {"cnpg.io/cluster": "pg", **selector}}}
+
+
+INSTANCE = {"cnpg.io/podRole": "instance"}
+SERVICES_MADE = {
+    "of all": (service("pg-external", **INSTANCE), ["cnpg-service-of-all"]),
+    "of all by the cluster alone": (service("shop"), ["cnpg-service-of-all"]),
+    "the operator's -r": (service("pg-r", "pg", **INSTANCE), []),
+    "of the primary": (service("pg-lb", **{"cnpg.io/instanceRole": "primary"}), []),
+    "for reads": (service("pg-readers", **INSTANCE), []),
+    "of another": (service("other", **{"cnpg.io/cluster": "other"}), []),
+    "without a selector": ({"metadata": {"name": "headless"}, "spec": {"selector": None}}, []),
+}
+
+
+@pytest.mark.parametrize("name", SERVICES_MADE)
+def test_the_live_cluster_has_its_services(name: str) -> None:
+    made, found = SERVICES_MADE[name]
+    api = apart()
+    api.put(SERVICES, made)
+    assert ids(seen(api)) == found
+
+
+def pooler(cluster: str = "pg", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "way"}, "spec": {"cluster": {"name": cluster}, "instances": 2, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (pooler(instances=1), ["pooler-alone"]),
+        (pooler(pgbouncer={"paused": True}), ["pooler-paused"]),
+        (pooler(pgbouncer={"parameters": {"server_lifetime": "86400"}}), ["pgbouncer-keeps-server"]),
+        (pooler(), []),
+        (pooler("other", instances=1), []),
+    ],
+)
+def test_the_live_cluster_has_its_poolers(made: dict[str, Any], found: list[str]) -> None:
+    api = apart()
+    api.put(POOLERS, made)
+    assert ids(seen(api)) == found
+
+
+def test_what_is_not_checked_without_a_right_is_said() -> None:
+    api = apart()
+    api.forbidden = {("list", "services"), ("list", "poolers")}
+    services, poolers = diagnosed(seen(api))
+    assert {services.id, poolers.id} == {"rights-missing"}
+    assert "may not list" in services.evidence and "cnpg-service-of-all is not checked" in services.evidence
+    assert "pooler-paused" in poolers.evidence and 'resources: ["poolers"], verbs: ["list"]' in poolers.fix
+    assert services.severity is Severity.NOTE

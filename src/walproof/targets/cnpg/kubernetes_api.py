@@ -45,7 +45,9 @@ class Kind:
 
 
 CLUSTERS = Kind("postgresql.cnpg.io", "v1", "clusters")
+POOLERS = Kind("postgresql.cnpg.io", "v1", "poolers")
 PODS = Kind("", "v1", "pods")
+SERVICES = Kind("", "v1", "services")
 JOBS = Kind("batch", "v1", "jobs")
 SECRETS = Kind("", "v1", "secrets")
 LEASES = Kind("coordination.k8s.io", "v1", "leases")

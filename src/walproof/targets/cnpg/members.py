@@ -18,7 +18,7 @@ from walproof.targets.cnpg.credentials_and_own_role import Credential, credentia
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.rbac import perhaps_misnamed
-from walproof.targets.cnpg.state_and_doctor_facts import State, facts_of, state_of
+from walproof.targets.cnpg.state_and_doctor_facts import State, asked_for_clients_way, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import Membership
 from walproof.targets.sql.connection import connected, password_file
@@ -218,4 +218,5 @@ class CnpgInspector:
         facts = Inspector(self.target, self.access.members).facts()
         places = {name: f"{pod.status.pod_ip}:{pod.port}" for name, pod in state.pods.items()}
         members = tuple(replace(m, address=places.get(m.name, m.address)) for m in facts.members)
-        return replace(facts, members=members, cnpg=facts_of(state))
+        cnpg, access = asked_for_clients_way(self.access.api, facts_of(state))
+        return replace(facts, members=members, cnpg=cnpg, access=access)

@@ -19,8 +19,10 @@ from walproof.targets.cnpg.kubernetes_api import (
     JOBS,
     LEASES,
     PODS,
+    POOLERS,
     RULES_REVIEWS,
     SECRETS,
+    SERVICES,
     ApiError,
     Kind,
     KubernetesApi,
@@ -153,7 +155,7 @@ def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
     """What these uses need together, each verb once; UsageError for what is no use."""
     reading, own_role = _reading(names), for_own_role(names)
     rules = {
-        "doctor": reading,
+        "doctor": (*reading, Rule(SERVICES, ("list",)), Rule(POOLERS, ("list",))),
         "price": (*reading, *own_role),
         "prove": (*reading, *own_role, *_breaking(names)),
         "apply": (*reading, *_changing(names)),

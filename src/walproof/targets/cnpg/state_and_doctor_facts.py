@@ -2,15 +2,26 @@
 
 Reads only."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from walproof.machine.untrusted import from_json
+from walproof.model.access_path import AccessPath, Pool, reads_by_name
 from walproof.model.cnpg_facts import CnpgFacts, CnpgPlacement, CnpgPod, CnpgProbes, CnpgSync
 from walproof.model.topology import ClusterView, MemberView, Role
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ENDPOINTSLICES, LEASES, PODS, ApiError, KubernetesApi
+from walproof.targets.cnpg.kubernetes_api import (
+    CLUSTERS,
+    ENDPOINTSLICES,
+    LEASES,
+    PODS,
+    POOLERS,
+    SERVICES,
+    ApiError,
+    KubernetesApi,
+    Tree,
+)
 from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, Probe, ServiceEndpoints, Spread, read
 
 Answer = TypeVar("Answer")
@@ -175,6 +186,52 @@ def facts_of(state: State) -> CnpgFacts:
         resources=_resources(spec),
         refusals=state.refusals,
     )
+
+
+_ROLES = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
+"""By which a Service selects some instances of a Cluster; the operator's own poolers have a name of their own."""
+
+
+def _below(tree: Any, *path: str) -> Mapping[str, Any]:
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree if isinstance(tree, Mapping) else {}
+
+
+def _for_all(service: Mapping[str, Any], cluster: str) -> bool:
+    """Whether it leads to instances of any role; the operator owns its -r and -any (pkg/specs/services.go)."""
+    selector, owned = _below(service, "spec", "selector"), "ownerReferences" in _below(service, "metadata")
+    return selector.get("cnpg.io/cluster") == cluster and not owned and not _ROLES & selector.keys()
+
+
+def pool_of(pooler: Mapping[str, Any]) -> Pool:
+    name, spec, its = str(_below(pooler, "metadata").get("name")), _below(pooler, "spec"), ("spec", "pgbouncer")
+    settings = {key: str(value) for key, value in _below(pooler, *its, "parameters").items()}
+    paused = _below(pooler, *its).get("paused") is True
+    return Pool(name, {}, settings, int(spec.get("instances", 1)), paused=paused)
+
+
+def with_clients_way(
+    facts: CnpgFacts, services: Iterable[Tree], poolers: Iterable[Tree]
+) -> tuple[CnpgFacts, AccessPath]:
+    """The facts with the Services that lead writes to any instance; and the Cluster's own poolers."""
+    names = (str(_below(one, "metadata").get("name")) for one in services if _for_all(one, facts.name))
+    pools = [pool_of(one) for one in poolers if _below(one, "spec", "cluster").get("name") == facts.name]
+    of_all = tuple(name for name in names if not reads_by_name(name))
+    return replace(facts, services_of_all=of_all), AccessPath(pools=tuple(pools))
+
+
+_CHECKS = {SERVICES: "cnpg-service-of-all is", POOLERS: "pooler-alone, pooler-paused and PgBouncer's are"}
+
+
+def asked_for_clients_way(api: KubernetesApi, facts: CnpgFacts) -> tuple[CnpgFacts, AccessPath]:
+    """The same of what the API lists; refusals say what is not checked where it may not be listed."""
+    given = {kind: _optional(partial(api.list, kind)) for kind in _CHECKS}
+    refused = {kind: wrong for kind, wrong in given.items() if isinstance(wrong, ApiError)}
+    refusals = [f"{wrong.message}: {_CHECKS[kind]} not checked; {wrong.hint}" for kind, wrong in refused.items()]
+    listed = {kind: one for kind, one in given.items() if one and not isinstance(one, ApiError)}
+    facts = replace(facts, refusals=(*facts.refusals, *refusals))
+    return with_clients_way(facts, listed.get(SERVICES, ()), listed.get(POOLERS, ()))
 
 
 def fenced_in(cluster: Cluster) -> tuple[str, ...]:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from walproof.errors import Error, UsageError
-from walproof.model.access_path import AccessPath, Pool, reads_by_name
+from walproof.model.access_path import AccessPath, Pool
 from walproof.model.declared import Declared, Place, Skipped
 from walproof.model.facts import Facts, MemberFacts, PatroniFacts, PatroniMember, Sender, SettingFact
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
 from walproof.model.patroni_values import is_on, is_standby_cluster, refused, synchronous_node_count
 from walproof.targets.cnpg.objects import Cluster, read
-from walproof.targets.cnpg.state_and_doctor_facts import State
+from walproof.targets.cnpg.state_and_doctor_facts import State, pool_of, with_clients_way
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
 from walproof.targets.files.pieces import ODD, PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
@@ -27,8 +27,6 @@ _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
 _MANAGED = {_LEVEL: SettingFact(_LEVEL, "on"), _NAMES: SettingFact(_NAMES, "")}
 """What a manager sets where no file does."""
 _UNKNOWN = ("standby1", "standby2")
-_ROLES = {"cnpg.io/instanceRole", "role", "cnpg.io/instanceName", "cnpg.io/poolerName"}
-"""By which a Service selects some instances of a Cluster; the operator's own poolers have a name of their own."""
 Tags = dict[str, dict[str, Any]]
 """Of each member, by its name."""
 
@@ -90,7 +88,7 @@ def _resources(pieces: Pieces) -> Iterator[Declared]:
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
             elif kind == "pooler" and tree.below("spec", "cluster").get("name") not in clusters:
-                path = AccessPath(pools=(_pool(tree),))
+                path = AccessPath(pools=(pool_of(tree),))
                 its = _begun(f"Pooler {_name(tree)}", tree.start, "patroni tags cnpg members", access=path)
                 _keys(its, tree, _name(tree))
                 its.absent["settings"] = TABLE["absent"]["pooled"]
@@ -104,12 +102,6 @@ def _resources(pieces: Pieces) -> Iterator[Declared]:
 
 def _name(tree: Tree) -> str:
     return str(tree.below("metadata").get("name"))
-
-
-def _pool(pooler: Tree) -> Pool:
-    spec, its = pooler.below("spec"), pooler.below("spec", "pgbouncer")
-    settings = {key: str(value) for key, value in its.below("parameters").items()}
-    return Pool(_name(pooler), {}, settings, int(spec.get("instances", 1)), paused=its.get("paused") is True)
 
 
 def _written(parameters: Tree) -> Written:
@@ -130,15 +122,11 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     facts = cnpg_facts(State(read(Cluster, tree), {}))
     its = _begun(f"CloudNativePG {facts.name}", cluster.start, "patroni tags")
     _keys(its, cluster)
-    pools, of_all = [], []
-    for kind, one in resources:
-        name, selector = _name(one), one.below("spec", "selector")
-        if kind == "pooler" and one.below("spec", "cluster").get("name") == facts.name:
-            pools.append(_pool(one))
+    made = {one: [tree for kind, tree in resources if kind == one] for one in ("service", "pooler")}
+    facts, access = with_clients_way(facts, made["service"], made["pooler"])
+    for one in (*made["service"], *made["pooler"]):
+        if (name := _name(one)) in (*facts.services_of_all, *(pool.name for pool in access.pools)):
             _keys(its, one, name)
-        elif kind == "service" and selector.get("cnpg.io/cluster") == facts.name and not _ROLES & selector.keys():
-            of_all += [] if reads_by_name(name) else [name]
-            its.places.add(("selector",), selector.start, name)
     first, *others = [f"{facts.name}-{number}" for number in range(1, max(1, facts.instances) + 1)]
     sync, names = facts.synchronous, ""
     if sync is not None:
@@ -150,7 +138,6 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     if facts.replica:
         its.absent["settings"] = "a replica cluster takes no commits of its own"
     streaming = None if facts.replica else (*others, *(sync.elsewhere if sync else ()))
-    facts, access = replace(facts, services_of_all=tuple(of_all)), AccessPath(pools=tuple(pools))
     return _with_members(its, ((name, settings) for name in (first, *others)), streaming, cnpg=facts, access=access)
 
 
