@@ -2,11 +2,12 @@
 
 A check that reads a setting which no file sets is not checked: what is in effect may be set elsewhere."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from walproof.advising.doctor.catalogue import CATALOGUE
-from walproof.advising.doctor.finding import Examination, Finding, finding_of, in_common, worst_first
+from walproof.advising.doctor.finding import Examination, Finding, Hit, finding_of, in_common, worst_first
 from walproof.model.declared import Declared
 from walproof.model.facts import SettingFact
 
@@ -39,7 +40,7 @@ def examined_files(declared: Declared) -> Examination:
         part, _, untold = check.files.partition("live: ")
         reason = f"only a live cluster tells {untold}" if untold else ""
         reason = reason or next((absent[one] for one in part.split() if one in absent), "")
-        found = () if reason else check.find(facts)
+        found: Iterable[Hit] = () if reason else check.find(facts)
         # Members may have a setting in common; each proxy, pool and client has its own.
         hits = list(found if part in ("haproxy", "pgbouncer", "clients") else in_common(found))
         for hit in hits:
