@@ -137,15 +137,8 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
             screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
             at, where = f.place.text if f.place else "", "" if f.place or not f.where else f"set in {f.where}"
             evidence = " · ".join(filter(None, (f.member, f.evidence, where)))
-            lines = {
-                "at": at,
-                "seen": evidence,
-                "cost": f.could_cost,
-                "fix": f.fix,
-                "why": f.source,
-                "taken": f.accepted,
-            }
-            for label, text in lines.items():
+            its = {"at": at, "seen": evidence, "cost": f.could_cost, "fix": f.fix, "why": f.source, "taken": f.accepted}
+            for label, text in its.items():
                 if text:
                     screen.print(Text.assemble((f"  {label:5}", "dim"), text), soft_wrap=True)
         if one.not_checked:

@@ -45,6 +45,10 @@ class Proxy:
     file: str = ""
 
     @property
+    def noticed_s(self) -> float:
+        return self.interval_s * self.fall
+
+    @property
     def asks_role(self) -> bool:
         """Whether a member that is healthy and no leader fails the check; a script may ask anything."""
         return self.asks in (*LEADER_PATHS, *STANDBY_PATHS, "script")
@@ -95,3 +99,8 @@ class AccessPath:
     proxies: tuple[Proxy, ...] = ()
     pools: tuple[Pool, ...] = ()
     clients: tuple[Client, ...] = ()
+
+    @property
+    def to_the_leader(self) -> tuple[Proxy, ...]:
+        """Proxies that choose among servers the one that takes writes."""
+        return tuple(proxy for proxy in self.proxies if not proxy.for_reads and len(proxy.servers) > 1)

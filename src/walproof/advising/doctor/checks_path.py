@@ -5,23 +5,17 @@ from collections.abc import Iterator
 from importlib import resources
 
 from walproof.advising.doctor.finding import Hit, Severity, checks_of
-from walproof.model.access_path import Proxy, reads_by_name
+from walproof.model.access_path import reads_by_name
 from walproof.model.facts import Facts
 
-_NOTICED_S = 10.0
-"""Patroni's own template, inter 3s fall 3, takes 9 s."""
 _STATEMENT_S = 60.0
 """Of an OLTP statement that nothing else ends: a commit may wait for a standby as long as wal_sender_timeout."""
 _CLIENTS = tomllib.loads((resources.files(__package__) / "clients.toml").read_text("utf-8"))
 
 
-def _to_the_leader(facts: Facts) -> list[Proxy]:
-    return [proxy for proxy in facts.access.proxies if not proxy.for_reads and len(proxy.servers) > 1]
-
-
 def _haproxy_asks_no_role(facts: Facts) -> Iterator[Hit]:
     kinds = {"": "whether the port is open", "pgsql-check": "whether PostgreSQL answers"}
-    for proxy in _to_the_leader(facts):
+    for proxy in facts.access.to_the_leader:
         if not proxy.asks_role and len(proxy.unchecked) < len(proxy.servers):
             fix = "option httpchk, http-check send meth GET uri /primary, http-check expect status 200; check port 8008"
             asked = kinds.get(proxy.asks, proxy.asks)
@@ -37,25 +31,18 @@ def _haproxy_server_unchecked(facts: Facts) -> Iterator[Hit]:
 
 
 def _haproxy_keeps_sessions(facts: Facts) -> Iterator[Hit]:
-    for proxy in _to_the_leader(facts):
+    for proxy in facts.access.to_the_leader:
         if proxy.lingering and proxy.asks_role:
             servers = ", ".join(f"{proxy.name}.{server}" for server in proxy.lingering)
             fix = "on-marked-down shutdown-sessions, on each server line or on default-server"
             yield Hit(f"{servers}: no on-marked-down shutdown-sessions", fix, proxy.name, proxy.file)
 
 
-def _haproxy_check_slow(facts: Facts) -> Iterator[Hit]:
-    for proxy in _to_the_leader(facts):
-        if (late := proxy.interval_s * proxy.fall) > _NOTICED_S:
-            evidence = f"{proxy.name}.{proxy.servers[0]}: inter {proxy.interval_s:g} s × fall {proxy.fall} = {late:g} s"
-            yield Hit(evidence, "inter 2s fall 3, or fastinter 500ms", proxy.name, proxy.file)
-
-
 def _haproxy_cuts_statements(facts: Facts) -> Iterator[Hit]:
     """Against the longest statement that PostgreSQL lets run, where it is limited."""
     setting = facts.leader.setting("statement_timeout") if facts.leader else None
     limit = setting.seconds if setting else 0.0
-    for proxy in _to_the_leader(facts):
+    for proxy in facts.access.to_the_leader:
         if 0 < (proxy.timeout_server_s or 0) < (limit or _STATEMENT_S):
             allowed = f"statement_timeout is {limit:g} s" if limit else "statement_timeout is not set"
             evidence = f"{proxy.name}.timeout-server is {proxy.timeout_server_s:g} s, {allowed}"

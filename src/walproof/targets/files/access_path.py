@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -54,13 +55,12 @@ class _Section(NamedTuple):
     def proxy(self, file: str) -> Proxy | None:
         """None where it does not lead to PostgreSQL: by its servers' ports, else by its name or what its check asks."""
         common, words = self.words.get("default-server", "").split(), self.words
-        each = {name: [*common, *own] for name, (_, *own) in self.servers.items()}
-        after = {name: dict(zip(own, [*own[1:], ""], strict=False)) for name, own in each.items()}
+        after = {name: dict(pairwise([*common, *own, ""])) for name, (_, *own) in self.servers.items()}
         proxy = Proxy(
             self.name,
-            tuple(each),
+            tuple(after),
             words.get("check", "").partition("?")[0],
-            tuple(name for name, own in each.items() if "check" not in own or "no-check" in own),
+            tuple(name for name, own in after.items() if "check" not in own or "no-check" in own),
             tuple(name for name, own in after.items() if own.get("on-marked-down") != "shutdown-sessions"),
             max((_seconds(own.get("inter", "2s")) or 0.0 for own in after.values()), default=2.0),
             max((int(fall) for own in after.values() if (fall := own.get("fall", "3")).isdigit()), default=3),

@@ -116,11 +116,8 @@ class Pieces:
                 self.read(name, source.within(str(value), data.at[name]))
         else:  # a patroni.yml or a dynamic configuration, itself or at some depth, and containers' environments
             for _, inner in tree.trees():
-                if (
-                    "dcs" in (inner.get("bootstrap") or ())
-                    or {"scope", "postgresql"} <= inner.keys()
-                    or "restapi" in inner
-                ):
+                local = "restapi" in inner or {"scope", "postgresql"} <= inner.keys()
+                if local or "dcs" in (inner.get("bootstrap") or ()):
                     self._configuration(inner)
                     return
                 if {"loop_wait", "ttl"} <= inner.keys():
