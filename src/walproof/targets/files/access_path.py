@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -14,8 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 from walproof.model.access_path import CLIENT_PARAMETERS, AccessPath, Client, Pool, Proxy
 from walproof.model.declared import Place, Places, Skipped
 from walproof.targets.files.settings import TABLE
-from walproof.targets.files.sources import Group, Source
-from walproof.targets.files.trees import IS_TEMPLATE, Tree, tree_of
+from walproof.targets.files.sources import IS_TEMPLATE, Group, Source
+from walproof.targets.files.trees import Tree, tree_of
 
 SECTION = re.compile(
     r"^(global|defaults|frontend|backend|listen|resolvers|peers|userlist|cache|mailers)\b[^:\n]*$", re.MULTILINE
@@ -35,6 +36,7 @@ DSN = re.compile(
     r"|\bhost=[^\s\"'`]{1,500}(?:[ \t]+\w+=[^\s\"'`]{1,100}){0,20}[ \t]+(?:dbname|user)=[^\"'`\n#]+"
 )
 """A connection string of libpq's, as an address or as words, or an address of JDBC's."""
+_HOST = re.compile(r"\bhost\s*=\s*'?([^\s']+)")
 _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:=]")
 
 
@@ -73,36 +75,6 @@ class _Section(NamedTuple):
         return proxy if leads and self.kind in ("backend", "listen") and words.get("mode", "tcp") == "tcp" else None
 
 
-def proxies(source: Source, places: Places, skipped: Skipped) -> list[Proxy]:
-    """Every section that leads to PostgreSQL; ValueError for a template."""
-    if _TEMPLATE.search(source.text):
-        raise ValueError(IS_TEMPLATE)
-    section, defaults, sections = _Section("", "", {}, {}), dict[str, str](), []
-    for number, line in enumerate(source.text.splitlines(), 1):
-        try:
-            words = shlex.split(line, comments=True)
-        except ValueError:  # a quote of a regular expression, which no check reads
-            words = line.split()
-        said, place = " ".join(words), source.place(number, len(line) - len(line.lstrip()) + 1)
-        if SECTION.match(line.strip()):
-            section = _Section(words[0], " ".join(words[1:2]), {} if words[0] == "defaults" else dict(defaults), {})
-            defaults = section.words if words[0] == "defaults" else defaults
-            sections.append(section)
-            places.add((section.name,), place, source.name)
-        elif words[:1] in (["server"], ["server-template"]):
-            section.servers.update(servers := _servers(said))
-            for name in servers:
-                places.add((section.name, name), place, source.name)
-            if not servers:
-                skipped[place] = f"{said}: it has no address"
-        for rule in TABLE["haproxy"]:
-            if match := re.fullmatch(rule["line"], said):
-                section.words[rule["key"]] = match[1] or rule.get("value", "")
-                places.add((section.name, rule["key"]), place, source.name)
-                break
-    return [proxy for section in sections if (proxy := section.proxy(source.name))]
-
-
 def _servers(said: str) -> dict[str, list[str]]:
     """The servers of a line, with their address and parameters: a template's are numbered; none without an address.
 
@@ -115,49 +87,85 @@ def _servers(said: str) -> dict[str, list[str]]:
     return {f"{match[3]}{n}": match[6].split() for n in range(first, min(last, first + _MOST_SERVERS) + 1)}
 
 
+@dataclass(slots=True)
+class ClientsWay:
+    """Proxies, pools and clients of a group of texts, and where what checks read of them is written."""
+
+    proxies: list[Proxy] = field(default_factory=list)
+    pools: list[Pool] = field(default_factory=list)
+    clients: list[Client] = field(default_factory=list)
+    places: Places = field(default_factory=Places)
+
+    def read_haproxy(self, source: Source, skipped: Skipped) -> None:
+        """Every section that leads to PostgreSQL; ValueError for a template."""
+        if _TEMPLATE.search(source.text):
+            raise ValueError(IS_TEMPLATE)
+        section, defaults, sections = _Section("", "", {}, {}), dict[str, str](), []
+        for line, place in source.numbered():
+            try:
+                words = shlex.split(line, comments=True)
+            except ValueError:  # a quote of a regular expression, which no check reads
+                words = line.split()
+            said = " ".join(words)
+            if SECTION.match(line):
+                section = _Section(words[0], " ".join(words[1:2]), {} if words[0] == "defaults" else dict(defaults), {})
+                defaults = section.words if words[0] == "defaults" else defaults
+                sections.append(section)
+                self.places.add((section.name,), place, source.name)
+            elif words[:1] in (["server"], ["server-template"]):
+                section.servers.update(servers := _servers(said))
+                for name in servers:
+                    self.places.add((section.name, name), place, source.name)
+                if not servers:
+                    skipped[place] = f"{said}: it has no address"
+            for rule in TABLE["haproxy"]:
+                if match := re.fullmatch(rule["line"], said):
+                    section.words[rule["key"]] = match[1] or rule.get("value", "")
+                    self.places.add((section.name, rule["key"]), place, source.name)
+                    break
+        self.proxies += [proxy for section in sections if (proxy := section.proxy(source.name))]
+
+    def read_pgbouncer(self, ini: Tree) -> None:
+        for name, place in (one for key in ("databases", "pgbouncer") for one in ini.below(key).at.items()):
+            self.places.add((name,), place, ini.start.file)
+        matches = {name: _HOST.search(value) for name, value in ini.below("databases").items()}
+        hosts = {name: match[1] if match else "" for name, match in matches.items()}
+        settings = {key.lower(): value for key, value in ini.below("pgbouncer").items()}
+        self.pools.append(Pool(ini.start.file, hosts, settings))
+
+    def read_strings(self, source: Source) -> None:
+        """Clients that a text's connection strings make."""
+        for line, start in source.numbered():
+            for match in DSN.finditer(line):
+                before, jdbc = line[: match.start()], match[0].startswith("jdbc:")
+                if re.search(r"(^|\s)#", before):
+                    break
+                key, place = _KEY_OF_LINE.match(before), replace(start, column=start.column + len(before))
+                name = f"{key[1] if key else 'connection'} of line {place.line}"
+                address, _, query = match[0].removeprefix("jdbc:").partition("?")
+                with suppress(psycopg.ProgrammingError):
+                    its = conninfo_to_dict(address) | dict(parse_qsl(query)) if jdbc else conninfo_to_dict(match[0])
+                    self.add_client(name, its, place, "jdbc" if jdbc else "libpq")
+
+    def add_client(self, name: str, parameters: Mapping[str, Any], place: Place, kind: str = "libpq") -> None:
+        """None where it is a socket, this machine, or a host that another program fills in. A password stays here."""
+        names = "host", "hostaddr", "PGHOST", "PGHOSTADDR"
+        written = next((str(parameters[host]) for host in names if parameters.get(host)), "")
+        hosts = tuple(filter(None, written.split(",")))
+        here = all(host.startswith(("/", "@", "localhost", "127.", "::1")) for host in hosts)
+        if not here and not any(re.search(r"[${}<%]", host) for host in hosts):
+            self.places.add((place.text,), place)
+            own = {key: str(parameters[key]) for key in CLIENT_PARAMETERS if key in parameters}
+            self.clients.append(Client(name, hosts, own, kind, place.text))
+
+    @property
+    def path(self) -> AccessPath:
+        return AccessPath(tuple(self.proxies), tuple(self.pools), tuple(self.clients))
+
+
 def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
     """Of the two files' texts."""
-    ini = tree_of(Source("pgbouncer", pgbouncer), "ini", Group({}, []))
-    return AccessPath(tuple(proxies(Source("", haproxy), Places(), {})), (pool(ini, Places()),))
-
-
-def pool(ini: Tree, places: Places) -> Pool:
-    """Of pgbouncer.ini."""
-    for name, place in (one for key in ("databases", "pgbouncer") for one in ini.below(key).at.items()):
-        places.add((name,), place, ini.start.file)
-    found = {name: re.search(r"\bhost\s*=\s*'?([^\s']+)", value) for name, value in ini.below("databases").items()}
-    hosts = {name: match[1] if match else "" for name, match in found.items()}
-    return Pool(ini.start.file, hosts, {key.lower(): value for key, value in ini.below("pgbouncer").items()})
-
-
-def clients(source: Source, places: Places) -> list[Client]:
-    """Those that a text's connection strings make; a host that another program fills in is not known."""
-    made = []
-    for match in DSN.finditer(source.text):
-        start = source.text.rfind("\n", 0, match.start()) + 1
-        before = source.text[start : match.start()]
-        if re.search(r"(^|\s)#", before):
-            continue
-        place = source.place(source.text.count("\n", 0, start) + 1, len(before) + 1)
-        key = _KEY_OF_LINE.match(before)
-        name, (address, _, query) = f"{key[1] if key else 'connection'} of line {place.line}", match[0].partition("?")
-        with suppress(psycopg.ProgrammingError):
-            if address.startswith("jdbc:"):
-                parameters = conninfo_to_dict(address.removeprefix("jdbc:")) | dict(parse_qsl(query))
-                made += client(name, parameters, place, places, "jdbc")
-            else:
-                made += client(name, conninfo_to_dict(match[0]), place, places)
-    return made
-
-
-def client(name: str, parameters: Mapping[str, Any], place: Place, places: Places, kind: str = "libpq") -> list[Client]:
-    """One, or none where it is a socket, this machine, or not known. A password stays here."""
-    names = "host", "hostaddr", "PGHOST", "PGHOSTADDR"
-    written = next((str(parameters[host]) for host in names if parameters.get(host)), "")
-    hosts = tuple(filter(None, written.split(",")))
-    here = all(host.startswith(("/", "@", "localhost", "127.", "::1")) for host in hosts)
-    if here or any(re.search(r"[${}<%]", host) for host in hosts):
-        return []
-    places.add((place.text,), place)
-    own = {key: str(parameters[key]) for key in CLIENT_PARAMETERS if key in parameters}
-    return [Client(name, hosts, own, kind, place.text)]
+    way = ClientsWay()
+    way.read_haproxy(Source("", haproxy), {})
+    way.read_pgbouncer(tree_of(Source("pgbouncer", pgbouncer), "pgbouncer", Group({}, [])))
+    return way.path

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from walproof.errors import Error, UsageError
-from walproof.model.access_path import AccessPath, Pool
+from walproof.model.access_path import AccessPath, Pool, Proxy
 from walproof.model.declared import Declared, Place, Skipped
 from walproof.model.facts import Facts, MemberFacts, PatroniFacts, PatroniMember, Sender, SettingFact
 from walproof.model.guarantee import Quorum, QuorumKind, read_standby_names
@@ -17,10 +16,10 @@ from walproof.model.patroni_values import is_on, is_standby_cluster, refused, sy
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State, pool_of, with_clients_way
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
-from walproof.targets.files.pieces import ODD, PatroniPart, Pieces, pieces_of
+from walproof.targets.files.pieces import PatroniPart, Pieces, pieces_of
 from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import gathered
-from walproof.targets.files.trees import IS_TEMPLATE, TEMPLATE, Tree
+from walproof.targets.files.trees import Tree
 
 _FOLLOWS = "it is a standby cluster: check the files of the cluster that it follows"
 _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
@@ -51,10 +50,9 @@ def _with_members(
         for name, settings in servers
     ]
     if streaming is not None:
-        name, settings = members[0].name, members[0].settings
-        state = "quorum" if _NAMES in settings and read_standby_names(settings[_NAMES].value) else "async"
-        senders = tuple(Sender(one, sync_state=state, slot=one) for one in streaming)
-        members[0] = MemberFacts(name, leader=True, settings=settings, senders=senders, monitor=True)
+        state = "quorum" if members[0].value(_NAMES) else "async"
+        senders = tuple(Sender(name, sync_state=state, slot=name) for name in streaming)
+        members[0] = replace(members[0], leader=True, senders=senders, receiver_status="", receiver_name="")
     return replace(its, facts=replace(its.facts, members=tuple(members), **parts))
 
 
@@ -66,38 +64,42 @@ def declared_by(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
 
 
 def _clusters(pieces: Pieces) -> list[Declared]:
-    made = list(_resources(pieces))
-    named = list(dict.fromkeys(part.scope for part in pieces.patroni if part.scope)) or [""]
-    for scope in named if pieces.patroni else ():
-        # Parts without a scope belong to the first one.
-        made += _patroni(pieces, scope, [part for part in pieces.patroni if (part.scope or named[0]) == scope])
+    made = [*_managed(pieces)]
     made += [_plain(path, conf) for path, conf in pieces.confs if path not in pieces.group.included]
-    if pieces.access_start is None:
+    if pieces.way_start is None:
         return made
-    made = made or [_begun("clients' way", pieces.access_start, "settings patroni tags cnpg members")]
-    pools = (*made[0].facts.access.pools, *pieces.pools)
-    path = AccessPath(tuple(pieces.proxies), pools, tuple(pieces.clients))
-    made[0].places.update(pieces.access_places | made[0].places)
-    return [replace(made[0], facts=replace(made[0].facts, access=path)), *made[1:]]
+    first, *others = made or [_begun("clients' way", pieces.way_start, "settings patroni tags cnpg members")]
+    first.places.update(pieces.way.places | first.places)
+    path = replace(pieces.way.path, pools=(*first.facts.access.pools, *pieces.way.pools))
+    return [replace(first, facts=replace(first.facts, access=path)), *others]
 
 
-def _resources(pieces: Pieces) -> Iterator[Declared]:
+def _managed(pieces: Pieces) -> Iterator[Declared]:
+    """Of operators' resources, and of each scope of Patroni: parts without one belong to the first."""
     clusters = {_name(tree) for kind, tree in pieces.resources if kind == "cnpg"}
     for kind, tree in pieces.resources:
-        try:
+        with pieces.group.or_skipped(tree.start, tree):
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
             elif kind == "pooler" and tree.below("spec", "cluster").get("name") not in clusters:
-                path = AccessPath(pools=(pool_of(tree),))
-                its = _begun(f"Pooler {_name(tree)}", tree.start, "patroni tags cnpg members", access=path)
-                _keys(its, tree, _name(tree))
-                its.absent["settings"] = TABLE["absent"]["pooled"]
-                yield its
+                yield _pooler(tree)
             elif kind in ("zalando", "crunchy"):
                 yield _operator(kind, tree)
-        except (Error, TypeError, ValueError, AttributeError, LookupError) as wrong:
-            why = wrong.message if isinstance(wrong, Error) else str(wrong) if type(wrong) is ValueError else ODD
-            pieces.group.skipped[tree.start] = IS_TEMPLATE if TEMPLATE.search(str(tree)) else why
+    first = next((part.scope for part in pieces.patroni if part.scope), "")
+    for scope in dict.fromkeys(part.scope or first for part in pieces.patroni):
+        parts = [part for part in pieces.patroni if (part.scope or first) == scope]
+        dcs = next((part.dcs for part in parts if part.dcs), Tree(parts[0].tree.start))
+        with pieces.group.or_skipped(dcs.start):
+            yield _patroni(scope, parts, dcs, pieces.way.proxies)
+
+
+def _pooler(tree: Tree) -> Declared:
+    """One whose Cluster is in no file."""
+    path = AccessPath(pools=(pool_of(tree),))
+    its = _begun(f"Pooler {_name(tree)}", tree.start, "patroni tags cnpg members", access=path)
+    _keys(its, tree, _name(tree))
+    its.absent["settings"] = TABLE["absent"]["pooled"]
+    return its
 
 
 def _name(tree: Tree) -> str:
@@ -162,7 +164,7 @@ def _operator(kind: str, resource: Tree) -> Declared:
         config |= {key: patroni.get(its, default) for key, its, default in given}
         count = sum(int(one.get("replicas", 1)) for one in spec.get("instances") or [{}])
     if standby.get("enabled", kind == "zalando" and bool(standby)):
-        raise UsageError(_FOLLOWS)
+        raise ValueError(_FOLLOWS)
     patroni.without_placeholders()
     section = config.get("postgresql")
     config["postgresql"] = {"use_pg_rewind": True} | (section if isinstance(section, dict) else {})
@@ -178,15 +180,12 @@ def _operator(kind: str, resource: Tree) -> Declared:
     return _of_patroni(its, config, tags, {"": _written(spec.below(*keys["parameters"]))})
 
 
-def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[Declared]:
-    """The parts of one scope: the first dynamic configuration among them, and each member's own part."""
-    source = next((part.dcs for part in parts if part.dcs is not None), None)
-    dcs = Tree(parts[0].tree.start) if source is None else source
+def _patroni(scope: str, parts: list[PatroniPart], dcs: Tree, proxies: list[Proxy]) -> Declared:
+    """The dynamic configuration of one scope, and each member's own part."""
     its, config = _begun(f"Patroni {scope}".strip(), dcs.start, "cnpg"), dict[str, Any](dcs)
     if is_standby_cluster(config):
-        pieces.group.skipped[dcs.start] = _FOLLOWS
-        return
-    if source is None:
+        raise ValueError(_FOLLOWS)
+    if not dcs:
         its.absent["patroni"] = "no file holds bootstrap.dcs: the dynamic configuration is in the DCS alone"
     _keys(its, dcs)
     tags: Tags = {}
@@ -198,16 +197,16 @@ def _patroni(pieces: Pieces, scope: str, parts: list[PatroniPart]) -> Iterator[D
         # What must be the same everywhere Patroni takes of the dynamic configuration alone (CMDLINE_OPTIONS).
         of_member = _written(own.below("parameters"))
         written[member] = {name: value for name, value in of_member.items() if name not in TABLE["patroni"]}
-        if source is not None and not refused(config):
+        if dcs and not refused(config):
             section = {key: value for key, value in own.items() if key != "parameters"}
             config["postgresql"] = (config.get("postgresql") or {}) | section
-    servers = max((proxy.servers for proxy in pieces.proxies), key=len, default=())
+    servers = max((proxy.servers for proxy in proxies), key=len, default=())
     missing = [server for server in servers if server not in tags]
     tags |= {server: {} for server in missing[: max(0, len(servers) - len(tags))]}
     if len(tags) < 2 and not servers:
         its.absent["members"] = TABLE["absent"]["members"]
         tags |= {name: {} for name in _UNKNOWN}
-    yield _of_patroni(its, config, tags, written)
+    return _of_patroni(its, config, tags, written)
 
 
 def _of_patroni(its: Declared, config: dict[str, Any], tags: Tags, written: dict[str, Written]) -> Declared:
@@ -238,7 +237,8 @@ def _plain(path: Path | None, conf: Tree) -> Declared:
     its = _begun(conf.start.file, conf.start, "members patroni tags cnpg")
     settings = facts_of(_written(conf), {}, its.places, its.absent)
     settings = (_names("") if _LEVEL in settings else {}) | settings
+    if path and path.with_name("standby.signal").exists():
+        return _with_members(its, [("", settings)], None)
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
-    standby = path is not None and path.with_name("standby.signal").exists()
-    streaming = None if standby else [name for name in (named.names if named else ()) if name != "*"]
-    return _with_members(its, [("", settings)] * (1 if standby else 2), streaming)
+    streaming = [name for name in named.names if name != "*"] if named else ()
+    return _with_members(its, [("", settings)] * 2, streaming)

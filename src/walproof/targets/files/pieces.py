@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from walproof.model.access_path import Client, Pool, Proxy
-from walproof.model.declared import Place, Places
-from walproof.targets.files import access_path, trees
+from walproof.model.declared import Place
+from walproof.targets.files.access_path import DSN, SECTION, ClientsWay
 from walproof.targets.files.settings import TABLE, is_conf
-from walproof.targets.files.sources import Group, Source
-from walproof.targets.files.trees import Tree, documents, tree_of
+from walproof.targets.files.sources import IS_TEMPLATE, TEMPLATE, Group, Source
+from walproof.targets.files.trees import Tree, documents, parts_of, tree_of
 
 _OURS = re.compile(
     r"\bcnpg\.io|acid\.zalan\.do|postgres-operator\.crunchydata\.com|PATRONI_[A-Z]|SPILO_CONFIGURATION|\bPGHOST\b"
@@ -21,18 +20,17 @@ _OURS = re.compile(
 )
 _ENV = re.compile(r"^[ \t]*(?:export\s+)?(?:(?:PATRONI|SPILO)_\w+|PGHOST)=", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*[#;].*", re.MULTILINE)
-ODD = "its keys hold other kinds of values"
 
 
 def kind_of(name: str, text: str) -> str:
     """What to read it as: yaml, conf, haproxy, pgbouncer, env, service or clients; "" for none of these."""
     base, ours = re.sub(r"\.(j2|tpl|tmpl|template|erb)$", "", Path(name).name.lower()), bool(_OURS.search(text))
-    clients = "service" if base.endswith("pg_service.conf") else "clients" * bool(access_path.DSN.search(text))
+    clients = "service" if base.endswith("pg_service.conf") else "clients" * bool(DSN.search(text))
     if base.endswith((".yml", ".yaml", ".json")):
         return "yaml" if ours else clients
     if re.search(r"^[ \t]*\[pgbouncer\]", text, re.MULTILINE):
         return "pgbouncer"
-    if len(access_path.SECTION.findall(text)) > 1:
+    if len(SECTION.findall(text)) > 1:
         return "haproxy"
     if re.match(r"postgresql\b.*\.conf$", base) or (not ours and is_conf(text)):
         return "conf"
@@ -57,27 +55,21 @@ class Pieces:
     resources: list[tuple[str, Tree]] = field(default_factory=list)
     confs: list[tuple[Path | None, Tree]] = field(default_factory=list)
     """Each with everything that it includes, and what is in effect over it."""
-    proxies: list[Proxy] = field(default_factory=list)
-    pools: list[Pool] = field(default_factory=list)
-    clients: list[Client] = field(default_factory=list)
-    access_places: Places = field(default_factory=Places)
-    access_start: Place | None = None
+    way: ClientsWay = field(default_factory=ClientsWay)
+    way_start: Place | None = None
 
     def read(self, name: str, source: Source) -> None:
         """A text that is called so, each document of YAML for itself; what cannot be read is skipped with a reason."""
         kind = kind_of(name, source.text)
-        for part in trees.parts_of(source, _OURS) if kind == "yaml" else [source] * bool(kind):
-            try:
-                if kind not in ("yaml", "haproxy", "clients") and trees.TEMPLATE.search(_COMMENT.sub("", part.text)):
-                    raise ValueError(trees.IS_TEMPLATE)
+        for part in parts_of(source, _OURS) if kind == "yaml" else [source] * bool(kind):
+            with self.group.or_skipped(Place(part.name, part.lines and part.lines + 1)):
+                if kind not in ("yaml", "haproxy", "clients") and TEMPLATE.search(_COMMENT.sub("", part.text)):
+                    raise ValueError(IS_TEMPLATE)
                 self._read(kind, part)
-            except (ValueError, TypeError, AttributeError, LookupError) as wrong:
-                why = str(wrong) if isinstance(wrong, ValueError) else ODD
-                self.group.skipped[Place(part.name, part.lines and part.lines + 1)] = why
         if kind in ("yaml", "env", "service", "clients"):
-            self.clients += access_path.clients(source, self.access_places)
-        if self.clients or kind in ("haproxy", "pgbouncer"):
-            self.access_start = self.access_start or Place(source.name)
+            self.way.read_strings(source)
+        if self.way.clients or kind in ("haproxy", "pgbouncer"):
+            self.way_start = self.way_start or Place(source.name)
 
     def _read(self, kind: str, source: Source) -> None:
         path, group = source.path, self.group
@@ -86,21 +78,19 @@ class Pieces:
                 if isinstance(tree, Tree):
                     self._document(tree, source)
         elif kind == "haproxy":
-            self.proxies += access_path.proxies(source, self.access_places, group.skipped)
-        elif kind == "pgbouncer":
-            self.pools.append(access_path.pool(tree_of(source, "ini", group), self.access_places))
-        elif kind == "service":
-            ini = tree_of(source, "ini", group)
-            for name, parameters in ini.items():
-                self.clients += access_path.client(name, parameters, ini.at[name], self.access_places)
-        elif kind == "env":
-            self._environment(tree_of(source, "env", group), source)
-        elif kind == "conf":
-            conf, auto = (
-                tree_of(source, kind, group),
-                path and group.sources.get(path.with_name("postgresql.auto.conf")),
-            )
-            self.confs.append((path, tree_of(auto, kind, group, conf) if auto and auto is not source else conf))
+            self.way.read_haproxy(source, group.skipped)
+        elif kind != "clients":
+            tree = tree_of(source, kind, group)
+            if kind == "pgbouncer":
+                self.way.read_pgbouncer(tree)
+            elif kind == "service":
+                for name, parameters in tree.items():
+                    self.way.add_client(name, parameters, tree.at[name])
+            elif kind == "env":
+                self._environment(tree, source)
+            else:
+                auto = path and group.sources.get(path.with_name("postgresql.auto.conf"))
+                self.confs.append((path, tree_of(auto, kind, group, tree) if auto and auto is not source else tree))
 
     def _document(self, tree: Tree, source: Source) -> None:
         group, kind = str(tree.get("apiVersion", "")).partition("/")[0], str(tree.get("kind", ""))
@@ -109,7 +99,7 @@ class Pieces:
         elif kind.endswith("List") and isinstance(tree.get("items"), list):
             for item in tree["items"]:
                 self._document(item, source)
-        elif kind == "ConfigMap":
+        elif kind == "ConfigMap" and not source.above:
             data = tree.below("data")
             self._libpq(data)
             for name, value in data.items():
@@ -127,7 +117,7 @@ class Pieces:
                     self._environment(inner, source)
 
     def _configuration(self, tree: Tree, scope: str = "", name: str = "") -> None:
-        dcs = tree.below("bootstrap", "dcs").without_placeholders() or None
+        dcs = tree.below("bootstrap", "dcs").without_placeholders()
         tree.below("tags").without_placeholders()
         self.patroni.append(PatroniPart(tree, str(tree.get("scope") or scope), str(tree.get("name") or name), dcs))
 
@@ -145,8 +135,7 @@ class Pieces:
     def _libpq(self, tree: Tree) -> None:
         """The client that variables make of whatever libpq is in that container; {} without PGHOST."""
         if place := tree.at.get("PGHOST"):
-            name = f"PGHOST of line {place.line}"
-            self.clients += access_path.client(name, tree, place, self.access_places, "environment")
+            self.way.add_client(f"PGHOST of line {place.line}", tree, place, "environment")
 
 
 def pieces_of(group: Group) -> Pieces:

@@ -4,17 +4,23 @@ What cannot be read is skipped with a reason, never left out in silence."""
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from walproof.errors import Error
 from walproof.machine.untrusted import bounded, regular
 from walproof.model.declared import Place, Skipped
 
 MOST_BYTES = 4 << 20
 """Of one file."""
-MOST_INCLUDES = 1000
+MOST_INCLUDES, DEEPEST_INCLUDE = 1000, 10
+"""Of all files; and of files in one another, as PostgreSQL and PgBouncer have it (conffiles.h, cfparser.c)."""
+TEMPLATE = re.compile(r"\{\{|\{%|<%")
+IS_TEMPLATE = "it is a template: fill it in first (helm template, kustomize build, ansible --diff)"
 _TEMPLATES = (".j2", ".tpl", ".tmpl", ".template", ".erb")
 _ENDINGS = (".yml", ".yaml", ".json", ".conf", ".cfg", ".ini", ".env", ".properties", *_TEMPLATES)
 
@@ -30,17 +36,23 @@ class Source:
     indent: int = 0
     """Lines of the file before it, and columns before each of its own."""
     above: tuple[Path | None, ...] = ()
-    """The files that include it."""
+    """The files that include it, or hold it as a value."""
 
     def place(self, line: int, column: int) -> Place:
         """In its file."""
         return Place(self.name, line + self.lines, column + self.indent)
 
+    def numbered(self) -> Iterator[tuple[str, Place]]:
+        """Its lines without the space around them, but empty ones, and where each begins."""
+        for number, line in enumerate(self.text.split("\n"), 1):
+            if bare := line.strip():
+                yield bare, self.place(number, line.index(bare) + 1)
+
     def within(self, value: str, at: Place) -> "Source":
         """A text that is the value at this place: of several lines it begins on the next one, as they are indented."""
         following = self.text.splitlines()[at.line - self.lines :] if "\n" in value else []
         indent = len(following[0]) - len(following[0].lstrip()) if following else 0
-        return Source(self.name, value, None, at.line - ("\n" not in value), self.indent + indent)
+        return Source(self.name, value, None, at.line - ("\n" not in value), self.indent + indent, (self.path,))
 
 
 @dataclass(slots=True)
@@ -53,33 +65,45 @@ class Group:
 
     def read(self, path: Path) -> None:
         """Add one; a file that the user named may be a link: Kubernetes mounts each of a ConfigMap as one."""
-        name = "standard input" if str(path) == "-" else str(path)
+        name, real = ("standard input", None) if str(path) == "-" else (str(path), Path(os.path.realpath(path)))
         try:
-            real = None if str(path) == "-" else path.resolve()
             self.sources[real] = Source(name, text_of(real), real)
         except OSError as wrong:
             self.skipped[Place(name, 0)] = wrong.strerror or str(wrong)
+
+    @contextmanager
+    def or_skipped(self, place: Place, tree: object = "") -> Iterator[None]:
+        """The place is skipped where what is inside errs, with the reason: a template, if the tree holds one."""
+        try:
+            yield
+        except (Error, TypeError, ValueError, AttributeError, LookupError, RecursionError) as wrong:
+            words = wrong.message if isinstance(wrong, Error) else str(wrong)
+            why = words if isinstance(wrong, Error | ValueError) else "its keys hold other kinds of values"
+            self.skipped[place] = IS_TEMPLATE if TEMPLATE.search(str(tree)) else why
 
     def includes(self, source: Source, directive: str, value: str, place: Place) -> Iterator[Source]:
         """The files that a line includes, below the folder of the one that has it or named too; the rest is skipped."""
         folder, above = source.path.parent if source.path else Path(), (*source.above, source.path)
         inner = Path(os.path.normpath(folder / value))
         below = source.path is not None and inner.is_relative_to(folder)
-        listed = below and directive == "include_dir" and inner.is_dir() and not inner.is_symlink()
-        for one in sorted(inner.glob("[!.]*.conf")) if listed else [inner]:
-            known = self.sources.get(one)
-            why = "" if known or below else "it is outside of this file's folder; name it too"
-            why = f"more than {MOST_INCLUDES} are included" if len(self.included) > MOST_INCLUDES else why
+        several = below and directive == "include_dir" and os.path.isdir(inner) and not os.path.islink(inner)
+        for path in sorted(inner.glob("[!.]*.conf")) if several else [inner]:
+            known = self.sources.get(path)
             try:
-                if one in above or why:
-                    raise OSError(0, "it goes round in a circle" if one in above else why)
-                name, text = (known.name, known.text) if known else (str(one.relative_to(folder)), text_of(one))
+                if path in above:
+                    raise OSError(0, "it goes round in a circle")
+                if len(self.included) > MOST_INCLUDES or len(above) > DEEPEST_INCLUDE:
+                    raise OSError(0, f"over {MOST_INCLUDES} are included, or {DEEPEST_INCLUDE} levels of them")
+                if not known and not below:
+                    raise OSError(0, "it is outside of this file's folder; name it too")
+                name = known.name if known else str(Path(source.name).parent / path.relative_to(folder))
+                inside = Source(name, known.text if known else text_of(path), path, above=above)
             except OSError as wrong:
                 if directive != "include_if_exists" or not isinstance(wrong, FileNotFoundError):
                     self.skipped[place] = f"{value}, which it includes: {wrong.strerror or wrong}"
                 continue
-            self.included.append(one)
-            yield Source(name if known else str(Path(source.name).parent / name), text, one, above=above)
+            self.included.append(path)
+            yield inside
 
 
 def text_of(path: Path | None) -> str:

@@ -13,12 +13,10 @@ import yaml
 from walproof.machine.untrusted import DEEPEST, one_line
 from walproof.model.declared import Place
 from walproof.targets.files.settings import LINE
-from walproof.targets.files.sources import Group, Source
+from walproof.targets.files.sources import IS_TEMPLATE, TEMPLATE, Group, Source
 
 MOST_VALUES = 50_000
 """Values of a document once its aliases are followed: a Cluster has a few hundred."""
-TEMPLATE = re.compile(r"\{\{|\{%|<%")
-IS_TEMPLATE = "it is a template: fill it in first (helm template, kustomize build, ansible --diff)"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SCALARS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
 _FILLED_IN = re.compile(r"\$[({]\w|" + TEMPLATE.pattern)
@@ -30,7 +28,8 @@ _OF_ENV = re.compile(r"(['\"])(.*?)\1|(.*?)(?:\s#|$)")
 """A value of a variable: in quotes, or up to a comment."""
 _GRAMMARS = {
     "conf": (LINE, "#", "PostgreSQL's configuration (name = value)"),
-    "ini": (_INI_LINE, "#;", "PgBouncer's configuration (key = value)"),
+    "pgbouncer": (_INI_LINE, "#;", "PgBouncer's configuration (key = value)"),
+    "service": (_INI_LINE, "#", "a connection service file (key = value)"),
     "env": (re.compile(r"(?:export\s+)?(?P<key>\w+)=(?P<value>.*)|.*"), "#", "NAME=VALUE"),
 }
 """Of one line without the space around it; where a comment begins; and what it is called (guc-file.l, cfparser.c)."""
@@ -81,11 +80,10 @@ def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None
     ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
     """
     tree, (pattern, comments, what) = Tree(source.place(1, 1)) if tree is None else tree, _GRAMMARS[grammar]
-    for number, line in enumerate(source.text.splitlines(), 1):
-        bare = line.strip()
-        if not bare or bare[0] in comments:
+    for line, place in source.numbered():
+        if line[0] in comments:
             continue
-        place, match = source.place(number, line.index(bare) + 1), pattern.fullmatch(bare)
+        match = pattern.fullmatch(line)
         parts = match.groupdict() if match else {}
         if match is None:
             group.skipped[place] = f"this line is none of {what}"
