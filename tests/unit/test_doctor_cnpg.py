@@ -224,6 +224,7 @@ SERVICES_MADE = {
     "of the primary": (service("pg-lb", **{"cnpg.io/instanceRole": "primary"}), []),
     "for reads": (service("pg-readers", **INSTANCE), []),
     "of another": (service("other", **{"cnpg.io/cluster": "other"}), []),
+    "of the poolers": (service("pg-pool", **{"cnpg.io/podRole": "pooler"}), []),
     "without a selector": ({"metadata": {"name": "headless"}, "spec": {"selector": None}}, []),
 }
 

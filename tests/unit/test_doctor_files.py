@@ -253,6 +253,38 @@ def test_standby_names_set_by_hand_are_said_to_be_set_in_their_file(walproof: Ru
     assert [f["where"] for f in cluster["findings"] if f["id"] == "names-star"] == [f"{path}:15"]
 
 
+WAITS = {
+    "never": "postgresql://db-a/x?connect_timeout=0&tcp_user_timeout=5000",
+    "negative": "postgresql://db-a/x?connect_timeout=-1&tcp_user_timeout=5000",
+    "empty": "postgresql://db-a/x?connect_timeout=&tcp_user_timeout=5000",
+    "in zeros": "host=db-a connect_timeout=3 tcp_user_timeout=00 dbname=x",
+    "of JDBC": "jdbc:postgresql://db-a/x?socketTimeout=-1",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_timeout_that_is_no_limit_is_none(name: str, walproof: Run, tmp_path: Path) -> None:
+    """libpq waits for ever at zero, a negative number or nothing (fe-connect.c), JDBC at no number above zero."""
+    (tmp_path / "a.env").write_text(f"A_URL={WAITS[name]}\n")
+    assert found(walproof, "a.env")[1] == [("a.env", 1, "client-waits-for-dead")]
+
+
+IN_A_CONFIG_MAP = [
+    "{}: postgresql://db-a,db-b/x",
+    "{}: host=db-a,db-b dbname=x",
+    "{}: |\n    x=jdbc:postgresql://db-a,db-b/x",
+]
+
+
+@pytest.mark.parametrize("value", IN_A_CONFIG_MAP)
+@pytest.mark.parametrize("key", ["DATABASE_URL", "app.properties", "job.env"])
+def test_a_connection_string_of_a_config_map_is_found_once(key: str, value: str, walproof: Run, tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: app}\ndata:\n  PGDATABASE: PGHOST\n  " + value.format(key)
+    (tmp_path / "c.yaml").write_text(text + "\n")
+    checks = [check for _, _, check in found(walproof, "c.yaml")[1]]
+    assert checks == ["client-any-host", "client-waits-for-dead"]
+
+
 SAME_LINE = {
     "a.env": ("A_URL=postgresql://db-a,db-b/x\n", "A_URL=postgresql://db-c,db-d/x\n", "client-any-host"),
     "a.properties": (

@@ -13,6 +13,8 @@ from tests.fixtures.command_line import Run, walproof
 __all__ = ["walproof"]
 
 CNPG = "apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\n"
+ZALANDO = "apiVersion: acid.zalan.do/v1\nkind: postgresql\n"
+CRUNCHY = "apiVersion: postgres-operator.crunchydata.com/v1beta1\nkind: PostgresCluster\n"
 BOOTSTRAP = "bootstrap:\n  dcs:\n    ttl: 30\n"
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9)
@@ -43,6 +45,16 @@ def linked(folder: Path) -> None:
 
 def piped(folder: Path) -> None:
     os.mkfifo(folder / "patroni.yml")
+
+
+def to_itself(folder: Path) -> None:
+    (folder / "patroni.yml").symlink_to("patroni.yml")
+
+
+def chained(folder: Path) -> None:
+    for number in range(950):
+        (folder / f"{number}.conf").write_text(f"include '{number + 1}.conf'\nfsync = off\n")
+    (folder / "0.conf").rename(folder / "postgresql.conf")
 
 
 def to_a_device(folder: Path) -> None:
@@ -84,6 +96,16 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     ),
     "pipe": ("patroni.yml", piped, "not a regular file"),
     "device": ("patroni.yml", to_a_device, "not a regular file"),
+    "link-to-itself": ("patroni.yml", to_itself, "symbolic links"),
+    **{
+        f"instances-of-{name}": ("c.yaml", texts("c.yaml", text + f"metadata: {{name: x}}\nspec: {spec}\n"), says)
+        for name, text, spec, says in (
+            ("cnpg", CNPG, "{instances: 10000000000}", "over 100 instances"),
+            ("zalando", ZALANDO, "{numberOfInstances: 10000000000}", "over 100 instances"),
+            ("crunchy", CRUNCHY, "{instances: [{replicas: 99}, {replicas: 2}]}", "over 100 instances"),
+            ("no-number", ZALANDO, "{numberOfInstances: .inf}", "kinds of"),
+        )
+    },
     "missing": ("nowhere.yml", lambda folder: None, "no such file"),
     "standby-cluster": (
         "patroni.yml",
@@ -126,6 +148,13 @@ PARTLY: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
         "fsync-off",
     ),
     "include-a-link": ("postgresql.conf", linked, "more.conf, which it includes", "fsync-off"),
+    "include-chain": ("postgresql.conf", chained, "10.conf:1:1: 11.conf, which it includes", "fsync-off"),
+    "include-long-name": (
+        "postgresql.conf",
+        texts("postgresql.conf", f"include_dir '{'x' * 5000}'\nfsync = off\n"),
+        "File name too long",
+        "fsync-off",
+    ),
     "include-missing": (
         "postgresql.conf",
         texts("postgresql.conf", "include 'x.conf'\nfsync = off\n"),
@@ -261,6 +290,32 @@ def test_no_control_character_reaches_a_terminal_or_breaks_a_report(
     assert "\x1b" not in out
     if shape == "junit":
         assert ElementTree.fromstring(out.split("\n", 1)[1]).findall("testsuite")
+
+
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("postgresql.conf", f"fsync = off\nmax_connections = {HUGE}\n"),
+        ("postgresql.conf", f"fsync = off\nstatement_timeout = {HUGE}.{HUGE}min\n"),
+        ("h.cfg", CFG + SERVERS.replace("check port", f"check inter {HUGE} fall {HUGE} port")),
+        ("h.cfg", CFG + SERVERS.replace("1s", "1s\n  timeout server " + HUGE)),
+    ],
+)
+def test_a_number_of_hundreds_of_digits_is_no_error(name: str, text: str, walproof: Run, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    code, _, err = walproof("doctor", name)
+    assert code in (0, 1), err
+
+
+def test_texts_within_texts_end_at_the_first(walproof: Run, tmp_path: Path) -> None:
+    text = BOOTSTRAP
+    for _ in range(350):
+        text = "kind: ConfigMap\ndata:\n a.yml: |\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    (tmp_path / "c.yaml").write_text(text)
+    assert walproof("doctor", "c.yaml")[0] == 2
 
 
 def test_a_file_that_was_named_too_is_included_from_anywhere(walproof: Run, tmp_path: Path) -> None:

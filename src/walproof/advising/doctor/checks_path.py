@@ -70,7 +70,8 @@ def _client_waits_for_dead(facts: Facts) -> Iterator[Hit]:
     """A lone host may be a proxy beside the client, or an address that moves: that is a note."""
     for client in facts.access.clients:
         its = _CLIENTS[client.kind]
-        bounded = {name for name, value in (its.get("unset", {}) | client.parameters).items() if value != "0"}
+        given = its.get("unset", {}) | client.parameters
+        bounded = {name for name, value in given.items() if value.strip("0") and not value.startswith("-")}
         if client.parameters.get("keepalives") == "0":
             bounded -= {"tcp_user_timeout", "keepalives_idle"}
         if missing := [words for words in its["bounds"] if not bounded & {*words.split(" or ")}]:

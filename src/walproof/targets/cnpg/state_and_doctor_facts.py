@@ -201,7 +201,8 @@ def _below(tree: Any, *path: str) -> Mapping[str, Any]:
 def _for_all(service: Mapping[str, Any], cluster: str) -> bool:
     """Whether it leads to instances of any role; the operator owns its -r and -any (pkg/specs/services.go)."""
     selector, owned = _below(service, "spec", "selector"), "ownerReferences" in _below(service, "metadata")
-    return selector.get("cnpg.io/cluster") == cluster and not owned and not _ROLES & selector.keys()
+    pods = selector.get("cnpg.io/cluster"), selector.get("cnpg.io/podRole", "instance")
+    return pods == (cluster, "instance") and not owned and not _ROLES & selector.keys()
 
 
 def pool_of(pooler: Mapping[str, Any]) -> Pool:

@@ -42,7 +42,7 @@ _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:
 
 def _seconds(text: str) -> float | None:
     """A time of HAProxy's, ms without a unit (src/tools.c, parse_time_err); None for what is none."""
-    match = re.fullmatch(r"([0-9]+)(us|ms|s|m|h|d)?", text)
+    match = re.fullmatch(r"([0-9]{1,18})(us|ms|s|m|h|d)?", text)
     return int(match[1]) * _SECONDS[match[2] or "ms"] if match else None
 
 
@@ -65,7 +65,7 @@ class _Section(NamedTuple):
             tuple(name for name, own in after.items() if "check" not in own or "no-check" in own),
             tuple(name for name, own in after.items() if own.get("on-marked-down") != "shutdown-sessions"),
             max((_seconds(own.get("inter", "2s")) or 0.0 for own in after.values()), default=2.0),
-            max((int(fall) for own in after.values() if (fall := own.get("fall", "3")).isdigit()), default=3),
+            max((int(fall[:9]) for own in after.values() if (fall := own.get("fall", "3")).isdecimal()), default=3),
             _seconds(words.get("timeout-server", "")),
             file,
         )

@@ -26,6 +26,7 @@ _NAMES, _LEVEL = "synchronous_standby_names", "synchronous_commit"
 _MANAGED = {_LEVEL: SettingFact(_LEVEL, "on"), _NAMES: SettingFact(_NAMES, "")}
 """What a manager sets where no file does."""
 _UNKNOWN = ("standby1", "standby2")
+_MOST_INSTANCES = 100
 Tags = dict[str, dict[str, Any]]
 """Of each member, by its name."""
 
@@ -129,7 +130,7 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     for one in (*made["service"], *made["pooler"]):
         if (name := _name(one)) in (*facts.services_of_all, *(pool.name for pool in access.pools)):
             _keys(its, one, name)
-    first, *others = [f"{facts.name}-{number}" for number in range(1, max(1, facts.instances) + 1)]
+    first, *others = _instances(facts.name, facts.instances, 1)
     sync, names = facts.synchronous, ""
     if sync is not None:
         named = (*sync.ahead, *others[: sync.named_instances], *sync.behind)
@@ -141,6 +142,13 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
         its.absent["settings"] = "a replica cluster takes no commits of its own"
     streaming = None if facts.replica else (*others, *(sync.elsewhere if sync else ()))
     return _with_members(its, ((name, settings) for name in (first, *others)), streaming, cnpg=facts, access=access)
+
+
+def _instances(name: str, count: int, first: int) -> list[str]:
+    """The names that an operator gives them; a cluster that is scaled to none is as one of one."""
+    if count > _MOST_INSTANCES:
+        raise ValueError(f"it asks for over {_MOST_INSTANCES} instances")
+    return [f"{name}-{number}" for number in range(first, first + max(1, count))]
 
 
 def _names(text: str) -> dict[str, SettingFact]:
@@ -159,9 +167,8 @@ def _operator(kind: str, resource: Tree) -> Declared:
     keys, spec, name = TABLE[kind], resource.below("spec"), _name(resource)
     patroni, standby, pooler = spec.below("patroni"), spec.below("standby"), spec.below(*keys["pooler"])
     config, count = dict(spec.below(*keys["patroni"])), spec.get("numberOfInstances", 1)
+    config |= {key: patroni.get(its, default) for key, (its, default) in keys["times"].items()}
     if kind == "crunchy":
-        given = ("ttl", "leaderLeaseDurationSeconds", 30), ("loop_wait", "syncPeriodSeconds", 10)
-        config |= {key: patroni.get(its, default) for key, its, default in given}
         count = sum(int(one.get("replicas", 1)) for one in spec.get("instances") or [{}])
     if standby.get("enabled", kind == "zalando" and bool(standby)):
         raise ValueError(_FOLLOWS)
@@ -176,7 +183,7 @@ def _operator(kind: str, resource: Tree) -> Declared:
         its.places.add(key, pooler.start)
         pool = Pool(f"{name}'s pooler", instances=int(pooler.get(key[-1], keys["poolers"])), key=".".join(key))
         its = replace(its, facts=replace(its.facts, access=AccessPath(pools=(pool,))))
-    tags: Tags = {f"{name}-{number}": {} for number in range(int(count))}
+    tags: Tags = {instance: {} for instance in _instances(name, int(count), 0)}
     return _of_patroni(its, config, tags, {"": _written(spec.below(*keys["parameters"]))})
 
 

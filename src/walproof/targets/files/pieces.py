@@ -66,7 +66,7 @@ class Pieces:
                 if kind not in ("yaml", "haproxy", "clients") and TEMPLATE.search(_COMMENT.sub("", part.text)):
                     raise ValueError(IS_TEMPLATE)
                 self._read(kind, part)
-        if kind in ("yaml", "env", "service", "clients"):
+        if kind in ("yaml", "env", "service", "clients") and not source.above:  # a text within has them in its file
             self.way.read_strings(source)
         if self.way.clients or kind in ("haproxy", "pgbouncer"):
             self.way_start = self.way_start or Place(source.name)

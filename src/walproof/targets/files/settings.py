@@ -18,7 +18,7 @@ UNITS: dict[str, str] = {name: unit for unit, names in TABLE["units"].items() fo
 WORDS: dict[str, list[str]] = {name: ["on", "off"] for name in TABLE["on_or_off"]} | TABLE["words"]
 LINE = re.compile(r"(?P<key>[A-Za-z_][\w.$]*)\s*=?\s*(?P<value>'(?:[^'\\]|''|\\.)*'|[^\s#']+)\s*(?:#.*)?")
 """Of postgresql.conf (guc-file.l)."""
-_NUMBER = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
+_NUMBER = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
 _TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 _SIZES = {unit: float(1 << 10 * power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
 Written = dict[str, tuple[str, Place]]

@@ -76,7 +76,7 @@ class Group:
         """The place is skipped where what is inside errs, with the reason: a template, if the tree holds one."""
         try:
             yield
-        except (Error, TypeError, ValueError, AttributeError, LookupError, RecursionError) as wrong:
+        except (Error, TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as wrong:
             words = wrong.message if isinstance(wrong, Error) else str(wrong)
             why = words if isinstance(wrong, Error | ValueError) else "its keys hold other kinds of values"
             self.skipped[place] = IS_TEMPLATE if TEMPLATE.search(str(tree)) else why
