@@ -1,7 +1,10 @@
 """What lies between clients and the leader: proxies and pools, as their configuration says it. Values."""
 
 import re
+import tomllib
 from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
 
 LEADER_PATHS = ("/", "/primary", "/master", "/leader", "/read-write", "/standby-leader", "/standby_leader")
 """Patroni's REST answers 200 there on the leader alone (patroni/api.py, do_GET)."""
@@ -10,11 +13,11 @@ STANDBY_PATHS = (
     "/read-only-sync", "/read-only-synchronous", "/read-only-quorum",
 )  # fmt: skip
 """There on standbys, or on every member that serves reads."""
-CLIENT_PARAMETERS = (
-    "target_session_attrs", "connect_timeout", "tcp_user_timeout", "keepalives", "keepalives_idle",
-    "PGTARGETSESSIONATTRS", "PGCONNECT_TIMEOUT", "targetServerType", "connectTimeout", "socketTimeout",
-)  # fmt: skip
-"""Of a client, as far as checks read it: of libpq's connection strings, of its environment, of JDBC's addresses."""
+CLIENTS: dict[str, Any] = tomllib.loads((resources.files(__package__) / "clients.toml").read_text("utf-8"))
+CLIENT_PARAMETERS = {"keepalives"} | {
+    name for its in CLIENTS.values() for words in (its["role"], *its["bounds"]) for name in words.split(" or ")
+}
+"""What checks read of a client: of libpq's connection strings, of its environment, of JDBC's addresses."""
 _READS = re.compile(r"replica(?!tion)|standby|read(?!y|.?wr)|slave|secondary|(?<![a-z])ro(?![a-z])", re.IGNORECASE)
 
 

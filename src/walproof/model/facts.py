@@ -17,7 +17,7 @@ from walproof.model.patroni_values import (
     synchronous_mode,
 )
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SettingFact:
     @property
     def seconds(self) -> float:
         """A duration in seconds; bare numbers are taken as they are."""
-        return float(self.value) * _SECONDS.get(self.unit, 1.0)
+        return float(self.value) * SECONDS.get(self.unit, 1.0)
 
     @property
     def on(self) -> bool:

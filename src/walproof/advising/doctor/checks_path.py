@@ -1,16 +1,13 @@
 """Checks of the clients' way to the leader: HAProxy's checks and timeouts, poolers' connections, clients' own."""
 
-import tomllib
 from collections.abc import Iterator
-from importlib import resources
 
 from walproof.advising.doctor.finding import Hit, Severity, checks_of
-from walproof.model.access_path import reads_by_name
+from walproof.model.access_path import CLIENTS, reads_by_name
 from walproof.model.facts import Facts
 
 _STATEMENT_S = 60.0
 """Of an OLTP statement that nothing else ends: a commit may wait for a standby as long as wal_sender_timeout."""
-_CLIENTS = tomllib.loads((resources.files(__package__) / "clients.toml").read_text("utf-8"))
 
 
 def _haproxy_asks_no_role(facts: Facts) -> Iterator[Hit]:
@@ -59,7 +56,7 @@ def _pgbouncer_any_host(facts: Facts) -> Iterator[Hit]:
 
 def _client_any_host(facts: Facts) -> Iterator[Hit]:
     for client in facts.access.clients:
-        its = _CLIENTS[client.kind]
+        its = CLIENTS[client.kind]
         asked = client.parameters.get(its["role"])
         if len(client.hosts) > 1 and asked in (None, "any") and not reads_by_name(client.name):
             evidence = f"host={','.join(client.hosts)}, {its['role']} {'= any' if asked else 'is not set'}"
@@ -69,7 +66,7 @@ def _client_any_host(facts: Facts) -> Iterator[Hit]:
 def _client_waits_for_dead(facts: Facts) -> Iterator[Hit]:
     """A lone host may be a proxy beside the client, or an address that moves: that is a note."""
     for client in facts.access.clients:
-        its = _CLIENTS[client.kind]
+        its = CLIENTS[client.kind]
         given = its.get("unset", {}) | client.parameters
         bounded = {name for name, value in given.items() if value.strip("0") and not value.startswith("-")}
         if client.parameters.get("keepalives") == "0":

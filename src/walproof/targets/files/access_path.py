@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from walproof.model.access_path import CLIENT_PARAMETERS, AccessPath, Client, Pool, Proxy
 from walproof.model.declared import Place, Places, Skipped
+from walproof.model.facts import SECONDS
 from walproof.targets.files.settings import TABLE
 from walproof.targets.files.sources import IS_TEMPLATE, Group, Source
 from walproof.targets.files.trees import Tree, tree_of
@@ -24,7 +25,6 @@ SECTION = re.compile(
 """The first line of a section of HAProxy's."""
 _SERVER = re.compile(r"server (\S+) (\S.*)|server-template (\S+) (?:([0-9]{1,9})-)?([0-9]{1,9}) (\S.*)")
 _TEMPLATE = re.compile(r"^[ \t]*(\{\{|\{%|<%|(server|bind|listen|backend)\b.*(\{\{|\{%|<%))", re.MULTILINE)
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _POSTGRES = re.compile(
     r"pg(?!.?(admin|hero|web|badger|watch|exporter))|postgres(?!.?exporter)|patroni(?!.?(api|rest))", re.I
 )
@@ -43,7 +43,7 @@ _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:
 def _seconds(text: str) -> float | None:
     """A time of HAProxy's, ms without a unit (src/tools.c, parse_time_err); None for what is none."""
     match = re.fullmatch(r"([0-9]{1,18})(us|ms|s|m|h|d)?", text)
-    return int(match[1]) * _SECONDS[match[2] or "ms"] if match else None
+    return int(match[1]) * (SECONDS | {"m": 60.0})[match[2] or "ms"] if match else None
 
 
 class _Section(NamedTuple):
@@ -155,7 +155,7 @@ class ClientsWay:
         here = all(host.startswith(("/", "@", "localhost", "127.", "::1")) for host in hosts)
         if not here and not any(re.search(r"[${}<%]", host) for host in hosts):
             self.places.add((place.text,), place)
-            own = {key: str(parameters[key]) for key in CLIENT_PARAMETERS if key in parameters}
+            own = {key: str(value) for key, value in parameters.items() if key in CLIENT_PARAMETERS}
             self.clients.append(Client(name, hosts, own, kind, place.text))
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from walproof.errors import UsageError
 from walproof.model.cnpg_facts import is_off
 from walproof.model.declared import Place, Places
-from walproof.model.facts import SettingFact
+from walproof.model.facts import SECONDS, SettingFact
 from walproof.model.guarantee import read_standby_names
 
 TABLE: dict[str, Any] = tomllib.loads((resources.files(__package__) / "settings.toml").read_text("utf-8"))
@@ -19,7 +19,6 @@ WORDS: dict[str, list[str]] = {name: ["on", "off"] for name in TABLE["on_or_off"
 LINE = re.compile(r"(?P<key>[A-Za-z_][\w.$]*)\s*=?\s*(?P<value>'(?:[^'\\]|''|\\.)*'|[^\s#']+)\s*(?:#.*)?")
 """Of postgresql.conf (guc-file.l)."""
 _NUMBER = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
-_TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
 _SIZES = {unit: float(1 << 10 * power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
 Written = dict[str, tuple[str, Place]]
 """Values as written, by the setting's name in small letters, with their places."""
@@ -35,7 +34,7 @@ def fact_of(name: str, text: str, place: Place | None = None) -> SettingFact | N
     """
     unit, value = UNITS.get(name, ""), text
     if name in UNITS:
-        match, factors = _NUMBER.fullmatch(text), _TIMES if unit in _TIMES else _SIZES
+        match, factors = _NUMBER.fullmatch(text), SECONDS if unit in SECONDS else _SIZES
         if match is None or (match[2] and (match[2] not in factors or not unit)):
             return None
         value = str(round(float(match[1]) * (factors[match[2]] / factors[unit] if match[2] else 1.0)))
