@@ -75,6 +75,29 @@ def test_the_page_names_every_source_and_escapes_what_a_file_says() -> None:
     assert "failure rates and their sources" in text
 
 
+@pytest.mark.parametrize(
+    ("drilled", "said", "unsaid"),
+    [
+        ({}, "never drilled: <b>crash</b>, fire; after one clean drill each of kill at most in", "would halve"),
+        ({"fire": 1}, "1 clean drill of 1 fault does not exclude one in 1 year in 40, 2 more would", "as drilled"),
+        ({"fire": 3}, "after one clean drill each of kill at most in", "as drilled"),
+        ({"<b>crash</b>": 1, "fire": 1}, "1 clean drill of 1 fault does not exclude one in", "after one"),
+        ({"<b>crash</b>": 10, "fire": 10}, "10 clean drills of 1 fault do not exclude one in", "never drilled"),
+    ],
+    ids=["nothing", "one of one", "three of one", "one of each", "ten of each"],
+)  # fmt: skip
+def test_the_conclusion_says_what_drills_leave_open_and_which_further_ones_give(
+    drilled: dict[str, int], said: str, unsaid: str
+) -> None:
+    """One drill of many: "at most in 75 % of years" alone is no answer."""
+    here = model(ANY_1, KINDS, takeover_s=20.0)
+    known = {(name, level): Losses(0, n, "kill") for name, n in drilled.items() for level in Level}
+    one = forecast(replace(here, measured=Measured(here.measured.takeovers, known, {})), "z1", years=1000, seed=1)
+    (sentence,) = forecast_outline([(one, ())], KINDS, ("r",), 1).sentences
+    assert said in sentence and unsaid not in sentence
+    assert (0 < one.undrilled.less < one.losses.value) is ("never drilled" in sentence)
+
+
 def _run(*words: str) -> tuple[str, str, object]:
     asked = ("forecast", "tests/replay/records/prove-matrix", "--years", "1000", *words)
     result = CliRunner().invoke(walproof, asked, standalone_mode=False)

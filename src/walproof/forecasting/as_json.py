@@ -41,6 +41,7 @@ def _one(made: Forecast, effects: Sequence[Effect]) -> dict[str, object]:
         "rare_relative_error": made.rare_error,
         "usual_year": asdict(made.split),
         "not_excluded_by_clean_drills": {**asdict(made.unexcluded), "more": made.unexcluded.more},
+        "never_drilled": asdict(made.undrilled),
         "transactions_per_second": None if made.tps is None else asdict(made.tps),
         "commit_latency_p95_ms": None if made.p95_ms is None else asdict(made.p95_ms),
         "period": None if made.period is None else asdict(made.period),

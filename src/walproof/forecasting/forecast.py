@@ -13,6 +13,7 @@ from walproof.forecasting.episodes import Floats
 from walproof.forecasting.failure_rates import YEAR_S, Failure
 from walproof.forecasting.importance_sampling import SAMPLED, Sampled, sample
 from walproof.forecasting.loss_chances import (
+    Undrilled,
     Unexcluded,
     chance_losses,
     losses_a_year,
@@ -99,8 +100,8 @@ class Forecast:
     p999_minutes: Estimate
     structural: Estimate
     losses: Estimate
-    never_drilled: tuple[str, ...]
-    """Failures whose part of `losses` was never drilled, and counts as lost each time; the greatest first."""
+    undrilled: Undrilled
+    """The part of `losses` that was never drilled, and counts as lost each time."""
     commits: float
     """Expected acknowledged commits lost a year, at the drills' load; not a number where no drill lost any."""
     parts: tuple[Part, ...]
@@ -125,7 +126,7 @@ class Forecast:
     @property
     def upper_bound(self) -> bool:
         """Whether a part of `losses` counts as lost each time."""
-        return bool(self.never_drilled)
+        return bool(self.undrilled.failures)
 
     @property
     def availability(self) -> Estimate:
@@ -178,7 +179,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         p999_minutes=_over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
         structural=structural,
         losses=losses,
-        never_drilled=undrilled(model, rare),
+        undrilled=undrilled(model, rare),
         commits=_commits(model, rare, batches),
         parts=_parts(model, batches, rare),
         minutes_error=own_error(np.array([b.years_s.mean() for b in batches])),
@@ -269,8 +270,7 @@ def _guard(model: Model) -> str:
 
 def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
     caveats = list(model.measured.caveats)
-    never = undrilled(model, rare)
-    if never:
+    if never := undrilled(model, rare).failures:
         caveats.append(
             f"{model.what.text}: an upper bound, because a loss counts as certain where none was drilled: "
             + ", ".join(never)

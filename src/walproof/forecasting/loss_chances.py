@@ -13,6 +13,7 @@ from walproof.forecasting.importance_sampling import Sampled
 from walproof.forecasting.outages_from_drills import Losses, Model
 from walproof.forecasting.simulate import Risk
 from walproof.model.estimate import Estimate
+from walproof.model.guarantee import Level
 
 DRAWS = 4000
 """Draws of the unknown probabilities of a loss, at least."""
@@ -31,6 +32,45 @@ class Unexcluded:
     def more(self) -> int:
         """The mean of Jeffreys' posterior of n clean drills is 1 in 2 (n + 1): as many again and one more halve it."""
         return sum(drills + 1 for _, drills in self.clean)
+
+
+CLEAN_ONCE = 0.25
+"""Mean of Jeffreys' posterior of P(loss) after one clean drill."""
+NEARLY_ALL = 0.99
+"""Of the losses that count as certain: the drills that are named would tell of so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undrilled:
+    """What counts as lost each time, because no drill tells: failures, the greatest first, and the faults to drill.
+
+    `less`: by how many losses a year one clean drill of each of those lowers the bound.
+    """
+
+    failures: tuple[str, ...] = ()
+    drills: tuple[str, ...] = ()
+    less: float = 0.0
+
+
+def undrilled(model: Model, rare: Sampled) -> Undrilled:
+    """Failures that risk a loss here and were never drilled so that it would show."""
+    of_failure, of_drill = dict[str, float](), dict[str, float]()
+    for risk, number, failure, seen in told(model):
+        losses = 0.0 if seen.drills else float(rare.mean[risk, number]) * undrilled_chance(failure)
+        for sums, name in ((of_failure, failure.name), (of_drill, _drill_for(model, risk, failure))):
+            sums[name] = sums.get(name, 0.0) + losses
+    failures, drills = (sorted(filter(of.get, of), key=of.__getitem__, reverse=True) for of in (of_failure, of_drill))
+    told_of = np.cumsum([of_drill[name] for name in drills])
+    named = 1 + int(np.searchsorted(told_of, NEARLY_ALL * told_of[-1])) if drills else 0
+    return Undrilled(tuple(failures), tuple(drills[:named]), (1 - CLEAN_ONCE) * float(sum(told_of[named - 1 : named])))
+
+
+def _drill_for(model: Model, risk: Risk, failure: Failure) -> str:
+    """The fault, and the level where it is another one, whose drill tells how probable a loss is there."""
+    remote = model.what.level.remote
+    if risk is Risk.UNFLUSHED:
+        return "double-power" if remote else "crash-in-place"
+    return f"{failure.drills[0]} at {Level.LOCAL}" if risk is Risk.NEAR and remote else failure.drills[0]
 
 
 def unexcluded(model: Model, rare: Sampled) -> Unexcluded:
@@ -93,14 +133,6 @@ def losses_a_year(model: Model, rare: Sampled, rng: np.random.Generator, *, stru
     every = (_probabilities(model, rng, len(risks), structural=structural) * risks).sum(axis=(1, 2))
     low, high = np.quantile(every, (0.025, 0.975))
     return Estimate(float(every.mean()), float(low), float(high))
-
-
-def undrilled(model: Model, rare: Sampled) -> tuple[str, ...]:
-    """Failures that risk a loss here and were never drilled so that it would show, by the size of the risk."""
-    risks = {failure.name: 0.0 for failure in model.failures.kinds}
-    for risk, number, failure, seen in told(model):
-        risks[failure.name] += 0.0 if seen.drills else rare.mean[risk, number] * undrilled_chance(failure)
-    return tuple(name for risk, name in sorted(((risk, name) for name, risk in risks.items()), reverse=True) if risk)
 
 
 def mean_chances(model: Model) -> Floats:

@@ -22,7 +22,7 @@ from walproof.reporting.outline import (
     columns,
     row,
 )
-from walproof.reporting.wording import NOT_KNOWN, interval, number, percent, seconds
+from walproof.reporting.wording import NOT_KNOWN, count, interval, number, percent, seconds
 
 MOST_EFFECTS = 5
 MOST_SENTENCES = 3
@@ -79,25 +79,34 @@ def _mostly(made: Forecast) -> str:
 
 
 def _lost(made: Forecast) -> str:
-    structural = f"A lost acknowledged commit {_one_in(made.p_structural)} by structure"
+    """What structure gives, what was never drilled, what clean drills do not exclude; and what further drills give."""
+    never, left = made.undrilled, made.unexcluded
+    parts = [f"A lost acknowledged commit {_one_in(made.p_structural)} by structure"]
     if made.upper_bound:
-        never = ", ".join(made.never_drilled[:MOST_NAMED]) + ("…" if len(made.never_drilled) > MOST_NAMED else "")
-        return f"{structural}; at most {_one_in(made.p_loss)}, because never drilled: {never}"
-    left = made.unexcluded
-    if not left.clean:
-        return f"{structural}, as drilled"
-    done = sum(drills for _, drills in left.clean)
-    return (
-        f"{structural}; {counted(done, 'clean drill')} of {counted(len(left.clean), 'fault')} do not exclude one "
-        f"{_one_in(chance(left.losses))}, {left.more} more would halve that"
-    )
+        after = made.losses.value - never.less
+        parts.append(
+            f"at most {_one_in(made.p_loss)}, because never drilled: {_named(never.failures)}; after one clean drill "
+            f"each of {', '.join(never.drills)} at most {_one_in(chance(Estimate(after, after, after)))}"
+        )
+    if left.clean:
+        done = sum(drills for _, drills in left.clean)
+        verb = "does" if done == 1 else "do"
+        parts.append(
+            f"{counted(done, 'clean drill')} of {counted(len(left.clean), 'fault')} {verb} not exclude one "
+            f"{_one_in(chance(left.losses))}, {left.more} more would halve that"
+        )
+    return "; ".join(parts) if parts[1:] else f"{parts[0]}, as drilled"
+
+
+def _named(failures: Sequence[str]) -> str:
+    return ", ".join(failures[:MOST_NAMED]) + ("…" if len(failures) > MOST_NAMED else "")
 
 
 def _one_in(p: Estimate) -> str:
     """A probability a year as architects say it."""
     if p.value >= 0.1:
         return f"in {100 * p.value:.2g} % of years"
-    return f"in 1 year in {number(round(1 / p.value, 1 - len(str(int(1 / p.value)))))}" if p.value > 0 else "never"
+    return f"in 1 year in {count(round(1 / p.value, 1 - len(str(int(1 / p.value)))))}" if p.value > 0 else "never"
 
 
 def _length(minutes: float) -> str:
