@@ -12,9 +12,9 @@ from walproof.forecasting.episodes import Faults, changes
 from walproof.forecasting.failover_rules import PerFault, rules_of
 from walproof.forecasting.failure_rates import YEAR_S, Data, Failure, Place, failures_of
 from walproof.forecasting.forecast import forecast
-from walproof.forecasting.importance_sampling import Sampled
-from walproof.forecasting.loss_chances import losses_a_year, unexcluded
-from walproof.forecasting.outages_from_drills import Measured, Model, Takeover, measured
+from walproof.forecasting.importance_sampling import Sampled, sample
+from walproof.forecasting.loss_chances import Undrilled, losses_a_year, undrilled, unexcluded
+from walproof.forecasting.outages_from_drills import Losses, Measured, Model, Takeover, measured
 from walproof.forecasting.simulate import Batch, Outcome, Risk, believed, follow, own_error, simulate
 from walproof.forecasting.topology import Cause, Configuration, topology
 from walproof.model.guarantee import Level, QuorumKind
@@ -138,8 +138,10 @@ def test_near_losses_are_none_where_both_standbys_return_first() -> None:
         ([drill(Level.LOCAL, fault="switchover")] * 10, 4 * 0.5 / 11),
         ([], 0.0),
         ([lost(500)] * 5 + [drill(Level.LOCAL)] * 5, 2.0),
+        ([drill(Level.LOCAL)], 4 * 0.5 / 2),
+        ([lost(500)], 4 * 1.5 / 2),
     ],
-    ids=["each lost", "clean", "never drilled", "half of them lost"],
+    ids=["each lost", "clean", "never drilled", "half of them lost", "one clean", "one that lost"],
 )
 def test_commits_lost_in_planned_switchovers_count(drills: list[object], expected: float) -> None:
     switchover = failure("planned switchover", 4.0, drills="switchover", place=Place.CLUSTER)
@@ -224,6 +226,60 @@ def test_what_clean_drills_do_not_exclude_is_halved_by_as_many_again() -> None:
     assert losses == pytest.approx(2 * 0.5 / 11)
     assert more == 11
     assert left(10 + more)[0] == pytest.approx(losses / 2)
+
+
+@pytest.mark.parametrize(
+    ("level", "drilled", "expected"),
+    [
+        (Level.ON, (), Undrilled(("crash", "cut"), ("kill", "isolate"), 1.125)),
+        (Level.ON, (("crash", Level.ON),), Undrilled(("cut", "crash"), ("isolate",), 0.375)),
+        (Level.ON, (("crash", Level.ON), ("cut", Level.ON)), Undrilled(("crash",), ("kill at local",), 0.75e-9)),
+        (
+            Level.REMOTE_WRITE,
+            (("crash", Level.REMOTE_WRITE),),
+            Undrilled(("cut", "crash"), ("isolate", "double-power"), 0.45),
+        ),
+        (Level.LOCAL, (("cut", Level.LOCAL),), Undrilled(("crash",), ("kill",), 0.75 * (1 + 1e-9))),
+        (Level.ON, tuple((name, of) for name in ("crash", "cut") for of in (Level.ON, Level.LOCAL)), Undrilled()),
+    ],
+    ids=["nothing", "one fault", "not without a wait", "not of the flush", "local", "everything"],
+)
+def test_what_was_never_drilled_names_the_drills_that_lower_the_bound(
+    level: Level, drilled: tuple[tuple[str, Level], ...], expected: Undrilled
+) -> None:
+    """After one clean drill of each a quarter is left; what was promised of a switchover counts nothing."""
+    kinds = failures(
+        failure("crash", 1.0),
+        failure("cut", 0.5, drills="isolate"),
+        failure("planned", 4.0, drills="switchover", place=Place.CLUSTER),
+    )
+    known = Measured({}, {(name, of): Losses(0, 1, name) for name, of in drilled}, {})
+    risks = np.zeros((1, len(Risk), 3))
+    risks[0, Risk.TAKEOVER] = (1.0, 0.5, 4.0)
+    risks[0, Risk.NEAR, 0], risks[0, Risk.UNFLUSHED, 0] = 1e-9, 0.1 * (level is Level.REMOTE_WRITE)
+    what = Configuration(level, QuorumKind.ANY, 1)
+    found = undrilled(Model(topology("z1,z2,z3"), what, kinds, known), Sampled(risks))
+    assert (found.failures, found.drills) == (expected.failures, expected.drills)
+    assert found.less == pytest.approx(expected.less)
+
+
+@pytest.mark.parametrize("what", [ANY_1, LOCAL, Configuration(Level.OFF)], ids=lambda what: what.text)
+def test_takeovers_of_few_episodes_vary_by_their_rates_alone(
+    what: Configuration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draw of the rates has a few dozen episodes: alone they gave 6e-7 to 8.4 takeovers a year, and P(loss) of 1e-6
+    to 0.999 after one drill.
+    """
+    monkeypatch.setattr("walproof.forecasting.importance_sampling.PILOT", 500)
+    kinds = failures_of()
+    risks = sample(Model(topology("z1,z2,z3"), what, kinds, Measured({}, {}, {})), 1, batches=4, cycles=1500).risks
+    takeovers = risks[:, Risk.TAKEOVER]
+    for number, kind in enumerate(kinds.kinds):
+        low, middle, high = np.quantile(takeovers[:, number], (0.025, 0.5, 0.975))
+        assert (low / middle, high / middle) == pytest.approx(
+            (kind.low / kind.per_year, kind.high / kind.per_year), rel=0.15
+        )
+    assert takeovers.sum(axis=1).mean() == pytest.approx(6.5, rel=0.15)
 
 
 def test_takeovers_of_a_record_know_their_level() -> None:

@@ -194,7 +194,22 @@ def sample(
     """Risks of a loss a year, from so many batches of so many episodes."""
     shares = _adapted(model, seed)
     work = partial(_batch, model, shares, cycles, seed, vary)
-    return Sampled(np.concatenate(list(each(work, range(batches)))))
+    risks = np.concatenate(list(each(work, range(batches))))
+    rates = np.concatenate([_rates(model, number, seed, vary=vary) for number in range(batches)]).reshape(
+        len(risks), -1
+    )
+    # Takeovers go with the rate of what they follow; the few episodes of one draw alone would say less of them.
+    mean_rates = rates.mean(axis=0)
+    shown = np.divide(rates, mean_rates, out=np.zeros_like(rates), where=mean_rates > 0)
+    risks[:, Risk.TAKEOVER] = shown * risks[:, Risk.TAKEOVER].mean(axis=0)
+    return Sampled(risks)
+
+
+def _rates(model: Model, number: int, seed: int, *, vary: bool) -> Floats:
+    """Rates a second of a batch by draw of repairs, draw of rates and kind."""
+    if not vary:
+        return np.array([[[kind.per_year for kind in model.failures.kinds]]]) / YEAR_S
+    return model.failures.rates(DRAWS * RATES, [seed, 19, number]).reshape(DRAWS, RATES, -1) / YEAR_S
 
 
 def _adapted(model: Model, seed: int) -> Floats | None:
@@ -226,10 +241,7 @@ def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bo
     rng, kinds = np.random.default_rng([seed, 7, number]), model.failures.kinds
     drawn = [believed(model, DRAWS * number + i, seed).failures.kinds for i in range(DRAWS)] if vary else [kinds]
     longer = np.array([[new.repair_s / old.repair_s for new, old in zip(of, kinds, strict=True)] for of in drawn])
-    # Rates by draw of repairs, draw of rates and kind.
-    rates = np.array([[[kind.per_year for kind in kinds]]]) / YEAR_S
-    if vary:
-        rates = model.failures.rates(DRAWS * RATES, [seed, 19, number]).reshape(DRAWS, RATES, -1) / YEAR_S
+    rates = _rates(model, number, seed, vary=vary)
     risks = np.zeros((*rates.shape[:2], len(Risk), len(kinds)))
     planned = np.array([kind.planned for kind in kinds])
     risks[:, :, Risk.TAKEOVER] = rates * planned
