@@ -7,23 +7,30 @@ import itertools
 import json
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
 from walproof.cli.main import walproof
 from walproof.estimating import intervals
-from walproof.model.event import Described, Event
+from walproof.model.drill import Verdict
+from walproof.model.estimate import Estimate
+from walproof.model.event import Described, DrillDone, Event
 from walproof.model.topology import Description
+from walproof.pricing.estimates import ClassPrice, PriceTable, price_table
 from walproof.records.reader import Record, read
 from walproof.records.writer import Writer
 from walproof.reporting import json_csv_hdrhistogram
 from walproof.reporting.comparison import compared
 from walproof.reporting.html_and_markdown import markdown, page
-from walproof.reporting.outline import Evidence, Figure, Table
+from walproof.reporting.outline import Evidence, Figure, Section, Table
 from walproof.reporting.record_outline import composed
+from walproof.reporting.terminal import tables
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -208,6 +215,35 @@ def test_intervals_have_both_ends_or_are_at_least_their_lower_one(tmp_path: Path
     assert endless and all(one["low"] > 0 for one in endless)
 
 
+@pytest.mark.parametrize("endless", [("p999",), ("p99", "p999"), ("p95", "p99", "p999")], ids=len)
+def test_a_quantile_without_an_upper_end_is_nowhere_shown_as_if_it_were_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: tuple[str, ...]
+) -> None:
+    """Price, summary, percentiles, tooltips; a class of a mix too."""
+
+    def priced(events: Sequence[Event]) -> PriceTable:
+        table = price_table(events)
+        beyond = {name: Estimate(98765.4, 4.0123, math.inf) for name in endless}
+        arms = [replace(one, latency=replace(one.latency, **beyond)) for one in table.arms]
+        arms[0] = replace(arms[0], classes=(ClassPrice("off", arms[0].tps, arms[0].latency),))
+        return replace(table, arms=tuple(arms))
+
+    record = recorded(tmp_path / "r", price_events(SETTINGS[:1], (1, 16), 9))
+    monkeypatch.setattr("walproof.reporting.record_outline.price_table", priced)
+    outline = composed(record)
+    for shown in (page(outline), markdown(outline), terminal(outline.sections)):
+        assert "98,765" not in shown
+        assert shown.count("≥ 4.01") >= 10 * len(endless)
+
+
+def terminal(sections: Sequence[Section]) -> str:
+    """What a wide terminal shows of them."""
+    console = Console(file=io.StringIO(), width=240, color_system=None)
+    console.print(*tables(sections))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def test_a_part_that_is_not_resolved_is_said_to_be_at_most_its_upper_end(tmp_path: Path) -> None:
     few = recorded(tmp_path / "few", FEW)
     shown = markdown(composed(few))
@@ -280,6 +316,28 @@ def test_a_comparison_of_drills_needs_enough_of_them(tmp_path: Path) -> None:
     assert "too few drills to say" in markdown(compared(few))
     assert intervals.shares_differ((0, 12), (12, 12))
     assert not intervals.shares_differ((0, 12), (1, 12))
+
+
+@pytest.mark.parametrize(
+    ("undecided", "shown"),
+    [((0, 1), (False, True)), ((2, 0), (True, False)), ((1, 1), (True, True)), ((9, 0), (True, False))],
+)
+def test_a_comparison_shows_undecided_drills_beside_the_others(
+    tmp_path: Path, undecided: tuple[int, int], shown: tuple[bool, bool]
+) -> None:
+    """Nine of nine: the second record alone has decided ones."""
+    events, records = prove_events(1), []
+    (done,) = [e for e in events if isinstance(e, DrillDone)]
+    held = replace(done.drill, verdict=Verdict.HELD, findings=replace(done.drill.findings, lost=0))
+    for number, left in enumerate(undecided):
+        drills = [*[replace(held, verdict=Verdict.UNDECIDED)] * left, *[held] * (9 - left)]
+        others = tuple(e for e in events if e is not done)
+        records.append(recorded(tmp_path / f"{number}", (*others, *(DrillDone(done.at, one) for one in drills))))
+    made = compared(records)
+    (cells,) = next(b for s in made.sections for b in s.blocks if isinstance(b, Table) and b.key == "drills").rows
+    for cell, left, is_shown in zip(cells[2:4], undecided, shown, strict=True):
+        assert (f", {left} undecided" in cell.text) is is_shown
+        assert (f"lost in 0 of {9 - left} (0)" in cell.text) is (left < 9)
 
 
 def invoke(*words: str) -> tuple[int, str, str]:

@@ -6,11 +6,12 @@ from statistics import median
 
 from walproof.estimating.intervals import BETWEEN_RUNS, change, shares_differ, shifted
 from walproof.estimating.observed_waits import Cause, observation
-from walproof.model.drill import Drill
+from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Caveat, Estimate
 from walproof.model.event import Described, DrillDone
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Arm, Scenario
+from walproof.model.units import and_undecided
 from walproof.pricing.estimates import UNKNOWN, ArmPrice, PriceTable, price_table
 from walproof.proving.campaign_results import back_after
 from walproof.records.reader import Record
@@ -135,14 +136,14 @@ def _waits(names: Sequence[str], seen: Sequence[Sequence[WaitsSeen]]) -> tuple[S
 
 
 def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Section, ...]:
-    decided = [[d for d in of_record if d.verdict.decided] for of_record in drills]
-    cells = {(fault_name(d), d.level) for of_record in decided for d in of_record}
+    cells = {(fault_name(d), d.level) for of_record in drills for d in of_record if d.verdict.decided}
     if not cells:
         return ()
     rows, alpha = [], 0.05 / (len(cells) * (len(names) - 1))
     for fault, level in sorted(cells, key=lambda c: (c[0], c[1].strength)):
-        of_cell = [[d for d in of_record if (fault_name(d), d.level) == (fault, level)] for of_record in decided]
-        differences = [_drill_change(of_cell[0], one, alpha) for one in of_cell[1:]]
+        of_cell = [[d for d in of_record if (fault_name(d), d.level) == (fault, level)] for of_record in drills]
+        first, *others = ([d for d in one if d.verdict.decided] for one in of_cell)
+        differences = [_drill_change(first, one, alpha) for one in others]
         rows.append(row(fault, Cell(str(level), str(level)), *map(_losses, of_cell), *differences))
     heads = columns("fault", "level", *names, *(f"{n}: change" for n in names[1:]))
     intro = (
@@ -153,11 +154,13 @@ def _drills(names: Sequence[str], drills: Sequence[Sequence[Drill]]) -> tuple[Se
 
 
 def _losses(drills: Sequence[Drill]) -> str:
-    if not drills:
-        return NOT_KNOWN
-    losing = sum(d.findings.lost > 0 for d in drills)
-    lost = f"lost in {losing} of {len(drills)} ({count(sum(d.findings.lost for d in drills))})"
-    return f"{lost}, RTO {back_after(drills) or NOT_KNOWN}"
+    decided = [d for d in drills if d.verdict.decided]
+    left = and_undecided(sum(d.verdict is Verdict.UNDECIDED for d in drills))
+    if not decided:
+        return f"{NOT_KNOWN}{left}"
+    losing = sum(d.findings.lost > 0 for d in decided)
+    lost = f"lost in {losing} of {len(decided)} ({count(sum(d.findings.lost for d in decided))})"
+    return f"{lost}{left}, RTO {back_after(decided) or NOT_KNOWN}"
 
 
 def _drill_change(before: Sequence[Drill], after: Sequence[Drill], alpha: float) -> Cell:

@@ -36,6 +36,7 @@ from walproof.reporting.soak_section import soak_sections
 from walproof.reporting.wording import (
     NOT_KNOWN,
     arm_name,
+    bounded,
     in_bytes,
     interval,
     latencies,
@@ -279,7 +280,7 @@ def _ratio_chart(title: str, arms: Sequence[ArmPrice], baseline: str) -> LineCha
 
 def _tooltip(p: ArmPrice) -> str:
     caveats = f" — caveats: {', '.join(p.caveats)}" if p.caveats else ""
-    latency = f"p50 {number(p.latency.p50.value)}, p95 {number(p.latency.p95.value)} ms"
+    latency = f"p50 {bounded(p.latency.p50)}, p95 {bounded(p.latency.p95)} ms"
     arm = f"{arm_name(p)}, {counted(p.arm.clients, 'client')}"
     return f"{arm}: {ratio(p.ratio)}; {interval(p.tps)} tps; {latency}{caveats}"
 
@@ -289,9 +290,10 @@ def _percentiles(table: PriceTable) -> Section:
     for title, arms in _panels(table):
         bars = []
         for p in arms:
+            shown = {"p50": p.latency.p50, "p95": p.latency.p95, "p99": p.latency.p99}
             values = (p.latency.p50.value, p.latency.p95.value, p.latency.p99.value)
             if all(math.isfinite(v) and v > 0 for v in values):
-                listed = ", ".join(f"{n} {number(v)} ms" for n, v in zip(("p50", "p95", "p99"), values, strict=True))
+                listed = ", ".join(f"{name} {bounded(ms)} ms" for name, ms in shown.items())
                 tooltip = f"{arm_name(p)}, {counted(p.arm.clients, 'client')}: {listed}"
                 bars.append(Percentiles(f"{arm_name(p)} · {p.arm.clients}", _tone(p), values, tooltip))
         charts.append(PercentileChart(title, "ms", tuple(bars)))

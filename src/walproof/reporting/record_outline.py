@@ -29,6 +29,7 @@ from walproof.reporting.price_section import price_sections
 from walproof.reporting.wording import (
     LOSS_BOUND,
     NOT_KNOWN,
+    bounded,
     count,
     interval,
     number,
@@ -123,7 +124,7 @@ def _summary(table: PriceTable, drills: Sequence[Drill]) -> tuple[Section, ...]:
 def _cost(price: ArmPrice | None) -> tuple[Cell | str, ...]:
     if price is None or not math.isfinite(price.ratio.value):
         return NOT_KNOWN, NOT_KNOWN
-    return ratio(price.ratio), number(price.latency.p95.value)
+    return ratio(price.ratio), bounded(price.latency.p95)
 
 
 def _proof(level: Level, drills: Sequence[Drill], bound: dict[Level, float]) -> tuple[Cell | str, ...]:

@@ -16,7 +16,7 @@ from walproof.reporting.drill_section import drill_table
 from walproof.reporting.outline import Cell, Column, Evidence, Figure, Section, Table
 
 _TONE = {"good": "green", "bad": "bold red", "warn": "yellow", "quiet": "dim"}
-_INTERVAL = re.compile(r" [(±].*")
+_INTERVAL = re.compile(r" \(.*")
 _PERCENT = "\N{NO-BREAK SPACE}%\N{NO-BREAK SPACE}"
 _FOLDED = 14
 """Columns left to a text that may be broken into lines, at least."""

@@ -77,6 +77,15 @@ def interval(estimate: Estimate, text: Callable[[float], str] = number) -> str:
     return f"{text(estimate.value)} ({text(estimate.low)}–{text(estimate.high)})"
 
 
+def bounded(estimate: Estimate) -> str:
+    """A value alone; where its interval has no upper end it is at least the lower one.
+
+    >>> bounded(Estimate(1.0, 0.9, 1.1)), bounded(Estimate(8.69, 4.0, math.inf))
+    ('1.00', '≥ 4.00')
+    """
+    return interval(estimate) if math.isinf(estimate.high) else number(estimate.value)
+
+
 def part(ms: Estimate) -> str:
     """A part of a latency in ms, or what it is at most where it may be nothing.
 
@@ -135,7 +144,7 @@ def utc_time(at: float) -> str:
 
 def latencies(latency: Latency) -> list[str]:
     """Mean, p50, p95 and p99 in ms."""
-    return [number(e.value) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
+    return [bounded(e) for e in (latency.mean, latency.p50, latency.p95, latency.p99)]
 
 
 def arm_name(price: ArmPrice) -> str:
