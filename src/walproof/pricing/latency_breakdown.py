@@ -134,10 +134,11 @@ def _split(steps: Sequence[tuple[str, np.ndarray]], network: Estimate | None) ->
             parts.append(LatencyPart(name, step))
             continue
         rest = step.value - network.value
-        half = network.half_width if network.known else 0.0
-        ends = (rest - math.hypot(step.value - step.low, half), rest + math.hypot(step.high - step.value, half))
+        shortest, longest = (network.low, network.high) if network.known else (network.value, network.value)
+        low = rest - math.hypot(step.value - step.low, longest - network.value)
+        high = rest + math.hypot(step.high - step.value, network.value - shortest)
         parts.append(LatencyPart("network", network))
-        parts.append(LatencyPart(name.replace("network and ", ""), Estimate(rest, *ends)))
+        parts.append(LatencyPart(name.replace("network and ", ""), Estimate(rest, low, high)))
     return tuple(parts)
 
 
