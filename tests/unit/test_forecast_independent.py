@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.forecast_comparison import Comparison, by_program, compare, drawn, line
+from tests.fixtures.forecast_comparison import Comparison, by_program, compare, deviation, drawn, line
 from tests.fixtures.independent_forecast import Cluster, Kind
 
 ZONES = "z1,z2,z3"
@@ -99,6 +99,18 @@ def test_the_program_agrees_with_a_simulator_written_from_the_page(name: str) ->
 @given(st.integers(0, 10_000))
 def test_so_it_does_on_random_configurations(number: int) -> None:
     assert not differing(compare(drawn(random.Random(number)), 15, number))
+
+
+@settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10_000), st.permutations(range(5)))
+def test_nor_does_the_order_of_members_matter_there(number: int, order: list[int]) -> None:
+    """Of FIRST k it does: the standby that is named first is waited for."""
+    cluster = replace(drawn(random.Random(number)), quorum="ANY")
+    places = cluster.layout.split(",")
+    other = replace(cluster, layout=",".join(places[i] for i in order if i < len(places)))
+    found = [by_program(one, 150, seed) for seed, one in enumerate((cluster, other))]
+    for name in found[0]:
+        assert abs(deviation(name, (found[0][name], 150), (found[1][name], 150))) < 4, (name, cluster, other)
 
 
 def program(cluster: Cluster, years: int = 300) -> tuple[float, float, float]:
