@@ -49,6 +49,7 @@ def started(runner: LoadPodRunner, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def kubernetes(started: Kubernetes) -> Iterator[Kubernetes]:
     """Healthy before, with nothing of walproof's after."""
+    started.revert_what_is_left()
     settled(started.running, started.members)
     before = started.spec()
     yield started

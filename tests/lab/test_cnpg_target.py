@@ -37,6 +37,11 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
         yield Kubernetes(running, members, folder)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left_by_an_earlier_attempt(kubernetes: Kubernetes) -> None:
+    kubernetes.revert_what_is_left()
+
+
 def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: Kubernetes) -> None:
     with current_context(kubernetes.running, ["doctor"]):
         code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")

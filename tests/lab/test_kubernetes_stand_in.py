@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.kubernetes.processes import ProcessPostgres, running_members
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
-from tests.fixtures.kubernetes.state import HEALTHY
+from tests.fixtures.kubernetes.state import HEALTHY, Order
 
 pytestmark = pytest.mark.lab
 SPEED = 10.0
@@ -119,6 +119,24 @@ def test_commits_acknowledged_at_off_are_lost_with_their_primary(cluster: StandI
         if losses[-1]:
             break
     assert losses[-1] > 0
+
+
+def test_a_standby_that_has_more_than_the_successor_follows_it(cluster: StandIn, behind: ProcessPostgres) -> None:
+    """As after a thaw that comes when the successor is chosen: it streamed for moments, and replayed nothing more."""
+    until(lambda: cluster.cnpg.state.phase == HEALTHY)
+    behind.streaming(2)
+    primary = cluster.cnpg.state.primary
+    chosen, ahead = (name for name in behind.names if name != primary)
+    behind.carry_out(Order("cut-peers", chosen), primary)
+    with login(cluster, behind) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS more (n int)")
+        connection.execute("INSERT INTO more SELECT generate_series(1, 1000)")
+    assert behind.received(ahead) > behind.received(chosen)
+    cluster.store.modify("Cluster", "pg", lambda item: item["status"].update(targetPrimary=chosen))
+    until(lambda: cluster.cnpg.state.primary == chosen)
+    behind.mend(chosen)
+    until(lambda: cluster.cnpg.state.phase == HEALTHY)
+    behind.streaming(2)
 
 
 def test_a_cut_member_is_silent_for_clients_and_reachable_by_exec(cluster: StandIn, behind: ProcessPostgres) -> None:

@@ -1,5 +1,6 @@
 """What the stand-in's threads share: a connection in the making is ended too, a pod that ends keeps its log."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -9,7 +10,7 @@ import pytest
 from tests.fixtures.kubernetes.jobs import Finished, Jobs
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
-from tests.fixtures.kubernetes.processes import Relay
+from tests.fixtures.kubernetes.relays import Relay
 from tests.fixtures.kubernetes.state import Order
 from tests.fixtures.kubernetes.store import Object, Store
 
@@ -25,6 +26,30 @@ def test_a_relay_ends_the_connection_that_it_is_just_making(end: Callable[[Relay
         relay = Relay(("127.0.0.1", 0), there)
         with socket.create_connection(relay._listening.getsockname(), timeout=10) as client:
             client.settimeout(10)
+            assert client.recv(1) == b""
+        relay.close()
+
+
+@pytest.mark.parametrize("end", [Relay.drop, Relay.close], ids=["drop", "close"])
+@pytest.mark.parametrize("connections", [1, 3])
+def test_a_relay_ends_the_connections_that_were_held_by_it(end: Callable[[Relay], None], connections: int) -> None:
+    """Their threads go on after it: what they made of a closed relay no later cut would hold."""
+    ended, waiting = threading.Event(), threading.Semaphore(0)
+
+    class Held(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waiting.release()
+            return ended.wait(timeout)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as stack:
+        relay = Relay(("127.0.0.1", 0), lambda: ("127.0.0.1", int(server.getsockname()[1])))
+        relay.open, here = Held(), relay._listening.getsockname()
+        clients = [stack.enter_context(socket.create_connection(here, timeout=10)) for _ in range(connections)]
+        for _ in clients:
+            assert waiting.acquire(timeout=60)
+        end(relay)
+        ended.set()
+        for client in clients:
             assert client.recv(1) == b""
         relay.close()
 
