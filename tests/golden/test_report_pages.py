@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -223,7 +224,7 @@ def test_a_quantile_without_an_upper_end_is_nowhere_shown_as_if_it_were_known(
 
     def priced(events: Sequence[Event]) -> PriceTable:
         table = price_table(events)
-        beyond = {name: Estimate(98765.4, 4.0123, math.inf) for name in endless}
+        beyond: dict[str, Any] = {name: Estimate(98765.4, 4.0123, math.inf) for name in endless}
         arms = [replace(one, latency=replace(one.latency, **beyond)) for one in table.arms]
         arms[0] = replace(arms[0], classes=(ClassPrice("off", arms[0].tps, arms[0].latency),))
         return replace(table, arms=tuple(arms))

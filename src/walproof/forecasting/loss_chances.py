@@ -59,10 +59,16 @@ def undrilled(model: Model, rare: Sampled) -> Undrilled:
         losses = 0.0 if seen.drills else float(rare.mean[risk, number]) * undrilled_chance(failure)
         for sums, name in ((of_failure, failure.name), (of_drill, _drill_for(model, risk, failure))):
             sums[name] = sums.get(name, 0.0) + losses
-    failures, drills = (sorted(filter(of.get, of), key=of.__getitem__, reverse=True) for of in (of_failure, of_drill))
+    failures, drills = _greatest_first(of_failure), _greatest_first(of_drill)
     told_of = np.cumsum([of_drill[name] for name in drills])
     named = 1 + int(np.searchsorted(told_of, NEARLY_ALL * told_of[-1])) if drills else 0
-    return Undrilled(tuple(failures), tuple(drills[:named]), (1 - CLEAN_ONCE) * float(sum(told_of[named - 1 : named])))
+    less = (1 - CLEAN_ONCE) * float(told_of[named - 1]) if drills else 0.0
+    return Undrilled(tuple(failures), tuple(drills[:named]), less)
+
+
+def _greatest_first(sums: dict[str, float]) -> list[str]:
+    """The names of those that are not nothing."""
+    return sorted((name for name in sums if sums[name]), key=sums.__getitem__, reverse=True)
 
 
 def _drill_for(model: Model, risk: Risk, failure: Failure) -> str:
