@@ -10,9 +10,12 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import walproof
+from walproof.errors import WaitTimeout
 from walproof.load.driver import environment
 from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
 from walproof.model.topology import Endpoint
+from walproof.targets.external import own_database
+from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.sql.connection import resolved
 
 SOURCES = Path(str(resources.files(walproof)))
@@ -125,3 +128,30 @@ def test_every_session_is_made_there_and_clients_are_few() -> None:
     others = {name for name, text in texts.items() if opening.search(text) and "conninfo(" not in text}
     # Those of a directory's copy, and of the new primary: their options are salvaging/session.conf.txt.
     assert others == {"load/ledger/writer_connection.py", "load/statistics_connection.py", "salvaging/server.py"}
+
+
+@pytest.mark.parametrize(
+    ("made_after_s", "named"),
+    [
+        ({"n2": 0.0, "n3": 0.0}, ""),
+        ({"n2": 5.0, "n3": 20.0}, ""),
+        ({"n2": 99.0, "n3": 0.0}, "n2"),
+        ({"n2": 0.0, "n3": 99.0}, "n3"),
+    ],
+    ids=["at once", "later", "never on the first", "never on the second"],
+)
+def test_a_standby_that_does_not_replay_walproofs_database_is_named(
+    made_after_s: dict[str, float], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    began, places = clock.now(), {name: Endpoint(((name, 5432),)) for name in made_after_s}
+
+    def whose(endpoint: Endpoint, _name: str) -> str | None:
+        return "ours" if clock.now() - began >= made_after_s[endpoint.hosts[0][0]] else None
+
+    monkeypatch.setattr(own_database, "whose", whose)
+    if not named:
+        own_database.arrived(places, "walproof", clock)
+        return
+    with pytest.raises(WaitTimeout, match=f"the standby {named} has not replayed the making of .*walproof: timed out"):
+        own_database.arrived(places, "walproof", clock)

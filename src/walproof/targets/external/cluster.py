@@ -194,7 +194,8 @@ class ExternalCluster(ABC):
             self._made.set()
             atexit.register(self.close)
         members = self.members()
-        standbys = [members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None]
+        seen = self.observe().standbys
+        standbys = {m.name: members[m.name] for m in seen if m.name in members and m.lsn is not None}
         own_database.arrived(standbys, self.file.database, self.clock)
 
     def close(self) -> None:

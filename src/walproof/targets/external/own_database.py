@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError, TargetError, WaitTimeout
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
@@ -84,10 +84,17 @@ def make(leader: Endpoint, name: str, draft: str) -> None:
             raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
 
 
-def arrived(standbys: list[Endpoint], name: str, clock: Clock) -> None:
-    """Wait until every standby has replayed its making."""
-    for endpoint in standbys:
-        wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)
+def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
+    """Wait until every standby has replayed its making; WaitTimeout names the one that has not."""
+    for member, endpoint in standbys.items():
+        try:
+            wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)
+        except WaitTimeout as wrong:
+            raise WaitTimeout(
+                f"the standby {member} has not replayed the making of the database {name}: {wrong.message}",
+                f"on {member}: SELECT pg_get_wal_replay_pause_state(), pg_last_wal_receive_lsn(), "
+                "pg_last_wal_replay_lsn(); its log says why it does not go on",
+            ) from None
 
 
 def _there(endpoint: Endpoint, name: str) -> bool:
