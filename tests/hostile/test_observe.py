@@ -58,7 +58,7 @@ class Server:
         )
         if isinstance(found, Exception):
             raise found
-        rows: list[Any] = found
+        rows: list[Any] = found() if callable(found) else found
         return rows
 
     def open(self) -> "Server":
@@ -270,6 +270,85 @@ def test_many_sessions_stay_few_groups_and_no_wait_is_lost(monkeypatch: pytest.M
     assert sum(g.standby for g in first.groups) == sessions * first.polls
 
 
+def test_many_statements_do_not_hide_whose_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(*session(f"app {i % 5}")[:3], str(i), *session()[4:]) for i in range(1000)]
+    (first,) = some(watching(monkeypatch, waits=rows)[0], 1)
+    found = {f"app {i}": sum(g.standby for g in first.groups if g.application == f"app {i}") for i in range(5)}
+    assert found == dict.fromkeys(found, 200 * first.polls)
+    assert len(first.groups) <= commit_waits._MOST_GROUPS
+
+
+@pytest.mark.parametrize("names", [("n2", "n3"), ("n2", "n2"), ("", ""), ("walreceiver",) * 3])
+def test_standbys_of_one_name_are_several(monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]) -> None:
+    rows = [(name, "streaming", str(1.0 + i), "2", "3", "0", "0", "0", str(i)) for i, name in enumerate(names)]
+    (first,) = some(watching(monkeypatch, standbys=rows)[0], 1)
+    assert [(s.name, s.lags_ms[0]) for s in first.standbys] == [(name, 1.0 + i) for i, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("2", ""), ("23", "3"), ("23", ""), ("2", "23"), ("2", "4")],
+    ids=["the only one goes", "one of two goes", "both go", "another comes", "it connects anew"],
+)
+def test_a_standby_that_went_streams_no_more(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
+    """4 is the process that serves n2 once it has connected anew."""
+    present = before
+
+    def standbys() -> list[Any]:
+        names = {"2": "n2", "3": "n3", "4": "n2"}
+        return [(names[pid], "streaming", "1", "2", "3", "0", "0", "0", pid) for pid in present]
+
+    stream = watching(monkeypatch, standbys=standbys)[0].watch(1.0, lambda: False)
+    assert len(next(stream).standbys) == len(before)
+    present = after
+    assert [len(next(stream).standbys) for _ in range(2)] == [len(after)] * 2
+
+
+def wrote(*sessions: tuple[str, str, int]) -> list[Any]:
+    return [("db", "role", application, process, str(wal)) for application, process, wal in sessions]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([("a", "1", 500)], [("a", "1", 700)], {"a": 200}),
+        ([], [("a", "1", 700)], {"a": 700}),
+        ([("a", "1", 500), ("b", "2", 9)], [("b", "2", 10)], {"b": 1}),
+        ([("a", "1", 500)], [("a", "1", 20)], {"a": 0}),
+        ([("a", "1", 500)], [("a", "1", 501), ("a", "3", 7)], {"a": 8}),
+    ],
+    ids=["goes on", "begins", "ends", "is reset", "another of its name"],
+)
+def test_wal_is_what_a_session_wrote_between_two_looks(
+    before: list[Any], after: list[Any], expected: dict[str, int]
+) -> None:
+    polls = commit_waits._Polls()
+    first = polls.add_wal(wrote(*before), None)
+    assert not polls.groups
+    polls.add_wal(wrote(*after), first)
+    assert {key: sums[-1] for key, sums in polls.groups.items()} == {
+        ("db", "role", a, ""): n for a, n in expected.items()
+    }
+
+
+@pytest.mark.parametrize(("version", "known"), [(14, 0), (17, 0), (18, 100), (19, 100)])
+def test_wal_is_looked_at_where_sessions_count_it_and_anew_on_each_server(
+    monkeypatch: pytest.MonkeyPatch, version: int, known: int
+) -> None:
+    looks: list[int] = []
+    waits, server = watching(monkeypatch, wal=lambda: looks.append(0) or wrote(("a", "1", 100 * len(looks))))
+    server.version = version
+    stream = waits.watch(1.0, lambda: False)
+    seen = [next(stream) for _ in range(6)]
+    assert sum(g.wal for one in seen for g in one.groups) == max(0, len(looks) - 1) * known
+    assert bool(looks) is bool(known)
+    server.dies = True
+    before = len(looks)
+    seen = [next(stream) for _ in range(4)]
+    # What the session had written until the first look at the new server does not count.
+    assert sum(g.wal for one in seen for g in one.groups) == max(0, len(looks) - before - 1) * known
+
+
 @pytest.mark.parametrize("took_s", [0.0002, 0.002, 0.02, 0.1])
 def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.MonkeyPatch, took_s: float) -> None:
     waits, server = watching(monkeypatch, took_s=took_s, waits=[session(lock="3")], blockers=[("3", "1", "0", "app")])
@@ -303,6 +382,7 @@ def test_nothing_is_written_and_only_known_statements_are_sent(monkeypatch: pyte
         "blockers",
         "outcomes",
         "counters",
+        "wal",
     }
     for text in commit_waits._SQL.values():
         code = "\n".join(line for line in text.decode().splitlines() if not line.startswith("--"))

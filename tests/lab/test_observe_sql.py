@@ -169,6 +169,30 @@ def test_every_statement_is_answered_by_every_version(pair: PlainPair) -> None:
         assert connection.query(commit_waits._SQL["blockers"]) == []
 
 
+def test_a_statement_is_known_by_its_number_and_wal_by_session_where_sessions_count_it(pair: PlainPair) -> None:
+    where = pair.member_endpoint("n1")
+    with (
+        closing(StatsConnection(where.conninfo(), RealClock())) as connection,
+        psycopg.connect(where.client_conninfo(), application_name="numbered") as writing,
+    ):
+        writing.execute("SET compute_query_id = on")
+        numbers = []
+        for literal in (1, 2):
+            writing.execute(f"SELECT {literal} AS same".encode())
+            numbers += [row[3] for row in connection.query(commit_waits._SQL["waits"]) if row[2] == "numbered"]
+        assert len({int(number or 0) for number in numbers} - {0}) == 1
+        writing.rollback()
+        if connection.version < commit_waits._WAL_FROM:
+            return
+        polls = commit_waits._Polls()
+        before = polls.add_wal(connection.query(commit_waits._SQL["wal"]), None)
+        writing.execute("SELECT pg_logical_emit_message(false, 'walproof', repeat('x', 100000))")
+        writing.execute("SELECT pg_stat_force_next_flush()")
+        writing.rollback()
+        polls.add_wal(connection.query(commit_waits._SQL["wal"]), before)
+        assert sum(sums[-1] for names, sums in polls.groups.items() if names[2] == "numbered") >= 100_000
+
+
 def test_a_member_has_one_connection_at_a_time_and_each_ends_with_observing(
     pair: PlainPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

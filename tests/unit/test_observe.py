@@ -143,6 +143,27 @@ def test_the_record_is_reported_like_every_other(
     assert json.loads(walproof("report", "there", "--json")[1])["observed"]["leader"] == "n1"
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"transaction_ids": 0, "commits": 0}, ""),
+        ({"level": "local"}, ""),
+        ({}, "application app makes about"),
+    ],
+    ids=["none ended", "none waits for a standby", "it waits"],
+)
+def test_what_local_would_save_is_said_where_it_is_known(
+    walproof: Run, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], says: str
+) -> None:
+    waiting = {"flush": 40, "writing": 40, "writing_s": 0.4, "standby": 0 if "level" in more else 20}
+    of(monkeypatch, Waits([seen(group(**waiting), group("other", writing=4, writing_s=0.04, flush=4), **more)] * 12))
+    code, out, err = walproof("observe")
+    assert code == 0, err
+    assert (says or "at `local` it would") in out if says else "at `local` it would" not in out
+    assert "nan" not in out
+    assert "from PostgreSQL 18 on" in out
+
+
 @pytest.mark.parametrize("kept", [0, 12])
 def test_distress_keeps_what_was_seen_and_is_no_answer(
     walproof: Run, monkeypatch: pytest.MonkeyPatch, kept: int

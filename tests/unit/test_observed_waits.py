@@ -10,7 +10,7 @@ import pytest
 
 from tests.fixtures.observed import N2, N3, at, group, seen
 from walproof.estimating.observed_prices import payers, predictions
-from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
+from walproof.estimating.observed_waits import OWN, Cause, completing, held_up_by, observation
 from walproof.model.guarantee import Level, read_standby_names
 from walproof.model.observed_waits import StandbySeen, WaitsSeen
 
@@ -242,6 +242,69 @@ def test_other_levels_quorums_and_round_trips() -> None:
     assert found["round trip 10 ms longer"].commit_wait_ms.value == pytest.approx(18.0)
     assert found["round trip 10 ms longer"].throughput.value == pytest.approx(20 / 30)
     assert found["local"].throughput.low > 1.0
+
+
+def test_who_writes_the_wal_where_sessions_count_it() -> None:
+    groups = [group("shop", standby=9, wal=250), group("bulk", wal=740), group("tiny", wal=10, writing=1, writing_s=9)]
+    found = {(p.by, p.name): p.wal_share for p in payers([seen(*groups)] * 10)}
+    assert found == {("application", "bulk"): 0.74, ("application", "shop"): 0.25, ("application", "tiny"): 0.01}
+    known = {p.wal_share for p in payers([seen(*(replace(g, wal=0.0) for g in groups))] * 10)}
+    assert known == {None}
+
+
+def test_a_session_of_which_only_the_wal_is_known_makes_no_level() -> None:
+    one = seen(
+        group(writing=20, writing_s=0.2, standby=20), at("bulk", "bulk", wal=5), overrides=(("bulk", "", "off"),)
+    )
+    assert not any("several levels" in caveat for caveat in observation([one] * 10).caveats)
+
+
+def test_statements_before_a_commit_make_none() -> None:
+    """By transactions: an UPDATE and its COMMIT, and as often an INSERT alone. The UPDATE is no commit of its own."""
+    numbers = {"writing": 10, "writing_s": 0.05}
+    rows = (("update", 0, 0), ("COMMIT", 30, 0), ("insert", 20, 10), ("", 0, 0))
+    groups = [replace(group(standby=s, flush=f, wal=9, **numbers), statement=name) for name, s, f in rows]
+    found = {p.name: p for p in payers([seen(*groups)] * 10) if p.by == "statement"}
+    assert set(found) == {"COMMIT", "insert"}
+    assert [round(p.commits_share, 3) for p in found.values()] == [0.5, 0.5]
+    assert [p.waiting_share for p in found.values()] == [0.5, 0.5]
+    assert {p.wal_share for p in found.values()} == {None}
+
+
+@pytest.mark.parametrize("cause", [*OWN[:2], Cause.LOCKS])
+def test_an_interval_holds_what_differs_from_stretch_to_stretch(cause: Cause) -> None:
+    """Of row locks also how often their holders were in a commit's wait."""
+    groups = {Cause.FLUSH: ({"flush": 10}, {"flush": 30}), Cause.NETWORK: ({"standby": 10}, {"standby": 30})}
+    lows, highs = groups.get(cause, ({"lock": 40}, {"lock": 40}))
+    every = [
+        seen(group(**lows), blocked=10, blockers={"app": 2}),
+        seen(group(**highs), blocked=10, blockers={"app": 8}),
+    ]
+    ms = observation([one for one in every * 2 for _ in range(5)]).causes_ms[cause]
+    assert ms.low < 0.9 * ms.value < 1.1 * ms.value < ms.high
+
+
+@pytest.mark.parametrize("looked", [(10, 0), (0, 10), (0, 0)])
+def test_stretches_without_a_look_at_holders_are_taken_as_the_others(looked: tuple[int, int]) -> None:
+    every = [seen(group(lock=40), blocked=n, blockers={"app": n / 2} if n else {}) for n in looked]
+    ms = observation(every * 5).causes_ms[Cause.LOCKS].value
+    assert ms == pytest.approx(1000 * 2 * 0.5 / 400 if any(looked) else 0.0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_every_standby_of_one_name_may_be_asked_for(number: int) -> None:
+    standbys = tuple(StandbySeen("walreceiver", "streaming", (0.5, 1.0 + i, 9.0)) for i in range(number))
+    found = predictions([seen(group(standby=20), standby_names="ANY 1 (*)", standbys=standbys)] * 10)
+    ms = [p.commit_wait_ms.value for p in found if p.what.startswith("ANY")]
+    assert ms == pytest.approx([2.5 * (1.0 + i) for i in range(number)])
+
+
+def test_a_longer_round_trip_is_predicted_for_two_levels_without_their_lags() -> None:
+    groups = [at(name, name, writing=100, writing_s=1.0, standby=12) for name in ("shop", "audit")]
+    own = (("audit", "", "remote_apply"),)
+    found = {p.what: p for p in predictions([seen(*groups, overrides=own, standbys=())] * 12)}
+    assert found["round trip 10 ms longer"].commit_wait_ms.value == pytest.approx(3.0 + 10.0)
+    assert found["remote_apply"].unknown
 
 
 @pytest.mark.parametrize("standbys", [(), (replace(N2, lags_ms=(None, None, None)),)])

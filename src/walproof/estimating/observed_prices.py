@@ -7,7 +7,7 @@ report for the other stage, and the wait for row locks in proportion to how long
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -30,8 +30,9 @@ MOST_ROWS = 8
 class Payer:
     """One application, role, database or statement: its shares of commits and of waiting, its own ms per commit.
 
-    commits_share: an estimate, from how many of its transactions were seen and how old they were. others_behind_ms:
-    what all sessions wait, per commit of all, for locks of its sessions that wait for a standby; None: not known.
+    commits_share: an estimate, from how many of its transactions were seen and how old they were. wal_share: of WAL
+    bytes; others_behind_ms: what all sessions wait, per commit of all, for locks of its sessions that wait for a
+    standby; None: not known.
     """
 
     by: str
@@ -42,6 +43,7 @@ class Payer:
     flush_ms: float
     others_behind_ms: float | None = None
     own_level: str = ""
+    wal_share: float | None = None
 
     @property
     def text(self) -> str:
@@ -65,18 +67,21 @@ def payers(seen: Sequence[WaitsSeen]) -> tuple[Payer, ...]:
     made: list[Payer] = []
     for dimension in DIMENSIONS:
         groups: dict[str, Sums] = by(seen, attrgetter(dimension))
-        begun = sum(sums.begun for sums in groups.values()) or 1.0
-        waiting_s = sum(sums.waiting_s for sums in groups.values()) or 1.0
+        if dimension == "statement":
+            # One that never waits stands before the COMMIT of its transaction; which one wrote the WAL is not known.
+            groups = {name: replace(sums, wal=0.0) for name, sums in groups.items() if sums.waiting_s}
+        begun, waiting_s, wal = (sum(getattr(s, n) for s in groups.values()) for n in ("begun", "waiting_s", "wal"))
         paying = []
         for name, sums in groups.items():
-            share, waiting = sums.begun / begun, sums.waiting_s / waiting_s
-            if max(share, waiting) >= 0.01:
+            share, waiting = sums.begun / (begun or 1.0), sums.waiting_s / (waiting_s or 1.0)
+            written = sums.wal / wal if wal else None
+            if max(share, waiting, written or 0.0) >= 0.01:
                 per = 1000 / (share * commits) if share * commits > 0 else math.nan
                 behind = None if behind_ms is None or dimension != "application" else behind_ms * blockers[name]
                 setting = {"role": (name, ""), "database": ("", name)}.get(dimension)
                 own = levels.get(setting, "") if setting else ""
                 ms = (sums.standby_s * per, sums.flush_s * per, behind)
-                paying.append(Payer(dimension, name, share, waiting, *ms, own))
+                paying.append(Payer(dimension, name, share, waiting, *ms, own, written))
         if len(groups) > 1 or dimension == "application":
             made += sorted(paying, key=lambda p: -p.waiting_share)[:MOST_ROWS]
     return tuple(made)
@@ -111,7 +116,7 @@ def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
         return ()
     asked: list[Asked] = [(str(level), {level: 1.0}, None, 0.0) for level in Level if level is not Level.OFF]
     if columns.standby.any():
-        streaming = len({s.name for s in seen[-1].standbys if s.state == "streaming"})
+        streaming = sum(s.state == "streaming" for s in seen[-1].standbys)
         quorums = [Quorum(QuorumKind.ANY, k, ("*",)) for k in range(1, streaming + 1)]
         asked += [(f"ANY {q.k} at {columns.level}", columns.shares, q, 0.0) for q in quorums]
         asked += [(f"round trip {more:g} ms longer", columns.shares, None, more) for more in LONGER_MS]
@@ -129,7 +134,7 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
     synced = [1 - of.get(Level.OFF, 0.0) for of in (columns.shares, shares)]
     if synced[0] < 0.01 < synced[1]:
         return Predicted(what, _NONE, _NONE, "commits are at `off`: how long the local flush takes was not seen")
-    if quorum is None and len(now) <= 1 and then.keys() <= now.keys():
+    if quorum is None and (then == now or (len(now) <= 1 and then.keys() <= now.keys())):
         lag_now, lag_then = sum(now.values()), sum(then.values())  # the one lag cancels out
     else:
         lag_now, lag_then = _lag_ms(seen, now, None), _lag_ms(seen, then, quorum)

@@ -125,13 +125,14 @@ def _shares(lags: Stages | None) -> Numbers:
 
 @dataclass(slots=True)
 class Sums:
-    """Of a group of sessions: polls that saw them write, the ages then in s, polls and session-seconds of waiting."""
+    """Of a group of sessions: polls that saw them write, the ages then in s, polls and session-s of waiting, bytes."""
 
     writing: float = 0.0
     writing_s: float = 0.0
     standby: float = 0.0
     standby_s: float = 0.0
     flush_s: float = 0.0
+    wal: float = 0.0
 
     @property
     def begun(self) -> float:
@@ -148,13 +149,14 @@ def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key
     groups: dict[Key, Sums] = {}
     for one in seen:
         for group in one.groups:
-            if group.writing or group.standby or group.flush:
+            if group.writing or group.standby or group.flush or group.wal:
                 sums = groups.setdefault(key(group), Sums())
                 sums.writing += group.writing
                 sums.writing_s += group.writing_s
                 sums.standby += group.standby
                 sums.standby_s += group.standby * one.poll_s
                 sums.flush_s += group.flush * one.poll_s
+                sums.wal += group.wal
     return groups
 
 
@@ -177,7 +179,8 @@ def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[tuple[str, str, str], Lev
         waits = sums.standby > expected / 5 if max(expected, sums.standby) >= _ENOUGH else level.remote
         level = level if level.remote is waits else Level.ON if waits else Level.LOCAL
         levels[database, role, application] = level
-        begun[level] = begun.get(level, 0.0) + sums.begun
+        if sums.begun:
+            begun[level] = begun.get(level, 0.0) + sums.begun
     whole = sum(begun.values())
     return levels, {level: one / whole for level, one in begun.items()} if whole else {}
 
@@ -194,8 +197,10 @@ def waited(seen: Sequence[WaitsSeen]) -> Waited:
             if group.standby:
                 level = levels[group.database, group.role, group.application]
                 standby[level if level.remote else Level.ON][i] += group.standby * one.poll_s
-    behind = sum(sum(s.blockers.values()) + s.blocked_by_flush for s in seen)
-    behind /= max(1e-9, sum(s.blocked for s in seen))
+    blocked = np.array([(s.blocked, sum(s.blockers.values()) + s.blocked_by_flush) for s in seen])
+    overall = blocked[:, 1].sum() / max(1e-9, blocked[:, 0].sum())
+    # Each stretch by its own looks, so that intervals know how far these differ.
+    behind = np.divide(blocked[:, 1], blocked[:, 0], out=np.full(len(seen), overall), where=blocked[:, 0] > 0)
     stages = np.zeros((3, len(seen)))
     for level, column in standby.items():
         mean = mean_stages(seen, level)

@@ -301,19 +301,19 @@ def _member(name: str, before: Snapshot, after: Snapshot, polled: Polled, second
         disk_writes=writes,
         wal_flushes=None if flushes is None else int(flushes),
         wal_flush_ms=spent / flushes if flushes and spent else None,
-        wal_bytes=_counted(old, new, "lsn"),
+        wal_bytes=counted(old, new, "lsn"),
         wal_full_pages=_full_pages(old, new),
         write_lag_ms=write,
         flush_lag_ms=flush,
         replay_lag_ms=replay,
-        transaction_ids=_counted(old, new, "next_id"),
+        transaction_ids=counted(old, new, "next_id"),
         rolled_back=_rolled_back(old, new),
     )
 
 
 def _rolled_back(old: Counters | None, new: Counters | None) -> float | None:
     """The share of transactions rolled back, of those reported; None when none is."""
-    ended, rolled_back = (_counted(old, new, name) for name in ("committed", "rolled_back"))
+    ended, rolled_back = (counted(old, new, name) for name in ("committed", "rolled_back"))
     return None if ended is None or rolled_back is None else rolled_back / max(1, ended + rolled_back)
 
 
@@ -324,13 +324,13 @@ def _full_pages(old: Counters | None, new: Counters | None) -> int | None:
     src/backend/utils/activity/pgstat.c; 14: PGSTAT_STAT_INTERVAL, twice), images and bytes together, but the position
     is of the moment. None where less than half is reported: in a short sample none of it may be.
     """
-    pages, reported, written = (_counted(old, new, name) for name in ("full_pages", "reported_wal", "lsn"))
+    pages, reported, written = (counted(old, new, name) for name in ("full_pages", "reported_wal", "lsn"))
     if pages is None or not reported or not written or reported < written / 2:
         return None
     return round(pages * written / reported)
 
 
-def _counted(old: Counters | None, new: Counters | None, name: str) -> int | None:
+def counted(old: Counters | None, new: Counters | None, name: str) -> int | None:
     """By how much a counter rose; None when that is not known."""
     rise = _difference(getattr(old, name), getattr(new, name)) if old and new else None
     return None if rise is None else int(rise)

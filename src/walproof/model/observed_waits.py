@@ -12,7 +12,8 @@ class SessionSums:
 
     standby: in wait for a standby; flush: for the local flush of WAL; lock: for a heavyweight lock. writing: those
     with a transaction id whose transaction was younger than a second, writing_s: the sum of these ages in seconds.
-    Background workers count, but as sessions and busy ones: those are clients.
+    wal: bytes written meanwhile, known from PostgreSQL 18 on and for no statement. Background workers count, but as
+    sessions and busy ones: those are clients.
     """
 
     database: str
@@ -26,6 +27,7 @@ class SessionSums:
     standby: float
     flush: float
     lock: float
+    wal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

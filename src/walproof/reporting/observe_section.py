@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
@@ -30,6 +31,8 @@ from walproof.reporting.outline import (
 from walproof.reporting.wording import NOT_KNOWN, count, in_bytes, interval, number, percent, utc_time
 
 TONES = dict(zip(Cause, ("local", "remote_write", "on", "remote_apply", "other"), strict=True))
+
+_WHO = "Statements by query_id: pg_stat_statements has their text and WAL. WAL of the others: from PostgreSQL 18 on."
 
 
 def seen_of(events: Sequence[Event]) -> list[WaitsSeen]:
@@ -67,25 +70,15 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     if not seen:
         return ()
     made = observation(seen)
-    figure = Figure(
-        "observed-series",
-        "Over time",
-        "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
-        "Shaded: a checkpoint ended. Red: fewer standbys stream than before.",
-        (_chart(seen),),
-        tuple(TONES.items()),
-        _times_table(seen),
-        made.caveats,
-    )
     intro = (
         f"{count(made.polls)} polls in {made.seconds:.0f} s; {interval(made.commits_per_s)} commits a second that "
         "wrote. Sessions waiting on average ÷ commits a second = seconds waited per commit."
     )
-    sections = [Section("observed", "What commits wait for", intro, (_causes_table(made), figure))]
+    sections = [Section("observed", "What commits wait for", intro, (_causes_table(made), _figure(seen, made)))]
     if paying := payers(seen):
-        texts = tuple(f"{p.text}." for p in paying[:1] if len(paying) > 1 and p.commits_share < 0.995)
-        blocks = (_payers_table(paying), *((Prose(texts),) if texts else ()))
-        sections.append(Section("payers", "Who pays", "", blocks))
+        told = len(paying) > 1 and paying[0].standby_ms > 0 and paying[0].commits_share < 0.995
+        blocks = (_payers_table(paying), *((Prose((f"{paying[0].text}.",)),) if told else ()))
+        sections.append(Section("payers", "Who pays", _WHO, blocks))
     if predicted := predictions(seen):
         sections.append(Section("other-levels", "What else would cost", "", (_predictions_table(predicted),)))
     return tuple(sections)
@@ -97,38 +90,23 @@ def _causes_table(made: Observation) -> Table:
     rows = [row(Cell(str(c), TONES[c]), interval(made.causes_ms[c]), shares[c]) for c in made.longest_first]
     rows.append(row("a commit itself, in all", interval(made.commit_wait_ms), ""))
     rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes_ms[Cause.LOCKS]), ""))
-    rows.append(row("slowest wait seen, at least", number(made.longest_ms), ""))
+    rows.append(row("oldest statement seen to wait for a standby, ms", number(made.longest_ms), ""))
     heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
-
-
-def _waiting(seen: Sequence[WaitsSeen]) -> tuple[list[list[float]], list[float]]:
-    """For each stretch of time: sessions waiting, by the causes of TONES; commits a second."""
-    every = waited(seen)
-    causes = np.transpose([every.causes[cause] / every.seconds for cause in TONES])
-    return causes.tolist(), (every.commits / every.seconds).tolist()
-
-
-def _times_table(seen: Sequence[WaitsSeen]) -> Table:
-    """The picture's numbers."""
-    stretches = zip(seen, *_waiting(seen), strict=True)
-    rows = [row(utc_time(s.at), *map(number, causes), number(r), number(s.longest_ms)) for s, causes, r in stretches]
-    heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest wait, ms")
-    return Table("observed-series", "sessions waiting on average, by cause", heads, tuple(rows), page_only=True)
 
 
 def _payers_table(paying: Sequence[Payer]) -> Table:
     rows = tuple(
         row(
-            *(p.by, p.name or "(none)", percent(p.commits_share), percent(p.waiting_share)),
+            *(p.by, p.name or "(none)", *map(percent, (p.commits_share, p.waiting_share, p.wal_share))),
             *map(number, (p.standby_ms, p.flush_ms, p.others_behind_ms)),
             p.own_level,
         )
         for p in paying
     )
     heads = columns(
-        "by", "name", ">commits, about", ">waiting", ">standby ms", ">flush ms", ">others behind it, ms", "own level",
-        fold=["name"], drop=["own level"],
+        "by", "name", ">commits, about", ">waiting", ">WAL", ">standby ms", ">flush ms", ">others behind it, ms",
+        "own level", fold=["name"], drop=["own level"],
     )  # fmt: skip
     return Table("payers", "who pays: shares, and ms per commit of its own", heads, rows)
 
@@ -144,28 +122,36 @@ def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     return Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows)
 
 
-def _chart(seen: Sequence[WaitsSeen]) -> SeriesChart:
-    start = seen[0].at - seen[0].seconds
-    spans = [(one.at - one.seconds - start, one.at - start) for one in seen]
-    middles = [(a + b) / 2 for a, b in spans]
-    waiting, rates = _waiting(seen)
-    stacked = np.cumsum(waiting, axis=1)
-    lines = [_line(tone, middles, stacked[:, i].tolist()) for i, tone in enumerate(TONES.values())]
+def _figure(seen: Sequence[WaitsSeen], made: Observation) -> Figure:
+    """Over time, as a picture and as its numbers."""
+    every, began = waited(seen), seen[0].at - seen[0].seconds
+    waiting = np.transpose([every.causes[cause] / every.seconds for cause in TONES])
+    rates, oldest_ms = (every.commits / every.seconds).tolist(), [s.longest_ms for s in seen]
+    spans = [(s.at - s.seconds - began, s.at - began) for s in seen]
+    streaming = [sum(standby.state == "streaming" for standby in s.standbys) for s in seen]
+
+    def line(tone: str, values: Sequence[float]) -> SeriesLine:
+        return SeriesLine(tone, "thick", (tuple((sum(at) / 2, one) for at, one in zip(spans, values, strict=True)),))
+
     panels = (
-        SeriesPanel("sessions waiting", tuple(reversed(lines))),
-        SeriesPanel("commits per second", (_line("local", middles, rates),)),
-        SeriesPanel("oldest wait, ms", (_line("on", middles, [one.longest_ms for one in seen]),)),
+        SeriesPanel("sessions waiting", tuple(map(line, TONES.values(), np.cumsum(waiting, axis=1).T.tolist()))[::-1]),
+        SeriesPanel("commits per second", (line("local", rates),)),
+        SeriesPanel("oldest statement, ms", (line("on", oldest_ms),)),
     )
-    texts = [f"{number(r)} commits/s, {number(sum(w))} sessions waiting" for w, r in zip(waiting, rates, strict=True)]
+    texts = [f"{number(r)} commits/s, {number(w)} sessions waiting" for r, w in zip(rates, waiting.sum(1), strict=True)]
     slots = tuple(SeriesSlot(a, b, f"{a:.0f}–{b:.0f} s: {text}") for (a, b), text in zip(spans, texts, strict=True))
     shaded = tuple(span for span, one in zip(spans, seen, strict=True) if one.checkpoint)
-    streaming = [sum(standby.state == "streaming" for standby in one.standbys) for one in seen]
-    fewer = tuple(spans[i] for i in range(1, len(seen)) if streaming[i] < streaming[i - 1])
-    return SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
-
-
-def _line(tone: str, xs: Sequence[float], ys: Sequence[float]) -> SeriesLine:
-    return SeriesLine(tone, "thick", (tuple(zip(xs, ys, strict=True)),))
+    fewer = tuple(span for span, (before, now) in zip(spans[1:], pairwise(streaming), strict=True) if now < before)
+    chart = SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
+    columned = zip(seen, waiting.tolist(), rates, oldest_ms, strict=True)
+    rows = tuple(row(utc_time(s.at), *map(number, (*causes, *others))) for s, causes, *others in columned)
+    heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest statement, ms")
+    table = Table("observed-series", "sessions waiting on average, by cause", heads, rows, page_only=True)
+    caption = (
+        "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
+        "Shaded: a checkpoint began (from PostgreSQL 18 on: ended). Red: fewer standbys stream than before."
+    )
+    return Figure("observed-series", "Over time", caption, (chart,), tuple(TONES.items()), table, made.caveats)
 
 
 def observe_json(seen: Sequence[WaitsSeen]) -> dict[str, Any]:

@@ -2,17 +2,18 @@
 
 Stops when the server is in distress, and says so. Writes nothing, not even a temporary table."""
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import fmean
 
 import psycopg
 
 from walproof.errors import TargetError
-from walproof.load import sampler
-from walproof.load.sampler import counters_of, counters_statement
+from walproof.load.sampler import Counters, counted, counters_of, counters_statement
 from walproof.load.statistics_connection import Row, StatsConnection
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
@@ -36,10 +37,12 @@ ATTEMPTS = 6
 """In a row without a stretch of time seen: then the member is gone. Pauses double from 1 s: half a minute in all."""
 _ENDS_S = 0.2
 """How soon it notices that it shall end."""
-_EVERY = {"standbys": 2, "blockers": 4}
-"""Polls from one look at the standbys' lags, and at what blocks lock waiters, to the next."""
+_EVERY = {"standbys": 2, "blockers": 4, "wal": 20}
+"""Polls from one look at the standbys' lags, at what blocks lock waiters, at who writes WAL, to the next."""
 _MOST_GROUPS = 200
-"""Groups of sessions told apart in one event; the rest are summed up."""
+"""Groups of sessions in one event. From half as many on statements, then sessions, are no longer told apart."""
+_WAL_FROM = 18
+"""The first version of PostgreSQL that counts WAL by session."""
 _CONNECTING = {
     "application_name": "walproof observe",
     "connect_timeout": "5",
@@ -47,6 +50,8 @@ _CONNECTING = {
     "options": "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off",
 }
 _SQL = {name: text.encode() for name, text in statements("walproof.targets.sql", "commit_waits.sql").items()}
+_Key = tuple[str, str, str, str]
+"""Database, role, application, statement."""
 
 
 def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
@@ -61,11 +66,11 @@ def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(slots=True)
 class _Polls:
-    """Added up since the last event; groups by (database, role, application, statement); see WaitsSeen."""
+    """Added up since the last event; see WaitsSeen."""
 
     count: int = 0
-    groups: dict[tuple[str, str, str, str], list[float]] = field(default_factory=dict)
-    standbys: dict[str, list[Row]] = field(default_factory=dict)
+    groups: dict[_Key, list[float]] = field(default_factory=dict)
+    standbys: dict[Row, list[Row]] | None = None
     blocked: float = 0.0
     blocked_by_flush: float = 0.0
     blockers: dict[str, float] = field(default_factory=dict)
@@ -75,12 +80,33 @@ class _Polls:
         """One poll of sessions."""
         self.count += 1
         for row in rows:
-            database, role, application, statement = (name or "" for name in row[:4])
-            key, numbers = (database, role, application, statement), [float(n or 0) for n in row[4:]]
-            if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
-                key = ("others", "others", "others", "")
-            self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 7), numbers, strict=False)]
-            self.longest_ms = max(self.longest_ms, numbers[7])
+            *numbers, longest_ms = (float(n or 0) for n in row[4:])
+            self._add(row[:4], (*numbers, 0.0))
+            self.longest_ms = max(self.longest_ms, longest_ms)
+
+    def add_wal(self, rows: list[Row], before: Mapping[str, float] | None) -> dict[str, float]:
+        """What sessions wrote since the look `before`; returns what each has written until now."""
+        now = {str(row[3]): float(row[4] or 0) for row in rows}
+        if before is not None:
+            for row in rows:
+                risen = now[str(row[3])] - before.get(str(row[3]), 0.0)
+                self._add((*row[:3], ""), (*(0.0,) * 7, max(0.0, risen)))
+        return now
+
+    def _add(self, names: Row, numbers: Sequence[float]) -> None:
+        database, role, application, statement = (name or "" for name in names)
+        most: dict[_Key, float] = {
+            (database, role, application, statement): _MOST_GROUPS / 2,
+            (database, role, application, "others"): _MOST_GROUPS,
+            ("others", "others", "others", "others"): math.inf,
+        }
+        key = next(key for key, room in most.items() if key in self.groups or len(self.groups) < room)
+        self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 8), numbers, strict=True)]
+
+    def add_standbys(self, rows: list[Row]) -> None:
+        """One look at standbys, by name and process; those that are gone count no more."""
+        before = self.standbys or {}
+        self.standbys = {(row[0], row[8]): [*before.get((row[0], row[8]), ()), row] for row in rows}
 
     def add_blockers(self, rows: list[Row]) -> None:
         """One look at what blocks lock waiters: those asked for stand for all that waited."""
@@ -92,11 +118,11 @@ class _Polls:
                 self.blockers[name] = self.blockers.get(name, 0.0) + each * standby_share
 
 
-def _standby(name: str, rows: list[Row]) -> StandbySeen:
+def _standby(rows: list[Row]) -> StandbySeen:
     lags = [[float(v) for row in rows if (v := row[i]) is not None] for i in (2, 3, 4)]
     write, flush, replay = (round(fmean(values), 4) if values else None for values in lags)
     behind = (int(rows[-1][5] or 0), int(rows[-1][6] or 0), int(rows[-1][7] or 0))
-    return StandbySeen(name, str(rows[-1][1]), (write, flush, replay), behind)
+    return StandbySeen(str(rows[-1][0]), str(rows[-1][1]), (write, flush, replay), behind)
 
 
 class SqlCommitWaits:
@@ -107,73 +133,66 @@ class SqlCommitWaits:
         self._target, self._clock, self._typed = target, target.clock, typed
         self._random = random.Random(1)
         self._costs: dict[str, deque[float]] = {}
-        self._slow, self._due, self._polls, self._failures = 0, 0.0, 0, 0
+        self._slow, self._due, self._polls, self._failures, self._leader = 0, 0.0, 0, 0, ""
+        self._wal: dict[str, float] | None = None
+        """Bytes by session as last looked at; None before the first look at this server."""
         self._standbys: tuple[StandbySeen, ...] = ()
         """As last looked at: where polls are rare, not every event has a look of its own."""
 
     def watch(self, every_s: float, ended: Callable[[], bool]) -> Iterator[WaitsSeen]:
         """What was polled in each `every_s`; see model.ports."""
-        connection: StatsConnection | None
-        leader, connection = self._open()
-        try:
+        with ExitStack() as opened:
+            connection: StatsConnection | None = self._open(opened)
             while not ended():
                 try:
-                    if connection is None:
-                        leader, connection = self._open()
-                    seen = self._seen(leader, connection, every_s, ended)
+                    connection = connection or self._open(opened)
+                    seen = self._seen(connection, every_s, ended)
                 except (psycopg.Error, TargetError) as wrong:
-                    if connection is not None:
-                        connection.close()
+                    opened.close()
                     connection = None
-                    self._pause(leader, wrong if isinstance(wrong, TargetError) else _said(leader, wrong), ended)
+                    self._pause(wrong if isinstance(wrong, TargetError) else _said(self._leader, wrong), ended)
                     continue
                 if seen is not None:
                     self._failures = 0
                     yield seen
-        finally:
-            if connection is not None:
-                connection.close()
 
-    def _pause(self, leader: str, said: TargetError, ended: Callable[[], bool]) -> None:
+    def _pause(self, said: TargetError, ended: Callable[[], bool]) -> None:
         """Before the next attempt, ever longer; TargetError in distress and after ATTEMPTS in a row."""
         if isinstance(said, _Distress):
             raise said
         if self._failures == ATTEMPTS:
-            why = f"{leader} is gone: {ATTEMPTS} attempts in a row failed, the last with: {said.message}"
+            why = f"{self._leader} is gone: {ATTEMPTS} attempts in a row failed, the last with: {said.message}"
             raise TargetError(why, "walproof doctor")
         due = self._clock.now() + 2.0**self._failures
         self._failures += 1
         while not ended() and (left := due - self._clock.now()) > 0:
             self._clock.pause(min(_ENDS_S, left))
 
-    def _open(self) -> tuple[str, StatsConnection]:
+    def _open(self, opened: ExitStack) -> StatsConnection:
         leader = self._target.observe().leader
         if leader is None:
             raise TargetError(f"{self._target.name} has no leader that answers just now", "walproof doctor")
-        connection = None
+        self._leader, self._wal = leader, None
         try:
             connection = StatsConnection(self._target.member_endpoint(leader).conninfo(**_CONNECTING), self._clock)
+            opened.callback(connection.close)
             ((sees, process, standby, role),) = connection.query(_SQL["rights"])
         except psycopg.Error as wrong:
-            if connection:
-                connection.close()
             raise _said(leader, wrong) from None
+        pooled = f"a connection pooler answers in place of {leader}, which shows one server as several"
         blind = f"{role} may not see what other sessions wait for on {leader}"
         grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
         checks = (
-            (process != str(connection.process), _behind_pooler(leader)),
+            (process != str(connection.process), TargetError(pooled, "name the server itself")),
             (sees != "t", TargetError(blind, grant)),
             (standby == "t", TargetError(f"{leader} is a standby, where no commit waits", "name the leader")),
         )
         for failed, why in checks:
             if failed:
-                connection.close()
                 raise why
-        return leader, connection
+        return connection
 
-    def _seen(
-        self, leader: str, connection: StatsConnection, every_s: float, ended: Callable[[], bool]
-    ) -> WaitsSeen | None:
+    def _seen(self, connection: StatsConnection, every_s: float, ended: Callable[[], bool]) -> WaitsSeen | None:
         """What is polled within `every_s`, with what the counters rose by; None where it ended before a poll."""
         level = Level(str(connection.query(_SQL["level"])[0][0]))
         overrides = tuple((str(r), str(d), Level(str(own))) for r, d, own in connection.query(_SQL["overrides"]))
@@ -181,7 +200,7 @@ class SqlCommitWaits:
         polls = _Polls()
         while not ended() and (not polls.count or self._clock.now() < began + every_s):
             if self._clock.now() >= self._due:
-                self._poll(leader, connection, polls)
+                self._poll(connection, polls)
                 # Polls at equal distances could keep step with the load.
                 # The first ones, which plan and read from disk, do not say what one costs.
                 pace = min(pace_s(self._costs), FASTEST_S * 2.0 ** min(self._polls, 10))
@@ -190,35 +209,38 @@ class SqlCommitWaits:
             self._clock.pause(min(_ENDS_S, max(0.0, until - self._clock.now())))
         if not polls.count:
             return None
-        self._standbys = tuple(_standby(name, rows) for name, rows in polls.standbys.items()) or self._standbys
+        if polls.standbys is not None:
+            self._standbys = tuple(_standby(rows) for rows in polls.standbys.values())
         at, after = self._clock.now(), self._counters(connection)
-        first = before.next_id or 0
-        new_ids = max(0, (after.next_id or 0) - first) if first else 0
+        first, new_ids = before.next_id or 0, counted(before, after, "next_id") or 0
         ((committed, aborted),) = connection.query(_SQL["outcomes"], str(first), str(first + new_ids))
         return WaitsSeen(
-            at=at, seconds=at - began, polls=polls.count, leader=leader, level=level, standby_names=after.names,
+            at=at, seconds=at - began, polls=polls.count, leader=self._leader, level=level, standby_names=after.names,
             groups=tuple(SessionSums(*key, *(round(n, 4) for n in sums)) for key, sums in polls.groups.items()),
-            standbys=self._standbys, transaction_ids=new_ids, commits=_rise(before, after, "committed"),
-            rollbacks=_rise(before, after, "rolled_back"), committed=int(committed or 0), aborted=int(aborted or 0),
+            standbys=self._standbys, transaction_ids=new_ids, committed=int(committed or 0), aborted=int(aborted or 0),
+            commits=counted(before, after, "committed") or 0, rollbacks=counted(before, after, "rolled_back") or 0,
             blocked=round(polls.blocked, 4), blocked_by_flush=round(polls.blocked_by_flush, 4),
             blockers={name: round(share, 4) for name, share in polls.blockers.items()},
             longest_ms=round(polls.longest_ms, 3), checkpoint=after.checkpoints > before.checkpoints,
             overrides=overrides,
         )  # fmt: skip
 
-    def _poll(self, leader: str, connection: StatsConnection, polls: _Polls) -> None:
+    def _poll(self, connection: StatsConnection, polls: _Polls) -> None:
         """One poll of sessions; now and then of standbys and blockers too. TargetError in distress."""
         self._polls += 1
         polls.add_waits(self._timed(connection, "waits"))
         took = self._costs["waits"][-1]
         self._slow = self._slow + 1 if took > _SLOW_S else 0
         if self._slow >= _SLOW_POLLS:
-            raise _Distress(leader, f"looks at its statistics took {took:.1f} s")
+            raise _Distress(self._leader, f"looks at its statistics took {took:.1f} s")
         if self._polls % _EVERY["standbys"] == 1:
-            for row in self._timed(connection, "standbys"):
-                polls.standbys.setdefault(str(row[0]), []).append(row)
+            polls.add_standbys(self._timed(connection, "standbys"))
         if self._polls % _EVERY["blockers"] == 1 and any(n[6] for n in polls.groups.values()):
             polls.add_blockers(self._timed(connection, "blockers"))
+        if self._polls % _EVERY["wal"] == 1 and connection.version >= _WAL_FROM:
+            # The first look, which plans, would slow down all polls until the next.
+            rows = connection.query(_SQL["wal"]) if self._wal is None else self._timed(connection, "wal")
+            self._wal = polls.add_wal(rows, self._wal)
 
     def _timed(self, connection: StatsConnection, name: str) -> list[Row]:
         began = self._clock.now()
@@ -227,18 +249,8 @@ class SqlCommitWaits:
         return rows
 
     @staticmethod
-    def _counters(connection: StatsConnection) -> sampler.Counters:
+    def _counters(connection: StatsConnection) -> Counters:
         return counters_of(connection.query(counters_statement(connection))[0])
-
-
-def _rise(before: sampler.Counters, after: sampler.Counters, name: str) -> int:
-    return max(0, (getattr(after, name) or 0) - (getattr(before, name) or 0))
-
-
-def _behind_pooler(leader: str) -> TargetError:
-    return TargetError(
-        f"a connection pooler answers in place of {leader}, which shows one server as several", "name the server itself"
-    )
 
 
 class _Distress(TargetError):

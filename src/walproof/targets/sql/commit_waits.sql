@@ -76,15 +76,24 @@ SELECT count(*) FILTER (WHERE status = 'committed'), count(*) FILTER (WHERE stat
           FROM generate_series(1, least(64, $2::bigint - $1::bigint))) AS picked
 
 -- name: standbys
--- Standbys: the last lags that they reported, in ms, and bytes behind the leader's flush.
+-- Standbys: the last lags that they reported, in ms, bytes behind the leader's flush, and the process that serves each:
+-- several may have one name.
 SELECT application_name, state,
        (extract(epoch FROM write_lag) * 1000)::float8,
        (extract(epoch FROM flush_lag) * 1000)::float8,
        (extract(epoch FROM replay_lag) * 1000)::float8,
        coalesce(pg_current_wal_flush_lsn() - write_lsn, 0)::bigint,
        coalesce(pg_current_wal_flush_lsn() - flush_lsn, 0)::bigint,
-       coalesce(pg_current_wal_flush_lsn() - replay_lsn, 0)::bigint
+       coalesce(pg_current_wal_flush_lsn() - replay_lsn, 0)::bigint,
+       pid
   FROM pg_stat_replication
+
+-- name: wal
+-- PostgreSQL 18: bytes of WAL that each session has written, with its database, role and application. It reports at the
+-- end of a transaction, at most once a second. What a parallel worker writes is counted by its leader too.
+SELECT a.datname, a.usename, left(a.application_name, 64), a.pid || ' ' || extract(epoch FROM a.backend_start), w.wal_bytes
+  FROM pg_stat_activity a CROSS JOIN LATERAL pg_stat_get_backend_wal(a.pid) AS w
+ WHERE a.datid IS NOT NULL AND a.backend_type NOT IN ('walsender', 'parallel worker') AND w.wal_bytes > 0
 
 -- name: level
 -- The level in effect for sessions without one of their own.

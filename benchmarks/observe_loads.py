@@ -1,0 +1,247 @@
+"""The loads of `benchmarks.observe_true`, and what is measured of each on a lab: what is observed, and what is true."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import psutil
+
+from walproof.estimating.observed_prices import LONGER_MS
+from walproof.estimating.observed_waits import Cause
+from walproof.machine.programs import pgbench
+from walproof.model.drill import Capability
+from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.observed_waits import WaitsSeen
+from walproof.model.sample import Arm, Sample, Scenario, Workload
+from walproof.targets.lab.target import LabTarget
+from walproof.targets.sql.commit_waits import SqlCommitWaits
+from walproof.targets.sql.connection import session
+
+_WARM_S = 2.0
+_NETWORK, _FLUSH, _STANDBY, _REPLAY = ({c} for c in (Cause.NETWORK, Cause.FLUSH, Cause.STANDBY_FLUSH, Cause.REPLAY))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Sessions at levels (two applications where there are two), their pace (0: closed loop), what is slow, what shows.
+
+    causes: those that are true; empty where the load does not say which is.
+    """
+
+    levels: tuple[str, ...]
+    clients: int
+    rtt_ms: float = 0.0
+    rate: int = 0
+    trouble: str = ""
+    causes: frozenset[Cause] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """Short words."""
+        rate = f", {self.rate}/s" if self.rate else ""
+        trouble = f", {self.trouble}" if self.trouble else ""
+        return f"{'+'.join(self.levels)}, {self.clients} clients, {self.rtt_ms:g} ms{rate}{trouble}"
+
+    @property
+    def predicted(self) -> tuple["Load | None", str]:
+        """The load from which this one is predicted, and as what; None where it is not."""
+        (level, *others), alone = self.levels, not (self.trouble or self.rate)
+        if alone and level == "on" and self.rtt_ms == max(LONGER_MS):
+            return replace(self, rtt_ms=0.0), f"round trip {self.rtt_ms:g} ms longer"
+        if alone and not others and level in ("local", "remote_write", "remote_apply"):
+            return replace(self, levels=("on",)), level
+        return None, ""
+
+
+def _load(levels: str, clients: int, causes: set[Cause] | None = None, **more: Any) -> Load:
+    known = causes or (_FLUSH if levels == "local" else ())  # where no commit waits for standbys
+    return Load(tuple(levels.split("+")), clients, causes=frozenset(known), **more)
+
+
+REMOTE = ("remote_write", "on", "remote_apply")
+LOADS = (
+    *(_load(level, n) for n in (1, 16) for level in ("off", "local", *REMOTE)),
+    *(_load(level, 64) for level in ("off", "local", "on")),
+    *(_load(level, 4, _NETWORK if level in REMOTE else None, rtt_ms=3.0) for level in ("off", "on", "remote_write")),
+    *(_load(level, 16, _NETWORK if level in REMOTE else None, rtt_ms=10.0) for level in ("off", "local", *REMOTE)),
+    _load("off", 8, rate=100),
+    _load("on", 8, rate=100),
+    _load("off", 4, trouble="slow disk of one standby, ANY 2"),
+    _load("on", 4, _STANDBY, trouble="slow disk of one standby, ANY 2"),
+    _load("local", 4, trouble="slow disk of the leader"),
+    _load("remote_apply", 4, _REPLAY, trouble="replay paused"),
+    _load("on+local", 16),
+)
+
+
+@contextmanager
+def _entered(target: LabTarget, load: Load) -> Iterator[None]:
+    """The round trip and the trouble in effect."""
+    able, view = target.capabilities(), target.observe()
+    standbys = [m.name for m in view.standbys]
+    with ExitStack() as undo:
+        two = load.trouble.endswith("ANY 2")
+        quorum: dict[str, Any] = {"quorum_kind": QuorumKind.ANY, "quorum": 2} if two else {}
+        target.pricing.enter(Scenario(**quorum, rtt_ms=load.rtt_ms or None))
+        undo.callback(target.pricing.leave)
+        if load.trouble.startswith("slow disk"):
+            assert able.slow_disk is not None
+            victim = view.leader or "" if load.trouble.endswith("leader") else standbys[0]
+            able.slow_disk.inject(victim, 0.008)
+            undo.callback(able.slow_disk.undo, victim)
+        if load.trouble == "replay paused":
+            for standby in standbys:
+                able.faults[Capability.PAUSE_REPLAY].inject(standby)
+                undo.callback(able.faults[Capability.PAUSE_REPLAY].undo, standby)
+        yield
+
+
+def _pgbench(target: LabTarget, level: str, load: Load, seconds: float) -> "subprocess.Popen[str]":
+    clients, own = load.clients // len(load.levels), len(load.levels) > 1
+    argv = [str(pgbench()), "-n", "-r", "-M", "prepared", "-c", str(clients), "-j", "2", "-T", str(math.ceil(seconds))]
+    argv += ["-R", f"{load.rate}"] if load.rate else []
+    words = target.endpoint("direct").client_conninfo(dbname="walproof_bench", application_name=f"at {level}")
+    environment = {**os.environ, **({"PGOPTIONS": f"-c synchronous_commit={level}"} if own else {})}
+    return subprocess.Popen(
+        [*argv, words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was observed of a load; mean END in ms by the server's log and by pgbench; transactions a second."""
+
+    seen: list[WaitsSeen]
+    end_ms: float
+    client_ms: float
+    tps: float
+
+
+def run(target: LabTarget, load: Load, seconds: float) -> Run:
+    """The load for so long, observed."""
+    with session(target.endpoint("direct")) as connection:
+        if len(load.levels) == 1:  # where it shows; two applications set theirs by themselves
+            connection.execute(f"ALTER DATABASE walproof_bench SET synchronous_commit = {load.levels[0]}".encode())
+        for name, value in (("log_min_duration_sample", "0"), ("log_statement_sample_rate", "0.2")):
+            connection.execute(f"ALTER DATABASE walproof_bench SET {name} = {value}".encode())
+    running = [_pgbench(target, level, load, seconds + 2 * _WARM_S) for level in load.levels]
+    target.clock.pause(_WARM_S)
+    log = target.blueprint.member_dir(target.observe().leader or "") / "patroni.log"
+    until, begin = target.clock.now() + seconds, log.stat().st_size
+    seen = list(SqlCommitWaits(target).watch(1.0, lambda: target.clock.now() >= until))
+    if not seen:
+        raise ValueError("nothing was observed")
+    with log.open("rb") as file:
+        file.seek(begin)
+        text = file.read().decode(errors="replace")
+    if load.trouble == "replay paused":
+        # Its sessions wait for ever: they end when their connections do.
+        for one in running:
+            one.terminate()
+            one.wait()
+        return Run(seen, math.inf, math.inf, 0.0)
+    ends, rates = [], []
+    for one in running:
+        out, _ = one.communicate(timeout=120)
+        ends += [float(ms) for ms in re.findall(r"([0-9.]+) +\d* *END;", out)]
+        rates += [float(tps) for tps in re.findall(r"tps = ([0-9.]+)", out)]
+    on_server = [float(ms) for ms in re.findall(r"duration: ([0-9.]+) ms +(?:execute|statement)[^\n]*END;", text)]
+    return Run(seen, fmean(on_server), float(np.average(ends, weights=rates)), sum(rates))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A load that was run. off_ms: mean END by the server at `off`, as many transactions a second: its processor time.
+
+    before: the load from which it is predicted, run right before.
+    """
+
+    load: Load
+    run: Run
+    off_ms: float
+    before: Run | None = None
+
+    @property
+    def truth_ms(self) -> float:
+        """How long a commit waits; 0 at `off`."""
+        return 0.0 if self.load.levels == ("off",) else self.run.end_ms - self.off_ms
+
+
+def measured(target: LabTarget, load: Load, seconds: float) -> Done:
+    """A load, what it is predicted from before it, and the same at `off` after it."""
+    base, before, off_ms = load.predicted[0], None, 0.0
+    if base:
+        with _entered(target, base):
+            before = run(target, base, seconds)
+    with _entered(target, load):
+        made = run(target, load, seconds)
+        if made.tps and load.levels != ("off",):
+            off_ms = run(target, replace(load, levels=("off",), rate=max(1, round(made.tps))), seconds).end_ms
+    return Done(load, made, off_ms, before)
+
+
+def prepare(target: LabTarget) -> None:
+    with session(target.endpoint("direct")) as connection:
+        connection.execute("CREATE DATABASE walproof_bench")
+    words = target.endpoint("direct").client_conninfo(dbname="walproof_bench")
+    subprocess.run([str(pgbench()), "-i", "-s", "20", "-q", words], check=True, capture_output=True)
+
+
+def pair(target: LabTarget, number: int, record: Path, clients: int = 64) -> dict[str, float]:
+    """Throughput beside `walproof observe` and without it, in random order; processors that its session takes."""
+    tps: dict[bool, float] = {}
+    figures: dict[str, float] = {}
+    for observed in np.random.default_rng(number).permutation([True, False]).tolist():
+        observing = _observing(target, record) if observed else None
+        try:
+            before, began = _used(target, observing) if observing else (0.0, 0.0), target.clock.now()
+            planned = Sample(number, 0, Arm(Level.ON, clients, Workload()), Scenario())
+            tps[observed] = target.pricing.run_sample(planned, 5.0, number).tps
+            if observing:
+                used = np.subtract(_used(target, observing), before) / (target.clock.now() - began)
+                figures = {"session": float(used[0]), "own": float(used[1])}
+        finally:
+            if observing:
+                observing.terminate()
+                observing.wait()
+    return {"log_ratio": math.log(tps[True] / tps[False]), **figures}
+
+
+def _observing(target: LabTarget, record: Path) -> "subprocess.Popen[bytes]":
+    argv = [
+        sys.executable,
+        "-m",
+        "walproof",
+        "observe",
+        "--target",
+        f"lab:{target.blueprint.name}",
+        "--record",
+        str(record),
+    ]
+    one = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
+    events = record / "events.jsonl"
+    while not (events.exists() and "waits-seen" in events.read_text()):
+        assert one.poll() is None, "walproof observe has ended"
+        target.clock.pause(0.2)
+    return one
+
+
+def _used(target: LabTarget, observing: "subprocess.Popen[bytes]") -> tuple[float, float]:
+    """Processor seconds of its session on the server, and of its own process."""
+    with session(target.endpoint("direct")) as connection:
+        row = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'walproof observe' AND state = 'active' "
+            "OR application_name = 'walproof observe' ORDER BY backend_start DESC LIMIT 1"
+        ).fetchone()
+    assert row is not None
+    used = [psutil.Process(pid).cpu_times() for pid in (int(row[0]), observing.pid)]
+    return used[0].user + used[0].system, used[1].user + used[1].system
