@@ -117,12 +117,14 @@ def session(name: str = "app", **more: str) -> tuple[str, ...]:
         ({"connect": psycopg.OperationalError("password authentication failed")}, "password is refused"),
         ({"rights": psycopg.OperationalError("server closed the connection")}, "does not answer"),
         ({"leader": None}, "has no leader"),
+        *(({"version": other}, f"n1 runs PostgreSQL {other}; walproof knows 14 to 18") for other in (9, 13, 19)),
         ({"waits": errors.QueryCanceled("canceling statement due to statement timeout")}, "in distress"),
         ({"took_s": 0.6}, "in distress"),
     ],
 )
 def test_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], says: str) -> None:
-    waits, _ = watching(monkeypatch, **answers)
+    waits, server = watching(monkeypatch, **answers)
+    server.version = answers.pop("version", 18)
     with pytest.raises(TargetError, match=says) as wrong:
         some(waits, 10)
     assert wrong.value.hint
@@ -331,12 +333,17 @@ def test_wal_is_what_a_session_wrote_between_two_looks(
     }
 
 
-@pytest.mark.parametrize(("version", "known"), [(14, 0), (17, 0), (18, 100), (19, 100)])
+@pytest.mark.parametrize(("version", "known"), [(14, 0), (16, 0), (17, 0), (18, 100)])
 def test_wal_is_looked_at_where_sessions_count_it_and_anew_on_each_server(
     monkeypatch: pytest.MonkeyPatch, version: int, known: int
 ) -> None:
     looks: list[int] = []
-    waits, server = watching(monkeypatch, wal=lambda: looks.append(0) or wrote(("a", "1", 100 * len(looks))))
+
+    def look() -> list[Any]:
+        looks.append(0)
+        return wrote(("a", "1", 100 * len(looks)))
+
+    waits, server = watching(monkeypatch, wal=look)
     server.version = version
     stream = waits.watch(1.0, lambda: False)
     seen = [next(stream) for _ in range(6)]

@@ -182,7 +182,7 @@ def test_a_statement_is_known_by_its_number_and_wal_by_session_where_sessions_co
             numbers += [row[3] for row in connection.query(commit_waits._SQL["waits"]) if row[2] == "numbered"]
         assert len({int(number or 0) for number in numbers} - {0}) == 1
         writing.rollback()
-        if connection.version < commit_waits._WAL_FROM:
+        if connection.version < 18:
             return
         polls = commit_waits._Polls()
         before = polls.add_wal(connection.query(commit_waits._SQL["wal"]), None)

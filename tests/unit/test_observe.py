@@ -148,20 +148,25 @@ def test_the_record_is_reported_like_every_other(
     [
         ({"transaction_ids": 0, "commits": 0}, ""),
         ({"level": "local"}, ""),
-        ({}, "application app makes about"),
+        ({"applications": 1}, ""),
+        (
+            {},
+            "Application app makes about 91% of the commits and 94% of the waiting; at `local` it would wait 2.75 ms less",
+        ),
     ],
-    ids=["none ended", "none waits for a standby", "it waits"],
+    ids=["none ended", "none waits for a standby", "it is the only one", "it waits"],
 )
 def test_what_local_would_save_is_said_where_it_is_known(
     walproof: Run, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], says: str
 ) -> None:
-    waiting = {"flush": 40, "writing": 40, "writing_s": 0.4, "standby": 0 if "level" in more else 20}
-    of(monkeypatch, Waits([seen(group(**waiting), group("other", writing=4, writing_s=0.04, flush=4), **more)] * 12))
+    waiting: dict[str, Any] = {"flush": 40, "writing": 40, "writing_s": 0.4, "standby": 0 if "level" in more else 20}
+    groups = (group(**waiting), group("other", writing=4, writing_s=0.04, flush=4))[: more.get("applications", 2)]
+    of(monkeypatch, Waits([seen(*groups, **{k: v for k, v in more.items() if k != "applications"})] * 12))
     code, out, err = walproof("observe")
     assert code == 0, err
-    assert (says or "at `local` it would") in out if says else "at `local` it would" not in out
+    assert says in out
+    assert says or "at `local` it would" not in out
     assert "nan" not in out
-    assert "from PostgreSQL 18 on" in out
 
 
 @pytest.mark.parametrize("kept", [0, 12])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fixtures.observed import N2, N3, at, group, seen
 from walproof.estimating.observed_prices import payers, predictions
-from walproof.estimating.observed_waits import OWN, Cause, completing, held_up_by, observation
+from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
 from walproof.model.guarantee import Level, read_standby_names
 from walproof.model.observed_waits import StandbySeen, WaitsSeen
 
@@ -261,7 +261,7 @@ def test_a_session_of_which_only_the_wal_is_known_makes_no_level() -> None:
 
 def test_statements_before_a_commit_make_none() -> None:
     """By transactions: an UPDATE and its COMMIT, and as often an INSERT alone. The UPDATE is no commit of its own."""
-    numbers = {"writing": 10, "writing_s": 0.05}
+    numbers: dict[str, Any] = {"writing": 10, "writing_s": 0.05}
     rows = (("update", 0, 0), ("COMMIT", 30, 0), ("insert", 20, 10), ("", 0, 0))
     groups = [replace(group(standby=s, flush=f, wal=9, **numbers), statement=name) for name, s, f in rows]
     found = {p.name: p for p in payers([seen(*groups)] * 10) if p.by == "statement"}
@@ -271,15 +271,20 @@ def test_statements_before_a_commit_make_none() -> None:
     assert {p.wal_share for p in found.values()} == {None}
 
 
-@pytest.mark.parametrize("cause", [*OWN[:2], Cause.LOCKS])
-def test_an_interval_holds_what_differs_from_stretch_to_stretch(cause: Cause) -> None:
+@pytest.mark.parametrize(
+    ("cause", "low", "high"),
+    [
+        (Cause.FLUSH, {"flush": 10}, {"flush": 30}),
+        (Cause.NETWORK, {"standby": 10}, {"standby": 30}),
+        (Cause.STANDBY_FLUSH, {"standby": 10}, {"standby": 30}),
+        (Cause.LOCKS, {"lock": 40}, {"lock": 40}),
+    ],
+)
+def test_an_interval_holds_what_differs_from_stretch_to_stretch(
+    cause: Cause, low: dict[str, Any], high: dict[str, Any]
+) -> None:
     """Of row locks also how often their holders were in a commit's wait."""
-    groups = {Cause.FLUSH: ({"flush": 10}, {"flush": 30}), Cause.NETWORK: ({"standby": 10}, {"standby": 30})}
-    lows, highs = groups.get(cause, ({"lock": 40}, {"lock": 40}))
-    every = [
-        seen(group(**lows), blocked=10, blockers={"app": 2}),
-        seen(group(**highs), blocked=10, blockers={"app": 8}),
-    ]
+    every = [seen(group(**sums), blocked=10, blockers={"app": n}) for sums, n in ((low, 2), (high, 8))]
     ms = observation([one for one in every * 2 for _ in range(5)]).causes_ms[cause]
     assert ms.low < 0.9 * ms.value < 1.1 * ms.value < ms.high
 

@@ -51,14 +51,14 @@ class Payer:
         behind = self.others_behind_ms
         others = f", and sessions {behind:.2f} ms less behind its locks" if behind else ""
         return (
-            f"{self.by} {self.name or '(none)'} makes about {self.commits_share:.0%} of the commits and "
+            f"{self.by.capitalize()} {self.name or '(none)'} makes about {self.commits_share:.0%} of the commits and "
             f"{self.waiting_share:.0%} of the waiting; at `local` it would wait {self.standby_ms:.2f} ms less per "
             f"commit{others}"
         )
 
 
 def payers(seen: Sequence[WaitsSeen]) -> tuple[Payer, ...]:
-    """Those with at least 1 % of commits or of waiting, the most waiting first, by each dimension of several."""
+    """Those with at least 1 % of commits, waiting or WAL, the most waiting first, by each dimension of several."""
     commits, blocked = float(waited(seen).commits.sum()), sum(s.blocked for s in seen)
     locks_s = sum(g.lock * s.poll_s for s in seen for g in s.groups)
     behind_ms = 1000 * locks_s / (blocked * commits) if blocked * commits else None

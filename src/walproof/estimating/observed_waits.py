@@ -179,10 +179,9 @@ def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[tuple[str, str, str], Lev
         waits = sums.standby > expected / 5 if max(expected, sums.standby) >= _ENOUGH else level.remote
         level = level if level.remote is waits else Level.ON if waits else Level.LOCAL
         levels[database, role, application] = level
-        if sums.begun:
-            begun[level] = begun.get(level, 0.0) + sums.begun
+        begun[level] = begun.get(level, 0.0) + sums.begun
     whole = sum(begun.values())
-    return levels, {level: one / whole for level, one in begun.items()} if whole else {}
+    return levels, {level: one / whole for level, one in begun.items() if one}
 
 
 def waited(seen: Sequence[WaitsSeen]) -> Waited:

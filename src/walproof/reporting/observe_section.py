@@ -18,7 +18,6 @@ from walproof.pricing.results_and_gate import number as six_digits
 from walproof.reporting.outline import (
     Cell,
     Figure,
-    Prose,
     Section,
     SeriesChart,
     SeriesLine,
@@ -32,8 +31,6 @@ from walproof.reporting.wording import NOT_KNOWN, count, in_bytes, interval, num
 
 TONES = dict(zip(Cause, ("local", "remote_write", "on", "remote_apply", "other"), strict=True))
 
-_WHO = "Statements by query_id: pg_stat_statements has their text and WAL. WAL of the others: from PostgreSQL 18 on."
-
 
 def seen_of(events: Sequence[Event]) -> list[WaitsSeen]:
     """What was observed; [] in a record of another verb."""
@@ -41,7 +38,7 @@ def seen_of(events: Sequence[Event]) -> list[WaitsSeen]:
 
 
 def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
-    """What a commit waits for, what others wait behind it, and what it hangs on where none ends."""
+    """What a commit waits for, what others wait behind it, who pays most; what it hangs on where none ends."""
     made = observation(seen)
     if not math.isfinite(made.commit_wait_ms.value):
         return (_hanging(seen, made),)
@@ -50,7 +47,10 @@ def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
     first = f"A commit on {made.leader} waits {interval(made.commit_wait_ms)} ms"
     locks = made.causes_ms[Cause.LOCKS]
     behind = f"Sessions wait {interval(locks)} ms more per commit for row locks of sessions that commit."
-    return (f"{first}: {made.parts}." if made.parts else f"{first}.", *([behind] if locks.value >= UNSEEN_MS else []))
+    paying = [one for one in payers(seen) if one.by == "application"]
+    most = paying[:1] if len(paying) > 1 and paying[0].standby_ms > 0 else []
+    said = [behind] if locks.value >= UNSEEN_MS else []
+    return (f"{first}: {made.parts}." if made.parts else f"{first}.", *said, *(f"{one.text}." for one in most))
 
 
 def _hanging(seen: Sequence[WaitsSeen], made: Observation) -> str:
@@ -76,9 +76,7 @@ def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
     )
     sections = [Section("observed", "What commits wait for", intro, (_causes_table(made), _figure(seen, made)))]
     if paying := payers(seen):
-        told = len(paying) > 1 and paying[0].standby_ms > 0 and paying[0].commits_share < 0.995
-        blocks = (_payers_table(paying), *((Prose((f"{paying[0].text}.",)),) if told else ()))
-        sections.append(Section("payers", "Who pays", _WHO, blocks))
+        sections.append(Section("payers", "Who pays", "", (_payers_table(paying),)))
     if predicted := predictions(seen):
         sections.append(Section("other-levels", "What else would cost", "", (_predictions_table(predicted),)))
     return tuple(sections)
@@ -108,7 +106,8 @@ def _payers_table(paying: Sequence[Payer]) -> Table:
         "by", "name", ">commits, about", ">waiting", ">WAL", ">standby ms", ">flush ms", ">others behind it, ms",
         "own level", fold=["name"], drop=["own level"],
     )  # fmt: skip
-    return Table("payers", "who pays: shares, and ms per commit of its own", heads, rows)
+    title = "who pays: shares, and ms per commit of its own; statements by query_id, WAL from PostgreSQL 18 on"
+    return Table("payers", title, heads, rows)
 
 
 def _predictions_table(predicted: Sequence[Predicted]) -> Table:

@@ -21,7 +21,7 @@ from walproof.model.guarantee import Level
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Target
 from walproof.model.standby_names import quoted
-from walproof.targets.sql.connection import connection_error
+from walproof.targets.sql.connection import check_version, connection_error
 
 SHARE = 0.01
 """Of one processor, that polls may take."""
@@ -41,8 +41,6 @@ _EVERY = {"standbys": 2, "blockers": 4, "wal": 20}
 """Polls from one look at the standbys' lags, at what blocks lock waiters, at who writes WAL, to the next."""
 _MOST_GROUPS = 200
 """Groups of sessions in one event. From half as many on statements, then sessions, are no longer told apart."""
-_WAL_FROM = 18
-"""The first version of PostgreSQL that counts WAL by session."""
 _CONNECTING = {
     "application_name": "walproof observe",
     "connect_timeout": "5",
@@ -179,6 +177,7 @@ class SqlCommitWaits:
             ((sees, process, standby, role),) = connection.query(_SQL["rights"])
         except psycopg.Error as wrong:
             raise _said(leader, wrong) from None
+        check_version(10_000 * connection.version, leader)
         pooled = f"a connection pooler answers in place of {leader}, which shows one server as several"
         blind = f"{role} may not see what other sessions wait for on {leader}"
         grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
@@ -237,7 +236,7 @@ class SqlCommitWaits:
             polls.add_standbys(self._timed(connection, "standbys"))
         if self._polls % _EVERY["blockers"] == 1 and any(n[6] for n in polls.groups.values()):
             polls.add_blockers(self._timed(connection, "blockers"))
-        if self._polls % _EVERY["wal"] == 1 and connection.version >= _WAL_FROM:
+        if self._polls % _EVERY["wal"] == 1 and connection.version >= 18:
             # The first look, which plans, would slow down all polls until the next.
             rows = connection.query(_SQL["wal"]) if self._wal is None else self._timed(connection, "wal")
             self._wal = polls.add_wal(rows, self._wal)
