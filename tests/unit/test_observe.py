@@ -151,7 +151,7 @@ def test_the_record_is_reported_like_every_other(
         ({"applications": 1}, ""),
         (
             {},
-            "Application app makes about 91% of the commits and 94% of the waiting; at `local` it would wait 2.75 ms less",
+            "Application app makes about 91% of the commits and 94% of the waiting; at `local` it would wait 2.75 ms",
         ),
     ],
     ids=["none ended", "none waits for a standby", "it is the only one", "it waits"],

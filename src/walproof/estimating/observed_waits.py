@@ -163,10 +163,9 @@ def by(seen: Sequence[WaitsSeen], key: Callable[[SessionSums], Key]) -> dict[Key
 def levels_of(seen: Sequence[WaitsSeen]) -> tuple[dict[tuple[str, str, str], Level], dict[Level, float]]:
     """The level of each (database, role, application), and the shares of commits by level.
 
-    A level is its role's or database's own, else the default.
-    What it was seen to wait for has the last word, since no view shows what a session sets by itself: it waits for no
-    standby where it is seen to wait a fifth as often as all that write, or less; where it does wait and no such level
-    is known, that is `on`.
+    A level is its role's or database's own, else the default. What it was seen to wait for has the last word, since no
+    view shows what a session sets by itself: it waits for no standby where it is seen to wait a fifth as often as all
+    that write, or less; where it does wait and no such level is known, that is `on`.
     """
     own = {(role, database): level for one in seen for role, database, level in one.overrides}
     groups = by(seen, lambda g: (g.database, g.role, g.application))

@@ -2,7 +2,6 @@
 
 Stops when the server is in distress, and says so. Writes nothing, not even a temporary table."""
 
-import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from statistics import fmean
 import psycopg
 
 from walproof.errors import TargetError
-from walproof.load.sampler import Counters, counted, counters_of, counters_statement
+from walproof.load.sampler import counted, counters_of, counters_statement
 from walproof.load.statistics_connection import Row, StatsConnection
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
@@ -48,8 +47,6 @@ _CONNECTING = {
     "options": "-c default_transaction_read_only=on -c statement_timeout=2000 -c lock_timeout=500 -c jit=off",
 }
 _SQL = {name: text.encode() for name, text in statements("walproof.targets.sql", "commit_waits.sql").items()}
-_Key = tuple[str, str, str, str]
-"""Database, role, application, statement."""
 
 
 def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
@@ -64,10 +61,10 @@ def pace_s(costs_s: Mapping[str, Sequence[float]]) -> float:
 
 @dataclass(slots=True)
 class _Polls:
-    """Added up since the last event; see WaitsSeen."""
+    """Added up since the last event; groups by (database, role, application, statement); see WaitsSeen."""
 
     count: int = 0
-    groups: dict[_Key, list[float]] = field(default_factory=dict)
+    groups: dict[tuple[str, str, str, str], list[float]] = field(default_factory=dict)
     standbys: dict[Row, list[Row]] | None = None
     blocked: float = 0.0
     blocked_by_flush: float = 0.0
@@ -93,12 +90,11 @@ class _Polls:
 
     def _add(self, names: Row, numbers: Sequence[float]) -> None:
         database, role, application, statement = (name or "" for name in names)
-        most: dict[_Key, float] = {
-            (database, role, application, statement): _MOST_GROUPS / 2,
-            (database, role, application, "others"): _MOST_GROUPS,
-            ("others", "others", "others", "others"): math.inf,
-        }
-        key = next(key for key, room in most.items() if key in self.groups or len(self.groups) < room)
+        key = (database, role, application, statement)
+        if key not in self.groups and len(self.groups) >= _MOST_GROUPS / 2:
+            key = (database, role, application, "others")
+        if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
+            key = ("others", "others", "others", "others")
         self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 8), numbers, strict=True)]
 
     def add_standbys(self, rows: list[Row]) -> None:
@@ -195,7 +191,8 @@ class SqlCommitWaits:
         """What is polled within `every_s`, with what the counters rose by; None where it ended before a poll."""
         level = Level(str(connection.query(_SQL["level"])[0][0]))
         overrides = tuple((str(r), str(d), Level(str(own))) for r, d, own in connection.query(_SQL["overrides"]))
-        before, began = self._counters(connection), self._clock.now()
+        counters = counters_statement(connection)
+        before, began = counters_of(connection.query(counters)[0]), self._clock.now()
         polls = _Polls()
         while not ended() and (not polls.count or self._clock.now() < began + every_s):
             if self._clock.now() >= self._due:
@@ -210,7 +207,7 @@ class SqlCommitWaits:
             return None
         if polls.standbys is not None:
             self._standbys = tuple(_standby(rows) for rows in polls.standbys.values())
-        at, after = self._clock.now(), self._counters(connection)
+        at, after = self._clock.now(), counters_of(connection.query(counters)[0])
         first, new_ids = before.next_id or 0, counted(before, after, "next_id") or 0
         ((committed, aborted),) = connection.query(_SQL["outcomes"], str(first), str(first + new_ids))
         return WaitsSeen(
@@ -246,10 +243,6 @@ class SqlCommitWaits:
         rows = connection.query(_SQL[name])
         self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(self._clock.now() - began)
         return rows
-
-    @staticmethod
-    def _counters(connection: StatsConnection) -> Counters:
-        return counters_of(connection.query(counters_statement(connection))[0])
 
 
 class _Distress(TargetError):
