@@ -6,11 +6,19 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.fixtures.observed import N2, N3, at, group, seen
 from walproof.estimating.observed_prices import payers, predictions
-from walproof.estimating.observed_waits import Cause, completing, held_up_by, observation
+from walproof.estimating.observed_waits import (
+    Cause,
+    completing,
+    held_up_by,
+    observation,
+    per_commit_ms,
+    resampled,
+)
 from walproof.model.guarantee import Level, read_standby_names
 from walproof.model.observed_waits import StandbySeen, WaitsSeen
 
@@ -287,6 +295,16 @@ def test_an_interval_holds_what_differs_from_stretch_to_stretch(
     every = [seen(group(**sums), blocked=10, blockers={"app": n}) for sums, n in ((low, 2), (high, 8))]
     ms = observation([one for one in every * 2 for _ in range(5)]).causes_ms[cause]
     assert ms.low < 0.9 * ms.value < 1.1 * ms.value < ms.high
+
+
+@pytest.mark.parametrize("stretches", [8, 12, 20, 60])
+def test_an_interval_holds_the_truth_as_often_as_it_says(stretches: int) -> None:
+    """400 observations of a commit that waits 5 ms, give or take 1.5 from stretch to stretch."""
+    rng, counts = np.random.default_rng(3), resampled(stretches)
+    commits = 400 * np.exp(0.1 * rng.normal(size=(400, stretches)))
+    waiting_s = commits * 0.005 * (1 + 0.3 * rng.normal(size=commits.shape))
+    made = [per_commit_ms(*one, counts) for one in zip(waiting_s, commits, strict=True)]
+    assert 0.92 <= sum(one.covers(5.0) for one in made) / len(made) <= 0.98
 
 
 @pytest.mark.parametrize("looked", [(10, 0), (0, 10), (0, 0)])

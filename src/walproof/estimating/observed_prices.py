@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from walproof.estimating.observed_waits import Cause, Numbers, Sums, Waited, by, mean_stages, resampled, waited
+from walproof.estimating.observed_waits import Cause, Numbers, Sums, Waited, bounds, by, mean_stages, resampled, waited
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.observed_waits import WaitsSeen
@@ -176,14 +176,15 @@ def _with_intervals(
         ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
     middle = np.sqrt(ratios[0][:1] * ratios[1][:1])
     throughput = np.concatenate([middle, *(ratio[1:] for ratio in ratios)])
-    return Predicted(what, _widened(then, float((then - now)[0])), _widened(throughput, float(middle[0]) - 1))
+    number, changes = len(seen), (float((then - now)[0]), float(middle[0]) - 1)
+    return Predicted(what, _widened(then, changes[0], number), _widened(throughput, changes[1], number))
 
 
-def _widened(values: Numbers, change: float) -> Estimate:
+def _widened(values: Numbers, change: float, stretches: int) -> Estimate:
     """The first, with the interval of the others and, beyond that, the model's error of what changes."""
     value = float(values[0])
     if len(values) == 1:
         return Estimate(value, math.nan, math.nan)
-    low, high = (float(q) for q in np.quantile(values[1:], (0.025, 0.975)))
+    low, high = bounds(value, values[1:], stretches)
     model = MODEL_ERROR * abs(change)
     return Estimate(value, max(0.0, value - math.hypot(value - low, model)), value + math.hypot(high - value, model))

@@ -1,7 +1,8 @@
 """What sessions waited for, as polled → milliseconds a commit waits, by cause, who pays, what other levels would cost.
 
 Little's law (1961): sessions waiting on average ÷ commits a second = seconds waited per commit, whatever the arrivals.
-Intervals: circular block bootstrap over time (Politis & Romano 1992), since neighbouring polls see the same waits.
+Intervals: circular block bootstrap over time (Politis & Romano 1992), since neighbouring polls see the same waits;
+widened for few blocks.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
@@ -215,10 +217,25 @@ def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64] | None:
     """How often each stretch is taken in each resample, shape (RESAMPLES, stretches); None for fewer than FEWEST."""
     if stretches < FEWEST:
         return None
-    generator, length = np.random.default_rng(seed), max(2, math.ceil(stretches ** (1 / 3)))
+    generator, length = np.random.default_rng(seed), _block(stretches)
     starts = generator.integers(0, stretches, (RESAMPLES, math.ceil(stretches / length)))
     taken = ((starts[:, :, None] + np.arange(length)) % stretches).reshape(RESAMPLES, -1)[:, :stretches]
     return np.array([np.bincount(row, minlength=stretches) for row in taken])
+
+
+def _block(stretches: int) -> int:
+    return max(2, math.ceil(stretches ** (1 / 3)))
+
+
+def bounds(value: float, resamples: Numbers, stretches: int) -> tuple[float, float]:
+    """The 95 % interval of what is at least 0, as much wider than the resamples' as Student's t is for so many blocks.
+
+    A bootstrap knows no more than its few blocks, which differ by too little: of intervals of 20 stretches it alone
+    made, 87 % held the truth where 95 % ought to.
+    """
+    low, high = (float(q) for q in np.quantile(resamples, (0.025, 0.975)))
+    wider = float(special.stdtrit(stretches / _block(stretches) - 1, 0.975)) / 1.96
+    return max(0.0, value - wider * (value - low)), value + wider * (high - value)
 
 
 def per_commit_ms(waiting_s: Numbers, commits: Numbers, counts: NDArray[np.int64] | None) -> Estimate:
@@ -231,8 +248,8 @@ def per_commit_ms(waiting_s: Numbers, commits: Numbers, counts: NDArray[np.int64
     value = 1000 * waiting / ended if ended > 0 else math.inf if waiting > 0 else 0.0
     if counts is None or not math.isfinite(value):
         return Estimate(value, math.nan, math.nan)
-    low, high = np.quantile(1000 * (counts @ waiting_s) / np.maximum(counts @ commits, 1e-9), (0.025, 0.975))
-    return Estimate(value, float(low), float(high))
+    resamples = 1000 * (counts @ waiting_s) / np.maximum(counts @ commits, 1e-9)
+    return Estimate(value, *bounds(value, resamples, len(commits)))
 
 
 @dataclass(frozen=True, slots=True)
