@@ -198,12 +198,14 @@ def _print_loads(done: list[Done]) -> None:
         rates = f"{one.run.tps:.0f}", f"{made.commits_per_s.value:.0f}"
         rows.append((one.load.text, f"{one.truth_ms:.2f}", f"{one.run.client_ms:.2f}", waits, first, *rates))
     _print("load | END less that at off, ms | END, pgbench | waits, observed | first | tps | commits/s", rows)
-    rows = []
+    predictions = []
     for one, predicted, truth_ms, ratio in _compared(done):
         marks = [" ✓" if ok else " OUTSIDE" for ok in _inside(predicted, truth_ms, ratio)]
         found = (f"{_text(predicted.commit_wait_ms)}{marks[0]}", f"{_text(predicted.throughput)}{marks[1]}")
-        rows.append((f"{one.load.text}: {predicted.what}", f"{truth_ms:.2f}", found[0], f"{ratio:.2f}", found[1]))
-    _print("predicted | waits, ms | predicted | throughput over that before | predicted", rows)
+        predictions.append(
+            (f"{one.load.text}: {predicted.what}", f"{truth_ms:.2f}", found[0], f"{ratio:.2f}", found[1])
+        )
+    _print("predicted | waits, ms | predicted | throughput over that before | predicted", predictions)
 
 
 def _text(one: Estimate) -> str:

@@ -224,7 +224,7 @@ def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64] | None:
 
 
 def _block(stretches: int) -> int:
-    return max(2, math.ceil(stretches ** (1 / 3)))
+    return max(2, math.ceil(math.cbrt(stretches)))
 
 
 def bounds(value: float, resamples: Numbers, stretches: int) -> tuple[float, float]:
