@@ -164,7 +164,7 @@ def test_what_local_would_save_is_said_where_it_is_known(
     of(monkeypatch, Waits([seen(*groups, **{k: v for k, v in more.items() if k != "applications"})] * 12))
     code, out, err = walproof("observe")
     assert code == 0, err
-    assert says in out
+    assert says in " ".join(out.split())
     assert says or "at `local` it would" not in out
     assert "nan" not in out
 
