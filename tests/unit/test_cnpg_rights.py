@@ -22,7 +22,7 @@ from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.rbac import CHAOS_FAULTS, CHAOS_MESH, SCALE, USES, CnpgRights, Names, for_fault
-from walproof.targets.cnpg.state_and_doctor_facts import facts_of
+from walproof.targets.cnpg.state_and_doctor_facts import asked_for_clients_way, facts_of
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile, LoadPart
 from walproof.targets.external.cluster import ExternalCluster
@@ -72,8 +72,8 @@ def refusals(running: StandIn, account: Account, folder: Path) -> list[str]:
         return [f"{wrong.message}; {wrong.hint}"]
     cluster.clock, cluster.journal = VirtualClock(), Journal(folder / "journal.jsonl")
     member = MemberFacts("pg-1", "", leader=True, monitor=True, superuser=True)
-    refused += [f"{f.evidence}; {f.fix}" for f in diagnosed(Facts("", (member,), cnpg=facts_of(cluster.access.state)))
-             if f.id == "rights-missing"]  # fmt: skip
+    facts = Facts("", (member,), cnpg=asked_for_clients_way(cluster.access.api, facts_of(cluster.access.state))[0])
+    refused += [f"{f.evidence}; {f.fix}" for f in diagnosed(facts) if f.id == "rights-missing"]
     for act in (
         cluster.open_database,
         lambda: changed(cluster),
