@@ -182,7 +182,9 @@ def test_failures_that_the_same_drills_inform_share_one_posterior() -> None:
         here = Model(topology("z1,z2,z3"), LOCAL, kinds, measured([record(*clean)], kinds))
         risks = np.zeros((200, len(Risk), len(kinds.kinds)))
         risks[:, Risk.TAKEOVER] = [kind.per_year for kind in kinds.kinds]
-        found = losses_a_year(here, Sampled(risks), np.random.default_rng(1), structural=False)
+        found = losses_a_year(
+            here, Sampled(risks, np.ones(risks.shape[::2])), np.random.default_rng(1), structural=False
+        )
         widths.append(found.high - found.low)
     assert widths[1] == pytest.approx(widths[0], rel=0.1)
 
@@ -219,7 +221,7 @@ def test_what_clean_drills_do_not_exclude_is_halved_by_as_many_again() -> None:
 
     def left(drills: int) -> tuple[float, int]:
         known = measured([record(*[drill() for _ in range(drills)])], kinds)
-        found = unexcluded(Model(topology("z1,z2,z3"), ANY_1, kinds, known), Sampled(risks))
+        found = unexcluded(Model(topology("z1,z2,z3"), ANY_1, kinds, known), Sampled(risks, np.ones(risks.shape[::2])))
         return found.losses.value, found.more
 
     losses, more = left(10)
@@ -258,7 +260,7 @@ def test_what_was_never_drilled_names_the_drills_that_lower_the_bound(
     risks[0, Risk.TAKEOVER] = (1.0, 0.5, 4.0)
     risks[0, Risk.NEAR, 0], risks[0, Risk.UNFLUSHED, 0] = 1e-9, 0.1 * (level is Level.REMOTE_WRITE)
     what = Configuration(level, QuorumKind.ANY, 1)
-    found = undrilled(Model(topology("z1,z2,z3"), what, kinds, known), Sampled(risks))
+    found = undrilled(Model(topology("z1,z2,z3"), what, kinds, known), Sampled(risks, np.ones(risks.shape[::2])))
     assert (found.failures, found.drills) == (expected.failures, expected.drills)
     assert found.less == pytest.approx(expected.less)
 
@@ -272,7 +274,7 @@ def test_takeovers_of_few_episodes_vary_by_their_rates_alone(
     """
     monkeypatch.setattr("walproof.forecasting.importance_sampling.PILOT", 500)
     kinds = failures_of()
-    risks = sample(Model(topology("z1,z2,z3"), what, kinds, Measured({}, {}, {})), 1, batches=4, cycles=1500).risks
+    risks = sample(Model(topology("z1,z2,z3"), what, kinds, Measured({}, {}, {})), 1, batches=4, cycles=1500).by_rates
     takeovers = risks[:, Risk.TAKEOVER]
     for number, kind in enumerate(kinds.kinds):
         low, middle, high = np.quantile(takeovers[:, number], (0.025, 0.5, 0.975))

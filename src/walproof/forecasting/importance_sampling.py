@@ -50,13 +50,22 @@ ones than of years, because most of the time goes into steps."""
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Risks a year by draw of what is uncertain, risk and kind: those of each batch together."""
+    """Risks a year by draw of what is uncertain, risk and kind, a batch together; rates by draw, kind."""
 
     risks: Floats
+    rates: Floats
 
     @property
     def mean(self) -> Floats:
         return np.asarray(self.risks.mean(axis=0))
+
+    @property
+    def by_rates(self) -> Floats:
+        """The risks, takeovers as the rate of what they follow: the few episodes of one draw would say less of them."""
+        shown, mean = self.risks.copy(), self.rates.mean(axis=0)
+        of_mean = np.divide(self.rates, mean, out=np.zeros_like(self.rates), where=mean > 0)
+        shown[:, Risk.TAKEOVER] = of_mean * self.mean[Risk.TAKEOVER]
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,14 +204,8 @@ def sample(
     shares = _adapted(model, seed)
     work = partial(_batch, model, shares, cycles, seed, vary)
     risks = np.concatenate(list(each(work, range(batches))))
-    rates = np.concatenate([_rates(model, number, seed, vary=vary) for number in range(batches)]).reshape(
-        len(risks), -1
-    )
-    # Takeovers go with the rate of what they follow; the few episodes of one draw alone would say less of them.
-    mean_rates = rates.mean(axis=0)
-    shown = np.divide(rates, mean_rates, out=np.zeros_like(rates), where=mean_rates > 0)
-    risks[:, Risk.TAKEOVER] = shown * risks[:, Risk.TAKEOVER].mean(axis=0)
-    return Sampled(risks)
+    rates = np.concatenate([_rates(model, number, seed, vary=vary) for number in range(batches)])
+    return Sampled(risks, rates.reshape(len(risks), -1))
 
 
 def _rates(model: Model, number: int, seed: int, *, vary: bool) -> Floats:

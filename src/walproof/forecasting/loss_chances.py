@@ -135,7 +135,7 @@ def _probabilities(model: Model, rng: np.random.Generator, draws: int, *, struct
 
 def losses_a_year(model: Model, rare: Sampled, rng: np.random.Generator, *, structural: bool) -> Estimate:
     """Losses a year: by structure alone, or with what the drills do not exclude; 95 % of the draws lie within."""
-    risks = np.tile(rare.risks, (-(-DRAWS // len(rare.risks)), 1, 1))
+    risks = np.tile(rare.by_rates, (-(-DRAWS // len(rare.risks)), 1, 1))
     every = (_probabilities(model, rng, len(risks), structural=structural) * risks).sum(axis=(1, 2))
     low, high = np.quantile(every, (0.025, 0.975))
     return Estimate(float(every.mean()), float(low), float(high))
