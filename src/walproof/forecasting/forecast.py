@@ -169,6 +169,7 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
     rng = np.random.default_rng([seed, 11])
     structural = losses_a_year(model, rare, rng, structural=True)
     losses = losses_a_year(model, rare, rng, structural=False)
+    never = undrilled(model, rare)
     pooled = np.concatenate([b.years_s for b in batches]) / 60
     return Forecast(
         what=model.what,
@@ -179,14 +180,14 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         p999_minutes=_over(batches, pooled, lambda y: float(np.quantile(y, 0.999))),
         structural=structural,
         losses=losses,
-        undrilled=undrilled(model, rare),
+        undrilled=never,
         commits=_commits(model, rare, batches),
         parts=_parts(model, batches, rare),
         minutes_error=own_error(np.array([b.years_s.mean() for b in batches])),
         rare_error=own_error(rare.risks[:, Risk.UNFLUSHED :].sum(axis=(1, 2)), len(rare.risks) // SAMPLED),
         split=_split(pooled),
         unexcluded=unexcluded(model, rare),
-        caveats=_caveats(model, rare),
+        caveats=_caveats(model, never),
         guard=_guard(model) if model.what.guarded else "",
     )
 
@@ -268,12 +269,12 @@ def _guard(model: Model) -> str:
     return "; ".join(notes)
 
 
-def _caveats(model: Model, rare: Sampled) -> tuple[str, ...]:
+def _caveats(model: Model, never: Undrilled) -> tuple[str, ...]:
     caveats = list(model.measured.caveats)
-    if never := undrilled(model, rare).failures:
+    if never.failures:
         caveats.append(
             f"{model.what.text}: an upper bound, because a loss counts as certain where none was drilled: "
-            + ", ".join(never)
+            + ", ".join(never.failures)
         )
     assumed = [k.name for k in model.failures.kinds if model.basis(k) is Basis.ASSUMED and k.per_year > 0]
     if assumed:

@@ -203,16 +203,8 @@ def sample(
     """Risks of a loss a year, from so many batches of so many episodes."""
     shares = _adapted(model, seed)
     work = partial(_batch, model, shares, cycles, seed, vary)
-    risks = np.concatenate(list(each(work, range(batches))))
-    rates = np.concatenate([_rates(model, number, seed, vary=vary) for number in range(batches)])
-    return Sampled(risks, rates.reshape(len(risks), -1))
-
-
-def _rates(model: Model, number: int, seed: int, *, vary: bool) -> Floats:
-    """Rates a second of a batch by draw of repairs, draw of rates and kind."""
-    if not vary:
-        return np.array([[[kind.per_year for kind in model.failures.kinds]]]) / YEAR_S
-    return model.failures.rates(DRAWS * RATES, [seed, 19, number]).reshape(DRAWS, RATES, -1) / YEAR_S
+    drawn = list(each(work, range(batches)))
+    return Sampled(np.concatenate([one.risks for one in drawn]), np.concatenate([one.rates for one in drawn]))
 
 
 def _adapted(model: Model, seed: int) -> Floats | None:
@@ -240,11 +232,14 @@ def _adapted(model: Model, seed: int) -> Floats | None:
     return shares
 
 
-def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bool, number: int) -> Floats:
+def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bool, number: int) -> Sampled:
     rng, kinds = np.random.default_rng([seed, 7, number]), model.failures.kinds
     drawn = [believed(model, DRAWS * number + i, seed).failures.kinds for i in range(DRAWS)] if vary else [kinds]
     longer = np.array([[new.repair_s / old.repair_s for new, old in zip(of, kinds, strict=True)] for of in drawn])
-    rates = _rates(model, number, seed, vary=vary)
+    # Rates by draw of repairs, draw of rates and kind.
+    rates = np.array([[[kind.per_year for kind in kinds]]]) / YEAR_S
+    if vary:
+        rates = model.failures.rates(DRAWS * RATES, [seed, 19, number]).reshape(DRAWS, RATES, -1) / YEAR_S
     risks = np.zeros((*rates.shape[:2], len(Risk), len(kinds)))
     planned = np.array([kind.planned for kind in kinds])
     risks[:, :, Risk.TAKEOVER] = rates * planned
@@ -261,4 +256,4 @@ def _batch(model: Model, shares: Floats | None, cycles: int, seed: int, vary: bo
         by_episode = counts.reshape(len(Risk), len(drawn), each, len(kinds))
         weights = sampler.weights(grown, rates).reshape(len(drawn), each, -1)
         risks += np.einsum("agek,ger->grak", by_episode, weights) / each
-    return risks.reshape(-1, *risks.shape[2:]) * YEAR_S
+    return Sampled(risks.reshape(-1, *risks.shape[2:]) * YEAR_S, rates.reshape(-1, len(kinds)))
