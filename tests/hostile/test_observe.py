@@ -1,5 +1,6 @@
 """The reader of commit waits before servers that refuse, lie, hang or die, with names and numbers of every size."""
 
+import re
 import socket
 from collections.abc import Iterator
 from itertools import pairwise
@@ -101,7 +102,7 @@ def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
 
 def session(name: str = "app", **more: str) -> tuple[str, ...]:
     sums = {"sessions": "1", "busy": "1", "writing": "0", "writing_s": "0", "standby": "1", "flush": "0", "lock": "0"}
-    return ("db", "role", name, "", *{**sums, **more}.values(), "1.5")
+    return ("db", "role", name, "", *{**sums, **more}.values(), "1.5", "{2}")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +263,19 @@ def test_names_are_only_names(monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     waits, _ = watching(monkeypatch, waits=[session(name)])
     (first, *_) = some(waits)
     assert {g.application for g in first.groups} == {name}
+
+
+@pytest.mark.parametrize("ages", ["{2}", "{-27,0,2,2}", None, "{}"])
+def test_ages_are_added_up_over_polls(monkeypatch: pytest.MonkeyPatch, ages: str | None) -> None:
+    (first,) = some(watching(monkeypatch, waits=[(*session()[:-1], ages)] * 3)[0], 1)
+    each = [int(age) for age in (ages or "{}")[1:-1].split(",") if age]
+    assert first.ages == {age: 3 * each.count(age) * first.polls for age in each}
+
+
+def test_no_text_of_statements_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1 MB each, or with what users typed in it."""
+    words = " ".join(text.decode() for text in commit_waits._SQL.values())
+    assert not re.search(r"\b(query|pg_stat_get_activity|pg_prepared_statements)\b", words)
 
 
 @pytest.mark.parametrize("sessions", [1000, 20_000])

@@ -74,7 +74,7 @@ def session(server: "psycopg.Connection[Any]", pid: int, event: str, backend: st
 )
 def test_a_wait_is_told_by_its_type_and_its_name(server: Any, event: str, counted: str) -> None:
     session(server, 1, event)
-    ((*_, standby, flush, lock, _),) = server.execute(commit_waits._SQL["waits"]).fetchall()
+    ((*_, standby, flush, lock, _, _),) = server.execute(commit_waits._SQL["waits"]).fetchall()
     assert {"standby": standby, "flush": flush, "lock": lock} == {
         name: int(name == counted) for name in ("standby", "flush", "lock")
     }
@@ -128,6 +128,60 @@ def test_a_lock_waiter_counts_as_far_as_its_holders_are_in_a_commit_wait(
     # 4 itself is a waiter behind 1, 5 one behind 4 where it blocks.
     first = [(1.0, 0.0)] + ([(1.0, 0.0)] if blocking == [5] else [])
     assert sorted(row[1:3] for row in rows) == sorted([*first, *([shares] if shares else [])])
+
+
+@pytest.mark.parametrize(
+    ("flush", "replay", "priority", "slot", "state"),
+    [
+        ("0/1", "0/1", 1, "physical", "streaming"),
+        ("0/1", "0/1", 0, "physical", "streaming"),
+        ("0/1", "0/1", 0, None, "streaming"),
+        (None, None, 1, None, "no standby"),
+        ("0/1", None, 0, "physical", "no standby"),
+        ("0/1", None, 1, "physical", "streaming"),
+        ("0/1", "0/1", 0, "logical", "no standby"),
+        ("0/1", "0/1", 1, "logical", "streaming"),
+    ],
+)
+def test_what_streams_counts_as_a_standby_as_in_postgresql(
+    server: Any, flush: str | None, replay: str | None, priority: int, slot: str | None, state: str
+) -> None:
+    """syncrep.c: whatever is named and reports what it flushed; others where they are physical standbys."""
+    for view in ("pg_stat_replication", "pg_replication_slots"):
+        server.execute(f"CREATE TABLE stand_in.{view} AS SELECT * FROM pg_catalog.{view} WITH NO DATA")
+    server.execute(
+        "INSERT INTO stand_in.pg_stat_replication (pid, application_name, state, flush_lsn, replay_lsn, sync_priority)"
+        " VALUES (7, 'n2', 'streaming', %s, %s, %s)",
+        (flush, replay, priority),
+    )
+    server.execute("INSERT INTO stand_in.pg_replication_slots (active_pid, slot_type) VALUES (7, %s)", (slot,))
+    ((_, found, *_),) = server.execute(commit_waits._SQL["standbys"]).fetchall()
+    assert found == state
+
+
+@pytest.mark.parametrize(
+    ("event", "age_ms", "ages"),
+    [
+        ("IPC:SyncRep", 1.1e7, [93]),
+        ("IO:WalSync", 1.1e7, [93]),
+        ("LWLock:WALWrite", None, None),
+        ("Lock:tuple", 1.1e7, None),
+        ("IPC:SyncRep", -6e7, [-27]),
+    ],
+)
+def test_how_old_a_wait_is_counts_by_quarters_of_a_power_of_2(
+    server: Any, event: str, age_ms: float | None, ages: list[int] | None
+) -> None:
+    """From the later of query_start and state_change; one in the future, as after a step of the clock, is 0.01 ms."""
+    session(server, 1, event)
+    # In the middle of its bucket: 2.8 to 3.3 hours.
+    if age_ms is not None:
+        server.execute(
+            "UPDATE stand_in.pg_stat_activity SET query_start = clock_timestamp() - %s * interval '1 ms',"
+            " state_change = clock_timestamp() - interval '1000 h'",
+            (age_ms,),
+        )
+    assert server.execute(commit_waits._SQL["waits"]).fetchall()[0][12] == ages
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from walproof.estimating.observed_waits import Cause, Numbers, Sums, Waited, bounds, by, mean_stages, resampled, waited
+from walproof.estimating.observed_waits import Cause, Sums, Waited, by, estimated, mean_stages, resampled, waited
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.observed_waits import WaitsSeen
@@ -126,7 +126,8 @@ def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
 def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Predicted:
     """When these shares of commits are made at these levels: the lags waited for then over those waited for now.
 
-    Where nothing waits for standbys now, it is the lags themselves.
+    Where nothing waits for standbys now, it is the lags themselves. Throughput: from that of sessions that are busy all
+    the time to that of all the sessions there are.
     """
     what, shares, quorum, more_ms = asked
     then = {level: share for level, share in shares.items() if level.remote}
@@ -140,51 +141,30 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
         lag_now, lag_then = _lag_ms(seen, now, None), _lag_ms(seen, then, quorum)
         if math.isnan(lag_now + lag_then) or (now and not lag_now):
             return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
-    factor = lag_then / lag_now if now else 0.0
+    factor, flushing = lag_then / lag_now if now else 0.0, synced[1] / max(synced[0], 1e-9)
     more_ms = more_ms * sum(then.values()) + (0.0 if now else lag_then)
-    return _with_intervals(seen, columns, what, (factor, more_ms, synced[1] / max(synced[0], 1e-9)))
+    counts, number = resampled(len(seen)), len(seen)
+    commits = np.maximum(counts @ columns.commits, 1e-9)
+    standby, flush, locks = (
+        1000 * (counts @ column) / commits
+        for column in (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS])
+    )
+    before, after = standby + flush, standby * factor + more_ms + flush * flushing
+    longer = after - before + locks * (np.divide(after, before, out=np.ones_like(before), where=before > 0) - 1)
+    ratios = []
+    for name in ("busy", "sessions"):
+        number_s = np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen])
+        cycle = 1000 * (counts @ number_s) / commits
+        ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
+    throughput = np.concatenate([np.sqrt(ratios[0][:1] * ratios[1][:1]), *(ratio[1:] for ratio in ratios)])
+    sighting = 1000 * float(columns.seconds.sum() / sum(s.polls for s in seen) / commits[0])
+    models = (MODEL_ERROR * abs(float(one)) for one in ((after - before)[0], throughput[0] - 1))
+    return Predicted(
+        what, estimated(after, number, sighting, next(models)), estimated(throughput, number, 0.0, next(models))
+    )
 
 
 def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) -> float:
     """Mean lag per commit, of which these shares wait at these levels; NaN where one is unknown."""
     lags = ((share, mean_stages(seen, level, quorum)) for level, share in shares.items())
     return sum(share * (math.nan if stages is None else stages[-1]) for share, stages in lags)
-
-
-def _with_intervals(
-    seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tuple[float, float, float]
-) -> Predicted:
-    """Waits and throughput when the wait for standbys is `factor` times as long and so many ms longer, and the local
-    flush is waited for by so many times as many commits.
-
-    Throughput: from that of sessions that are busy all the time to that of all the sessions there are.
-    """
-    factor, more_ms, flushing = changed
-    counts = resampled(len(seen))
-    every = np.ones((1, len(seen))) if counts is None else np.vstack([np.ones(len(seen)), counts])
-    commits = np.maximum(every @ columns.commits, 1e-9)
-    standby, flush, locks = (
-        1000 * (every @ column) / commits
-        for column in (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS])
-    )
-    now, then = standby + flush, standby * factor + more_ms + flush * flushing
-    longer = then - now + locks * (np.divide(then, now, out=np.ones_like(now), where=now > 0) - 1)
-    ratios = []
-    for name in ("busy", "sessions"):
-        number_s = np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen])
-        cycle = 1000 * (every @ number_s) / commits
-        ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
-    middle = np.sqrt(ratios[0][:1] * ratios[1][:1])
-    throughput = np.concatenate([middle, *(ratio[1:] for ratio in ratios)])
-    number, changes = len(seen), (float((then - now)[0]), float(middle[0]) - 1)
-    return Predicted(what, _widened(then, changes[0], number), _widened(throughput, changes[1], number))
-
-
-def _widened(values: Numbers, change: float, stretches: int) -> Estimate:
-    """The first, with the interval of the others and, beyond that, the model's error of what changes."""
-    value = float(values[0])
-    if len(values) == 1:
-        return Estimate(value, math.nan, math.nan)
-    low, high = bounds(value, values[1:], stretches)
-    model = MODEL_ERROR * abs(change)
-    return Estimate(value, max(0.0, value - math.hypot(value - low, model)), value + math.hypot(high - value, model))

@@ -50,7 +50,8 @@ class WaitsSeen:
     (role, database, level), "" for every one. committed, aborted: how many of the transaction ids picked at random
     ended so. blocked: lock waiters, added up over looks at what blocks them; of these blocked_by_flush behind sessions
     that themselves waited for the local flush (a share, where several block one), blockers behind those of that
-    application in wait for a standby. longest_ms: age of the oldest statement seen waiting for a standby.
+    application in wait for a standby. longest_ms: age of the oldest statement seen waiting for a standby. ages: by
+    floor(4 log2(ms since its statement began)), how often a session was seen waiting for the flush or a standby.
     """
 
     at: float
@@ -70,6 +71,7 @@ class WaitsSeen:
     blocked_by_flush: float = 0.0
     blockers: dict[str, float] = field(default_factory=dict)
     longest_ms: float = 0.0
+    ages: dict[int, float] = field(default_factory=dict)
     checkpoint: bool = False
     overrides: tuple[tuple[str, str, Level], ...] = field(default=())
     kind: Literal["waits-seen"] = "waits-seen"
@@ -78,3 +80,8 @@ class WaitsSeen:
     def poll_s(self) -> float:
         """Seconds that one poll stands for."""
         return self.seconds / max(1, self.polls)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the statement that waits longest for a standby began before this stretch."""
+        return self.longest_ms > 1000 * self.seconds

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from walproof.estimating.observed_prices import Payer, Predicted, payers, predictions
-from walproof.estimating.observed_waits import OWN, UNSEEN_MS, Cause, Observation, held_up_by, observation, waited
+from walproof.estimating.observed_waits import (
+    OWN,
+    UNSEEN_MS,
+    Cause,
+    Observation,
+    counting,
+    held_up_by,
+    observation,
+    waited,
+)
 from walproof.model.event import Event
 from walproof.model.observed_waits import WaitsSeen
 from walproof.pricing.results_and_gate import number as six_digits
@@ -56,12 +65,15 @@ def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
 def _hanging(seen: Sequence[WaitsSeen], made: Observation) -> str:
     waiting = fmean(sum(g.standby + g.flush for g in s.groups) / s.polls for s in seen)
     first = f"No commit that wrote ended in {made.seconds:.0f} s, and {waiting:.1f} sessions wait"
-    held = held_up_by(seen[-1], made.level)
+    (k, standbys), held, names = counting(seen[-1]), held_up_by(seen[-1], made.level), seen[-1].standby_names
+    if made.longest_first[0] is Cause.FLUSH:
+        return f"{first}, most for the local flush: look at the disk of {made.leader}."
+    if len(standbys) < k:
+        return f"{first}: {len(standbys)} of {k} standbys of the quorum ({names or 'none named'}) stream."
     if held is None:
-        return f"{first}: no standby of the quorum ({seen[-1].standby_names or 'none named'}) streams."
-    standby, cause = held
-    behind = in_bytes(standby.behind[OWN.index(cause) - 1])
-    return f"{first}: {standby.name}, nearest to confirming, is {behind} behind ({cause})."
+        return f"{first} for standbys, none of which was behind when last looked at."
+    behind = in_bytes(held[0].behind[OWN.index(held[1]) - 1])
+    return f"{first}: {held[0].name}, next to confirm, is {behind} behind ({held[1]})."
 
 
 def observe_sections(events: Sequence[Event]) -> tuple[Section, ...]:
@@ -89,6 +101,7 @@ def _causes_table(made: Observation) -> Table:
     rows.append(row("a commit itself, in all", interval(made.commit_wait_ms), ""))
     rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes_ms[Cause.LOCKS]), ""))
     rows.append(row("oldest statement seen to wait for a standby, ms", number(made.longest_ms), ""))
+    rows.append(row("1 % of commits still wait so long after their statement began, ms", interval(made.late_ms), ""))
     heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
 
@@ -127,7 +140,7 @@ def _figure(seen: Sequence[WaitsSeen], made: Observation) -> Figure:
     waiting = np.transpose([every.causes[cause] / every.seconds for cause in TONES])
     rates, oldest_ms = (every.commits / every.seconds).tolist(), [s.longest_ms for s in seen]
     spans = [(s.at - s.seconds - began, s.at - began) for s in seen]
-    streaming = [sum(standby.state == "streaming" for standby in s.standbys) for s in seen]
+    streaming = [sorted(standby.name for standby in s.standbys if standby.state == "streaming") for s in seen]
 
     def line(tone: str, values: Sequence[float]) -> SeriesLine:
         return SeriesLine(tone, "thick", (tuple((sum(at) / 2, one) for at, one in zip(spans, values, strict=True)),))
@@ -140,15 +153,15 @@ def _figure(seen: Sequence[WaitsSeen], made: Observation) -> Figure:
     texts = [f"{number(r)} commits/s, {number(w)} sessions waiting" for r, w in zip(rates, waiting.sum(1), strict=True)]
     slots = tuple(SeriesSlot(a, b, f"{a:.0f}–{b:.0f} s: {text}") for (a, b), text in zip(spans, texts, strict=True))
     shaded = tuple(span for span, one in zip(spans, seen, strict=True) if one.checkpoint)
-    fewer = tuple(span for span, (before, now) in zip(spans[1:], pairwise(streaming), strict=True) if now < before)
-    chart = SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, fewer)
+    others = tuple(span for span, (before, now) in zip(spans[1:], pairwise(streaming), strict=True) if now != before)
+    chart = SeriesChart("what commits wait for", "seconds since observing began", panels, slots, shaded, others)
     columned = zip(seen, waiting.tolist(), rates, oldest_ms, strict=True)
-    rows = tuple(row(utc_time(s.at), *map(number, (*causes, *others))) for s, causes, *others in columned)
+    rows = tuple(row(utc_time(s.at), *map(number, (*causes, *more))) for s, causes, *more in columned)
     heads = columns("until", *(f">{cause}" for cause in TONES), ">commits a second", ">oldest statement, ms")
     table = Table("observed-series", "sessions waiting on average, by cause", heads, rows, page_only=True)
     caption = (
         "Sessions waiting, stacked by cause; commits a second; age of the oldest statement that waits for a standby. "
-        "Shaded: a checkpoint began (from PostgreSQL 18 on: ended). Red: fewer standbys stream than before."
+        "Shaded: a checkpoint began (from PostgreSQL 18 on: ended). Red: standbys came or went."
     )
     return Figure("observed-series", "Over time", caption, (chart,), tuple(TONES.items()), table, made.caveats)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from walproof.estimating.observed_waits import Observation
+from walproof.estimating.observed_waits import Cause, Observation
 from walproof.model.estimate import quantile_ms
 from walproof.model.event import (
     ClaimJudged,
@@ -198,8 +198,8 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
         return replace(picture, waits=f"what commits wait for is not known: {unknown}" if unknown else "")
     if math.isinf(made.commit_wait_ms.value):
         return replace(picture, waits=f"no commit that wrote ends: sessions wait, {made.longest_first[0]} first")
-    for cause, ms in made.causes_ms.items():
-        picture = _with_point(picture, Point(picture.at, str(cause), waited=ms.value))
+    for cause in Cause:
+        picture = _with_point(picture, Point(picture.at, str(cause), waited=made.causes_ms[cause].value))
     causes = f": {made.parts}" if made.parts else ""
     return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms{causes}")
 

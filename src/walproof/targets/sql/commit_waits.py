@@ -3,7 +3,7 @@
 Stops when the server is in distress, and says so. Writes nothing, not even a temporary table."""
 
 import random
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -68,14 +68,16 @@ class _Polls:
     standbys: dict[Row, list[Row]] | None = None
     blocked: float = 0.0
     blocked_by_flush: float = 0.0
-    blockers: dict[str, float] = field(default_factory=dict)
+    blockers: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     longest_ms: float = 0.0
+    ages: Counter[int] = field(default_factory=Counter)
 
     def add_waits(self, rows: list[Row]) -> None:
         """One poll of sessions."""
         self.count += 1
         for row in rows:
-            *numbers, longest_ms = (float(n or 0) for n in row[4:])
+            *numbers, longest_ms = (float(n or 0) for n in row[4:12])
+            self.ages.update(int(age) for age in (row[12] or "{}")[1:-1].split(",") if age)
             self._add(row[:4], (*numbers, 0.0))
             self.longest_ms = max(self.longest_ms, longest_ms)
 
@@ -105,11 +107,10 @@ class _Polls:
     def add_blockers(self, rows: list[Row]) -> None:
         """One look at what blocks lock waiters: those asked for stand for all that waited."""
         for waiting, standby, flush, application in rows:
-            each, name = float(waiting or 0) / len(rows), application or ""
+            each = float(waiting or 0) / len(rows)
             self.blocked += each
             self.blocked_by_flush += each * float(flush or 0)
-            if standby_share := float(standby or 0):
-                self.blockers[name] = self.blockers.get(name, 0.0) + each * standby_share
+            self.blockers[application or ""] += each * float(standby or 0)
 
 
 def _standby(rows: list[Row]) -> StandbySeen:
@@ -174,17 +175,14 @@ class SqlCommitWaits:
         except psycopg.Error as wrong:
             raise _said(leader, wrong) from None
         check_version(10_000 * connection.version, leader)
-        pooled = f"a connection pooler answers in place of {leader}, which shows one server as several"
-        blind = f"{role} may not see what other sessions wait for on {leader}"
-        grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
-        checks = (
-            (process != str(connection.process), TargetError(pooled, "name the server itself")),
-            (sees != "t", TargetError(blind, grant)),
-            (standby == "t", TargetError(f"{leader} is a standby, where no commit waits", "name the leader")),
-        )
-        for failed, why in checks:
-            if failed:
-                raise why
+        if process != str(connection.process):
+            pooled = f"a connection pooler answers in place of {leader}, which shows one server as several"
+            raise TargetError(pooled, "name the server itself")
+        if sees != "t":
+            grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
+            raise TargetError(f"{role} may not see what other sessions wait for on {leader}", grant)
+        if standby == "t":
+            raise TargetError(f"{leader} is a standby, where no commit waits", "name the leader")
         return connection
 
     def _seen(self, connection: StatsConnection, every_s: float, ended: Callable[[], bool]) -> WaitsSeen | None:
@@ -216,9 +214,9 @@ class SqlCommitWaits:
             standbys=self._standbys, transaction_ids=new_ids, committed=int(committed or 0), aborted=int(aborted or 0),
             commits=counted(before, after, "committed") or 0, rollbacks=counted(before, after, "rolled_back") or 0,
             blocked=round(polls.blocked, 4), blocked_by_flush=round(polls.blocked_by_flush, 4),
-            blockers={name: round(share, 4) for name, share in polls.blockers.items()},
-            longest_ms=round(polls.longest_ms, 3), checkpoint=after.checkpoints > before.checkpoints,
-            overrides=overrides,
+            blockers={name: round(share, 4) for name, share in polls.blockers.items() if share},
+            longest_ms=round(polls.longest_ms, 3), ages=dict(polls.ages), overrides=overrides,
+            checkpoint=after.checkpoints > before.checkpoints,
         )  # fmt: skip
 
     def _poll(self, connection: StatsConnection, polls: _Polls) -> None:

@@ -19,10 +19,10 @@ SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''),
 -- name: waits
 -- Sessions by database, role, application and statement: clients, busy clients, all with a transaction id (their number
 -- and the sum of their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush
--- of WAL, for a lock; age in ms of the oldest statement that waits for a standby. Whatever may commit counts: background
--- workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL of a new
+-- of WAL, for a lock; age in ms of the oldest statement that waits for a standby, and of all that wait for a standby or
+-- the flush, as floor(4 log2(ms)). Whatever may commit counts: background workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL of a new
 -- segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it.
-SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms
+SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms, ages
   FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
                count(*) FILTER (WHERE backend_type = 'client backend') AS sessions,
                count(*) FILTER (WHERE backend_type = 'client backend' AND state <> 'idle') AS busy,
@@ -34,7 +34,12 @@ SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, wr
                                    OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite') AS flush,
                count(*) FILTER (WHERE wait_event_type = 'Lock') AS lock,
                coalesce(max(extract(epoch FROM clock_timestamp() - greatest(query_start, state_change)) * 1000)
-                 FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep'), 0)::float8 AS longest_ms
+                 FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep'), 0)::float8 AS longest_ms,
+               array_agg(floor(4 * ln(greatest(extract(epoch FROM clock_timestamp() - greatest(query_start, state_change))::float8 * 1000, 0.01)) / ln(2.0::float8))::int)
+                 FILTER (WHERE query_start IS NOT NULL
+                           AND (wait_event_type = 'IPC' AND wait_event = 'SyncRep'
+                                OR wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite', 'walinitsync', 'walinitwrite')
+                                OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite')) AS ages
           FROM pg_stat_activity
          WHERE datid IS NOT NULL AND backend_type NOT IN ('walsender', 'parallel worker') AND pid <> pg_backend_pid()
          GROUP BY 1, 2, 3, 4) AS g
@@ -77,8 +82,12 @@ SELECT count(*) FILTER (WHERE status = 'committed'), count(*) FILTER (WHERE stat
 
 -- name: standbys
 -- Standbys: the last lags that they reported, in ms, bytes behind the leader's flush, and the process that serves each:
--- several may have one name.
-SELECT application_name, state,
+-- several may have one name. What PostgreSQL waits for in no case (syncrep.c: no flush position, or not named) and what
+-- is no physical standby (pg_receivewal replays nothing; a subscriber's slot is logical) streams, but not as a standby.
+SELECT application_name,
+       CASE WHEN state = 'streaming' AND (flush_lsn IS NULL OR sync_priority = 0 AND (replay_lsn IS NULL OR EXISTS (
+                      SELECT FROM pg_replication_slots WHERE active_pid = pid AND slot_type = 'logical')))
+            THEN 'no standby' ELSE state END,
        (extract(epoch FROM write_lag) * 1000)::float8,
        (extract(epoch FROM flush_lag) * 1000)::float8,
        (extract(epoch FROM replay_lag) * 1000)::float8,
