@@ -147,8 +147,10 @@ def test_what_streams_counts_as_a_standby_as_in_postgresql(
     server: Any, flush: str | None, replay: str | None, priority: int, slot: str | None, state: str
 ) -> None:
     """syncrep.c: whatever is named and reports what it flushed; others where they are physical standbys."""
-    for view in ("pg_stat_replication", "pg_replication_slots"):
-        server.execute(f"CREATE TABLE stand_in.{view} AS SELECT * FROM pg_catalog.{view} WITH NO DATA")
+    server.execute(
+        "CREATE TABLE stand_in.pg_stat_replication AS SELECT * FROM pg_catalog.pg_stat_replication WITH NO DATA"
+    )
+    server.execute("CREATE TABLE stand_in.pg_replication_slots (active_pid int, slot_type text)")
     server.execute(
         "INSERT INTO stand_in.pg_stat_replication (pid, application_name, state, flush_lsn, replay_lsn, sync_priority)"
         " VALUES (7, 'n2', 'streaming', %s, %s, %s)",

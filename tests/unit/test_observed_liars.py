@@ -118,8 +118,8 @@ def test_many_sightings_are_the_bootstraps(number: int) -> None:
 @pytest.mark.parametrize(
     ("slow", "quick"),
     [
-        ({"writing": 200, "writing_s": 90.0, "standby": 12}, {"writing": 200, "writing_s": 0.5, "standby": 100}),
-        ({"writing": 800, "writing_s": 300.0, "standby": 11}, {"writing": 20, "writing_s": 0.1, "standby": 15}),
+        ({"writing": 200, "writing_s": 90.0, "standby": 4}, {"writing": 200, "writing_s": 0.5, "standby": 100}),
+        ({"writing": 800, "writing_s": 300.0, "standby": 3}, {"writing": 20, "writing_s": 0.1, "standby": 15}),
         ({"writing": 20, "writing_s": 0.1, "standby": 15}, {"writing": 200, "writing_s": 90.0, "standby": 2}),
     ],
     ids=["long transactions", "many of them", "the other way round"],
