@@ -1,5 +1,7 @@
 """Sessions of walproof's own: what a database's owner sets for every session in it does not reach them."""
 
+import os
+import pwd
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,6 +92,12 @@ def test_a_user_is_one_word_of_the_options(user: str) -> None:
     assert conninfo_to_dict(conninfo)["user"] == user
 
 
+@pytest.mark.parametrize("dsn", ["host=10.0.0.1", "host=10.0.0.1 user=''", "postgresql://10.0.0.1/app"])
+def test_a_session_of_no_named_user_is_that_of_libpqs_default(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGUSER", "")
+    assert settings(resolved(dsn).conninfo())["session_authorization"] == pwd.getpwuid(os.geteuid()).pw_name
+
+
 @pytest.mark.parametrize("options", ["", "-c work_mem=1MB"])
 def test_a_pool_gets_no_options(options: str) -> None:
     """PgBouncer refuses what it does not know of, and what it let in would be the next client's."""
@@ -155,3 +163,11 @@ def test_a_standby_that_does_not_replay_walproofs_database_is_named(
         return
     with pytest.raises(WaitTimeout, match=f"the standby {named} has not replayed the making of .*walproof: timed out"):
         own_database.arrived(places, "walproof", clock)
+
+
+@pytest.mark.parametrize("kind", ["*.sql", "*.py"])
+def test_no_reading_waits_for_a_view_that_every_role_may_lock(kind: str) -> None:
+    """UPDATE on pg_settings, and with it LOCK TABLE, is PUBLIC's (system_views.sql); what it calls is no table."""
+    naming = re.compile(r"\b(?:FROM|JOIN|TABLE)\s+(?:pg_catalog\.)?pg_settings\b", re.IGNORECASE)
+    paths = [path for path in SOURCES.rglob(kind) if "cnpg" not in path.parts]
+    assert [str(path) for path in paths if naming.search(path.read_text("utf-8"))] == []

@@ -302,7 +302,7 @@ def _number(text: str | None) -> float:
 
 
 def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tuple[str, bool]] | None:
-    question = "SELECT name, setting, pending_restart FROM pg_settings WHERE name = ANY(%s)"
+    question = "SELECT name, setting, pending_restart FROM pg_catalog.pg_show_all_settings() WHERE name = ANY(%s)"
     try:
         with psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection:
             rows = connection.execute(question, ([n.lower() for n in names],)).fetchall()

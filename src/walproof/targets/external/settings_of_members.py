@@ -10,7 +10,7 @@ from walproof.targets.sql.settings import same_value
 
 _ROWS = (
     "SELECT name, setting, coalesce(unit, '') AS unit, context, pending_restart, coalesce(sourcefile, '') AS file"
-    " FROM pg_settings WHERE name = ANY(%s)"
+    " FROM pg_catalog.pg_show_all_settings() WHERE name = ANY(%s)"
 )
 Rows = Mapping[str, Mapping[str, Any]]
 """Rows of pg_settings by name."""

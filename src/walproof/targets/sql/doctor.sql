@@ -33,12 +33,12 @@ SELECT current_setting('server_version_num')::int AS version,
 -- Settings the checks read, with their unit and where each was set (file names need pg_read_all_settings).
 SELECT name, setting AS value, coalesce(unit, '') AS unit, source, coalesce(sourcefile, '') AS file,
        sourceline AS line, pending_restart
-FROM pg_catalog.pg_settings
+FROM pg_catalog.pg_show_all_settings()
 
 -- name: own_settings
 -- Of the settings that a session may change and the checks read: those this role, database or DSN changes, and the default.
 SELECT name, boot_val AS value, 'default' AS source
-FROM pg_catalog.pg_settings
+FROM pg_catalog.pg_show_all_settings()
 WHERE source IN ('global', 'database', 'user', 'database user', 'client')
   AND (name IN ('synchronous_commit', 'commit_delay', 'wal_sender_timeout', 'client_connection_check_interval',
                 'zero_damaged_pages', 'ignore_checksum_failure') OR name LIKE 'tcp\_%')

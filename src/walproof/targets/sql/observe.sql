@@ -37,7 +37,7 @@ SELECT
     CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_flush_lsn() END
         - '0/0'::pg_lsn AS lsn,
     (SELECT json_object_agg(name, setting)
-       FROM pg_settings
+       FROM pg_catalog.pg_show_all_settings()
       WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'synchronous_standby_names', 'data_checksums',
                      'wal_level')) AS settings,
     ARRAY(SELECT coalesce(r.rolname, 'every role') || ' in ' || coalesce(d.datname, 'every database') || ': ' || setting
@@ -74,7 +74,7 @@ ORDER BY seqno
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.
 SELECT pg_conf_load_time() >= %(asked)s
-   AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings
+   AND NOT EXISTS (SELECT FROM pg_catalog.pg_show_all_settings()
                     WHERE name = ANY(%(names)s::text[]) AND (pending_restart OR source = 'command line'))
    AND NOT EXISTS (SELECT FROM pg_catalog.pg_file_settings f
                     WHERE f.name = ANY(%(names)s::text[]) AND f.error IS NOT NULL) AS in_effect

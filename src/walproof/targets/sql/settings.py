@@ -36,7 +36,7 @@ SHOWN = (
     "max_connections",
     "data_checksums",
 )
-_QUERY = "SELECT name, setting || coalesce(unit, '') FROM pg_settings WHERE name = ANY(%s) ORDER BY name"
+_QUERY = "SELECT name, setting || coalesce(unit, '') FROM pg_show_all_settings() WHERE name = ANY(%s) ORDER BY name"
 
 
 def settings_of(connection: psycopg.Connection) -> dict[str, str]:
@@ -185,7 +185,7 @@ class AutoConf:
     @staticmethod
     def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
         rows = connection.execute(
-            "SELECT name FROM pg_settings WHERE context = 'postmaster' AND name = ANY(%s)", (list(wanted),)
+            "SELECT name FROM pg_show_all_settings() WHERE context = 'postmaster' AND name = ANY(%s)", (list(wanted),)
         ).fetchall()
         if rows:
             names = ", ".join(str(r["name"]) for r in rows)
