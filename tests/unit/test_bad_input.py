@@ -2,9 +2,17 @@
 
 import shlex
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
+
+from walproof.advising.advise import read_advice
+from walproof.advising.doctor.accepted import accepting
+from walproof.errors import UsageError
+from walproof.links.round_trips import read_regions
+from walproof.studies.declaration import read_study, studies
+from walproof.targets.external.target_file import TargetFile, read_file, read_tree
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -264,3 +272,36 @@ def test_advice_that_is_not_there_is_not_taken_for_a_record(run: Run) -> None:
 def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(run: Run, verb: str) -> None:
     _, out, err = run(f"{verb} --target 'http://me:secret@h:notaport'")
     assert "secret" not in out + err
+
+
+REGION = "title = ''\nsource = ''\n"
+STUDY = (studies()["cnpg-powerflex"] / "study.toml").read_text()
+WRONG: dict[str, tuple[Callable[[str], object], str]] = {
+    "FILE: sites: field required": (read_regions, REGION),
+    "FILE: round_trip.1.rtt: input should be a valid string": (
+        read_regions, f"{REGION}sites = ['a']\n[[round_trip]]\nbetween = ['a', 'b']\nrtt = 7\n",
+    ),
+    "the target file FILE: routes.rw.address: 'b' is not host:port": (
+        lambda path: read_file(TargetFile, path), "kind = 'postgres'\nroutes.rw.address = 'b'\n",
+    ),
+    "FILE: lab.parameters: a study sets numbers and words": (
+        lambda path: read_study(Path(path)), STUDY.replace("[lab]\n", "[lab]\nparameters = {work_mem = '/x'}\n"),
+    ),
+    ".walproof.toml: accept.1.check: field required": (
+        lambda path: accepting([], read_tree(Path(path)), date(2026, 1, 1)), "[[accept]]\nreason = 'x'\n",
+    ),
+    "this is not advice: input should be an object": (lambda path: read_advice(Path(path).read_text()), "[]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_the_first_thing_that_is_wrong_with_a_file_is_said_with_its_key(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one form for every kind of file: items count from 1, and no word of the library's own."""
+    monkeypatch.chdir(tmp_path)
+    reader, text = WRONG[says]
+    Path("FILE").write_text(text)
+    with pytest.raises(UsageError) as wrong:
+        reader("FILE")
+    assert wrong.value.message.startswith(says)

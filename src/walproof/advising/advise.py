@@ -26,7 +26,7 @@ from walproof.advising.requirements import (
     yearly_reasons,
 )
 from walproof.errors import UndecidedError, UsageError
-from walproof.machine.untrusted import from_json, printable
+from walproof.machine.untrusted import first_error, from_json, printable
 from walproof.model.advice import (
     OBSERVED,
     Advice,
@@ -58,11 +58,8 @@ def read_advice(text: str) -> Advice:
     try:
         return _ADVICE.validate_json(json.dumps(printable(from_json(text))))
     except (ValidationError, ValueError) as wrong:
-        where, why = "the file", str(wrong)
-        if isinstance(wrong, ValidationError):
-            first = wrong.errors()[0]
-            where, why = ".".join(map(str, first["loc"])) or where, first["msg"]
-        raise UsageError(f"this is not advice: {where}: {why}", "walproof advise RECORD --json > advice.json") from None
+        why = first_error(wrong) if isinstance(wrong, ValidationError) else wrong
+        raise UsageError(f"this is not advice: {why}", "walproof advise RECORD --json > advice.json") from None
 
 
 def chosen(advice: Advice, number: int) -> Choice:

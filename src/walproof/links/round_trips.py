@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from walproof.errors import MachineError, UsageError
 from walproof.links.devices import inside
 from walproof.links.settings import Direction, LinkSetting, all_directions, check
-from walproof.machine.untrusted import from_toml, printable
+from walproof.machine.untrusted import first_error, from_toml, printable
 from walproof.model.units import duration_s
 
 _SHIPPED = files("walproof.links") / "regions"
@@ -67,11 +67,8 @@ def read_regions(name_or_path: str) -> Regions:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as no:
         raise UsageError(f"{name_or_path} is not TOML: {no}", "see `walproof lab link --regions europe`") from no
     except ValidationError as no:
-        first = no.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"{name_or_path}: {where}: {first['msg']}", "sites = [...], then [[round_trip]] tables"
-        ) from no
+        hint = "sites = [...], then [[round_trip]] tables"
+        raise UsageError(f"{name_or_path}: {first_error(no)}", hint) from no
 
 
 def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSetting]:

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from walproof.errors import UsageError
-from walproof.machine.untrusted import from_toml, printable
+from walproof.machine.untrusted import first_error, from_toml, printable
 from walproof.model.guarantee import AskedQuorum, Level, SyncReplication, read_quorum
 from walproof.model.sample import Arm, Scenario, Workload, WorkloadKind
 from walproof.patroni.config import SyncMode, mode_and_number
@@ -298,11 +298,7 @@ def read_study(path: Path) -> Study:
             f"{path} is not TOML: {error}", "see a shipped study with `walproof study show NAME`"
         ) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(
-            f"{path.name}: {where}: {first['msg'].lower()}", "walproof study show NAME prints a valid one"
-        ) from None
+        raise UsageError(f"{path.name}: {first_error(error)}", "walproof study show NAME prints a valid one") from None
     _check(study)
     return study
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from walproof.advising.doctor.catalogue import CATALOGUE
 from walproof.advising.doctor.finding import Examination, Finding
 from walproof.errors import UsageError
+from walproof.machine.untrusted import first_error
 
 FILE = ".walproof.toml"
 _EXAMPLE = '[[accept]] with check = "level-off", reason = "…", until = 2027-06-30 and, of one file, file = "…"'
@@ -36,9 +37,7 @@ def accepting(examinations: Iterable[Examination], tree: dict[str, Any], today: 
     try:
         entries = _File.model_validate(tree).accept
     except ValidationError as wrong:
-        first = wrong.errors(include_input=False, include_url=False)[0]
-        key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
-        raise UsageError(f"{FILE}: {key}: {first['msg']}", _EXAMPLE) from None
+        raise UsageError(f"{FILE}: {first_error(wrong)}", _EXAMPLE) from None
     if unknown := {entry.check for entry in entries} - {check.id for check in CATALOGUE}:
         raise UsageError(f"{FILE} names no check: {min(unknown)!r}", "walproof doctor --list")
     return [replace(one, findings=tuple(_marked(f, entries, today) for f in one.findings)) for one in examinations]

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, FiniteFloat, NonNegativeInt, Val
 from walproof.errors import Error, TargetError
 from walproof.load.local_runner import new_work_directory
 from walproof.load.pods.agent import MEMORY_MIB, PIECE, Header, Malformed, file_name, receive, send
-from walproof.machine.untrusted import one_line
+from walproof.machine.untrusted import first_error, one_line
 from walproof.model.load import PlaceClock
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
@@ -110,8 +110,8 @@ class RemotePod:
         try:
             return what.model_validate(header)
         except ValidationError as wrong:
-            reason = wrong.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
-            raise self.disbelieved(f"answers {do} with what no load pod answers: {one_line(reason, 300)}") from None
+            reason = one_line(first_error(wrong), 300)
+            raise self.disbelieved(f"answers {do} with what no load pod answers: {reason}") from None
 
     def disbelieved(self, why: str) -> LoadLost:
         """The error of a pod that cannot be believed: it is lost from now on."""

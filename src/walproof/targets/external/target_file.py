@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
-from walproof.machine.untrusted import from_toml
+from walproof.machine.untrusted import first_error, from_toml
 from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
 
@@ -116,9 +116,7 @@ def validated(model: type[F], tree: dict[str, object], where: str) -> F:
     try:
         target = model.model_validate(tree)
     except ValidationError as wrong:
-        first = wrong.errors(include_input=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise UsageError(f"the target file {where}: {key}: {first['msg']}", "see docs/external-clusters.md") from None
+        raise UsageError(f"the target file {where}: {first_error(wrong)}", "see docs/external-clusters.md") from None
     unknown = sorted(set(target.faults) - set(FAULTS))
     if unknown:
         commands = "the commands are " + ", ".join(FAULTS)
