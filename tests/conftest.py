@@ -1,4 +1,4 @@
-"""Fixtures for every test, and guards: an ignored SIGINT or another's umask would be inherited by what is started."""
+"""Fixtures for every test, and guards: ignored signals or another's umask would be inherited by what is started."""
 
 import os
 import signal
@@ -22,6 +22,9 @@ settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "PYTEST_XDIST_WORKER" in os.environ:
+    # Under nohup the tests go on at a hang-up, but what they start has the default: no handler outlives exec.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 UMASK = os.umask(0o022)
