@@ -30,6 +30,7 @@ from walproof.model.observed_waits import WaitsSeen
 from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.waiting import Wait, wait_for
+from walproof.reporting.observe_section import TONES
 from walproof.targets.simulated.target import simulated
 from walproof.targets.sql.observe import combined
 from walproof.watching import actions, terminal
@@ -319,6 +320,13 @@ def test_the_page_has_the_colours_of_the_report() -> None:
     assert _colours(package / "watching/static/page.css").items() <= (
         _colours(package / "reporting/templates/report.css").items()
     )
+
+
+def test_a_cause_has_the_colour_of_the_report() -> None:
+    series, causes = (re.search(rf"{name} = .*?(\[.*?\])", page_html()) for name in ("SERIES", "CAUSES"))
+    assert series and causes
+    tones = [*json.loads(series[1])[2:], "other"]
+    assert dict(zip(json.loads(causes[1]), tones, strict=True)) == TONES
 
 
 def _colours(css: Path) -> dict[tuple[int, str], str]:

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from walproof.errors import Error, MachineError, UsageError
+from walproof.estimating.observed_waits import Cause
 from walproof.machine.untrusted import from_json
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
@@ -33,7 +34,7 @@ def page_html() -> str:
     html = (STATIC / "page.html").read_text()
     for mark, files in _PARTS.items():
         html = html.replace(mark, "".join((STATIC / name).read_text() for name in files))
-    return html
+    return html.replace("/*CAUSES*/", ", ".join(map(json.dumps, Cause)))
 
 
 class Page:

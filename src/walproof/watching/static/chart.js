@@ -60,8 +60,9 @@ function figure(value) {
 
 // A chart of the last three minutes. Its tooltip stays while data move: under the pointer, or at the point chosen by arrow keys.
 const SPAN_S = 180, NEAR_S = 3, GAP_S = 5, LABEL_ROWS = 3, LEFT = 50, TOP = 44, HEIGHT = 230;
-const CAUSES = { "local flush": "local", "standby: network and write": "remote_write", "standby: flush": "on", "standby: replay": "remote_apply", "row locks behind commits": "other" };
 const SERIES = ["all", "off", "local", "remote_write", "on", "remote_apply"], NICE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
+// What commits wait for, in order: each has the colour of the level that first waits for it.
+const CAUSES = Object.fromEntries([/*CAUSES*/].map((cause, number) => [cause, SERIES[number + 2] || "other"]));
 
 class Chart {
   constructor(parent, value) {
