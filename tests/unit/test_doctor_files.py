@@ -306,3 +306,25 @@ def test_each_of_two_files_has_its_own_findings(name: str, walproof: Run, tmp_pa
         (tmp_path / "d" / f"{number}-{name}").write_text(text)
     files = [file for file, _, found_there in found(walproof, "d")[1] if found_there == check]
     assert files == [f"d/0-{name}", f"d/1-{name}"]
+
+
+IN_NAMESPACE = {
+    "Pooler": "apiVersion: postgresql.cnpg.io/v1\nkind: Pooler\nspec: {cluster: {name: shop}, instances: 1}\n",
+    "Service": "apiVersion: v1\nkind: Service\nspec: {selector: {cnpg.io/cluster: shop, cnpg.io/podRole: instance}}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "times"),
+    [("Pooler", "a", 1), ("Pooler", "c", 1), ("Pooler", "", 2), ("Service", "b", 1), ("Service", "c", 0)],
+)
+def test_clusters_of_one_name_have_each_what_is_in_their_namespace(
+    kind: str, namespace: str, times: int, walproof: Run, tmp_path: Path
+) -> None:
+    """What names no namespace is applied to any; a pooler of no cluster here stands for itself."""
+    where = f"metadata: {{name: shop-x{f', namespace: {namespace}' if namespace else ''}}}\n"
+    text = (FILES / "cnpg" / "service-of-all.yaml").read_text().partition("---")[0]
+    clusters = [text.replace("name: shop", f"name: shop\n  namespace: {one}") for one in ("a", "b")]
+    (tmp_path / "c.yaml").write_text("---\n".join((*clusters, IN_NAMESPACE[kind] + where)))
+    check = {"Pooler": "pooler-alone", "Service": "cnpg-service-of-all"}[kind]
+    assert [one for _, _, one in found(walproof, "c.yaml")[1]] == [check] * times

@@ -32,10 +32,10 @@ _PORT = re.compile(r":(543[0-9]|6432)$")
 _WEB_PORT = re.compile(r":(80|443|3000|5050|8[0-9]{3}|9[0-8][0-9]{2})$")
 _MOST_SERVERS = 100
 DSN = re.compile(
-    r"(?:(?<![\w:+])|\bjdbc:)postgres(?:ql)?://[^\s\"'`<>\\]+"
+    r"(?:(?<![\w:+])|\bjdbc\\?:)postgres(?:ql)?\\?://(?:\\[:=#!]|[^\s\"'`<>\\])+"
     r"|\bhost=[^\s\"'`]{1,500}(?:[ \t]+\w+=[^\s\"'`]{1,100}){0,20}[ \t]+(?:dbname|user)=[^\"'`\n#]+"
 )
-"""A connection string of libpq's, as an address or as words, or an address of JDBC's."""
+"""A connection string of libpq's, as an address or as words, or an address of JDBC's; Java's properties escape some."""
 _HOST = re.compile(r"\bhost\s*=\s*'?([^\s']+)")
 _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:=]")
 
@@ -137,14 +137,15 @@ class ClientsWay:
         """Clients that a text's connection strings make."""
         for line, start in source.numbered():
             for match in DSN.finditer(line):
-                before, jdbc = line[: match.start()], match[0].startswith("jdbc:")
+                before, said = line[: match.start()], re.sub(r"\\([:=#!])", r"\1", match[0])
+                jdbc = said.startswith("jdbc:")
                 if re.search(r"(^|\s)#", before):
                     break
                 key, place = _KEY_OF_LINE.match(before), replace(start, column=start.column + len(before))
                 name = f"{key[1] if key else 'connection'} of line {place.line}"
-                address, _, query = match[0].removeprefix("jdbc:").partition("?")
+                address, _, query = said.removeprefix("jdbc:").partition("?")
                 with suppress(psycopg.ProgrammingError):
-                    its = conninfo_to_dict(address) | dict(parse_qsl(query)) if jdbc else conninfo_to_dict(match[0])
+                    its = conninfo_to_dict(address) | dict(parse_qsl(query)) if jdbc else conninfo_to_dict(said)
                     self.add_client(name, its, place, "jdbc" if jdbc else "libpq")
 
     def add_client(self, name: str, parameters: Mapping[str, Any], place: Place, kind: str = "libpq") -> None:

@@ -77,13 +77,15 @@ def _clusters(pieces: Pieces) -> list[Declared]:
 
 def _managed(pieces: Pieces) -> Iterator[Declared]:
     """Of operators' resources, and of each scope of Patroni: parts without one belong to the first."""
-    clusters = {_name(tree) for kind, tree in pieces.resources if kind == "cnpg"}
+    clusters = [tree for kind, tree in pieces.resources if kind == "cnpg"]
     for kind, tree in pieces.resources:
         with pieces.group.or_skipped(tree.start, tree):
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
-            elif kind == "pooler" and tree.below("spec", "cluster").get("name") not in clusters:
-                yield _pooler(tree)
+            elif kind == "pooler":
+                name = tree.below("spec", "cluster").get("name")
+                if not any(_name(one) == name and _together(one, tree) for one in clusters):
+                    yield _pooler(tree)
             elif kind in ("zalando", "crunchy"):
                 yield _operator(kind, tree)
     first = next((part.scope for part in pieces.patroni if part.scope), "")
@@ -107,6 +109,11 @@ def _name(tree: Tree) -> str:
     return str(tree.below("metadata").get("name"))
 
 
+def _together(one: Tree, other: Tree) -> bool:
+    """Whether they can be in one namespace: what names none goes where it is applied."""
+    return len({str(tree.below("metadata").get("namespace") or "") for tree in (one, other)} - {""}) < 2
+
+
 def _written(parameters: Tree) -> Written:
     """PostgreSQL's settings as they stand there."""
     words = ((True, "on"), (False, "off"), (None, ""))
@@ -125,7 +132,8 @@ def _cnpg(cluster: Tree, resources: list[tuple[str, Tree]]) -> Declared:
     facts = cnpg_facts(State(read(Cluster, tree), {}))
     its = _begun(f"CloudNativePG {facts.name}", cluster.start, "patroni tags")
     _keys(its, cluster)
-    made = {one: [tree for kind, tree in resources if kind == one] for one in ("service", "pooler")}
+    beside = [(kind, one) for kind, one in resources if _together(one, cluster)]
+    made = {name: [one for kind, one in beside if kind == name] for name in ("service", "pooler")}
     facts, access = with_clients_way(facts, made["service"], made["pooler"])
     for one in (*made["service"], *made["pooler"]):
         if (name := _name(one)) in (*facts.services_of_all, *(pool.name for pool in access.pools)):
