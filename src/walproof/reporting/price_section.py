@@ -356,7 +356,7 @@ def _breakdown(of_groups: Sequence[Breakdown]) -> Section:
     heads = columns(
         *("scenario", "level", ">clients", *(f">{n}" for n in names), ">sum", ">measured"), title=["scenario", "level"]
     )
-    numbers = _table("breakdown", "commit latency breakdown, ms", heads, rows)
+    numbers = _table("breakdown", "commit latency breakdown, ms (≤: not distinguishable from 0)", heads, rows)
     figure = Figure("latency-breakdown", "Commit latency breakdown", caption, charts, legend, numbers)
     # The sentence of the most clients of each scenario.
     most = {a.scenario: a.bottleneck for a in sorted(of_groups, key=lambda a: a.clients)}

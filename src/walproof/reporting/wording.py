@@ -90,9 +90,9 @@ def part(ms: Estimate) -> str:
     """A part of a latency in ms, or what it is at most where it may be nothing.
 
     >>> part(Estimate(0.5, 0.3, 0.7)), part(Estimate(-0.079, -0.309, 0.151))
-    ('0.500 (0.300–0.700)', 'not distinguishable from 0 (at most 0.151 ms)')
+    ('0.500 (0.300–0.700)', '≤ 0.151')
     """
-    return f"not distinguishable from 0 (at most {number(ms.high)} ms)" if ms.covers(0.0) else interval(ms)
+    return f"≤ {number(ms.high)}" if ms.covers(0.0) else interval(ms)
 
 
 def ratio(estimate: Estimate) -> str:
