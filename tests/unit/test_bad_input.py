@@ -277,8 +277,8 @@ def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(run: Run, ve
 REGION = "title = ''\nsource = ''\n"
 STUDY = (studies()["cnpg-powerflex"] / "study.toml").read_text()
 WRONG: dict[str, tuple[Callable[[str], object], str]] = {
-    "FILE: sites: field required": (read_regions, REGION),
-    "FILE: round_trip.1.rtt: input should be a valid string": (
+    "the region file FILE: sites: field required": (read_regions, REGION),
+    "the region file FILE: round_trip.1.rtt: input should be a valid string": (
         read_regions, f"{REGION}sites = ['a']\n[[round_trip]]\nbetween = ['a', 'b']\nrtt = 7\n",
     ),
     "the target file FILE: routes.rw.address: 'b' is not host:port": (

@@ -71,7 +71,7 @@ def test_a_bad_file_is_refused_with_its_reason(tmp_path: Path, text: str, words:
 
 
 def test_a_missing_file_names_the_shipped_ones() -> None:
-    with pytest.raises(UsageError, match="no region file") as error:
+    with pytest.raises(UsageError, match="the region file atlantis cannot be read") as error:
         read_regions("atlantis")
     assert "europe" in error.value.hint
 

@@ -26,7 +26,8 @@ from walproof.advising.requirements import (
     yearly_reasons,
 )
 from walproof.errors import UndecidedError, UsageError
-from walproof.machine.untrusted import first_error, from_json, printable
+from walproof.machine.toml_files import first_error
+from walproof.machine.untrusted import from_json, printable
 from walproof.model.advice import (
     OBSERVED,
     Advice,

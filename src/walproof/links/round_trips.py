@@ -7,19 +7,18 @@ import select
 import socket
 import struct
 import time
-import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from walproof.errors import MachineError, UsageError
 from walproof.links.devices import inside
 from walproof.links.settings import Direction, LinkSetting, all_directions, check
-from walproof.machine.untrusted import first_error, from_toml, printable
+from walproof.machine.toml_files import described, read_toml
 from walproof.model.units import duration_s
 
 _SHIPPED = files("walproof.links") / "regions"
@@ -55,20 +54,9 @@ def shipped() -> tuple[str, ...]:
 
 def read_regions(name_or_path: str) -> Regions:
     """A shipped region file by name, or any region file by path; UsageError when it cannot be read or parsed."""
-    try:
-        if name_or_path in shipped():
-            text = (_SHIPPED / f"{name_or_path}.toml").read_text()
-        else:
-            text = Path(name_or_path).read_text()
-        return Regions.model_validate(printable(from_toml(text)))
-    except OSError as no:
-        known = ", ".join(shipped())
-        raise UsageError(f"no region file {name_or_path!r} ({no.strerror})", f"name one of {known}, or a file") from no
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as no:
-        raise UsageError(f"{name_or_path} is not TOML: {no}", "see `walproof lab link --regions europe`") from no
-    except ValidationError as no:
-        hint = "sites = [...], then [[round_trip]] tables"
-        raise UsageError(f"{name_or_path}: {first_error(no)}", hint) from no
+    path = Path(str(_SHIPPED / f"{name_or_path}.toml")) if name_or_path in shipped() else Path(name_or_path)
+    tree = read_toml(path, f"the region file {name_or_path}", f"name one of {', '.join(shipped())}, or a file")
+    return described(Regions, tree, f"the region file {name_or_path}", "sites = [...], then [[round_trip]] tables")
 
 
 def matrix(regions: Regions, members: tuple[str, ...]) -> dict[Direction, LinkSetting]:

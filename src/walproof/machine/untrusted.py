@@ -13,10 +13,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+from typing import Any, BinaryIO
 
 DEEPEST = 100
 """Levels of lists and objects; what walproof, Patroni and Kubernetes write has a dozen or two."""
@@ -64,14 +61,6 @@ def printable(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {printable(key): printable(value) for key, value in tree.items()}
     return [printable(one) for one in tree] if isinstance(tree, list) else tree
-
-
-def first_error(wrong: "ValidationError") -> str:
-    """`key: message` of the first thing that is wrong, items counted from 1; never the value, it may be a secret."""
-    first = wrong.errors(include_url=False, include_input=False, include_context=False)[0]
-    key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
-    message = (first["msg"][:1].lower() + first["msg"][1:]).removeprefix("value error, ")
-    return f"{key}: {message}" if key else message
 
 
 def one_line(text: object, most: int | None = None) -> str:

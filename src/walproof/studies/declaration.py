@@ -2,24 +2,14 @@
 
 import itertools
 import re
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, field_validator
 
 from walproof.errors import UsageError
-from walproof.machine.untrusted import first_error, from_toml, printable
+from walproof.machine.toml_files import described, read_toml
 from walproof.model.guarantee import AskedQuorum, Level, SyncReplication, read_quorum
 from walproof.model.sample import Arm, Scenario, Workload, WorkloadKind
 from walproof.patroni.config import SyncMode, mode_and_number
@@ -289,16 +279,8 @@ def _declared(what: str, referenced: set[str], known: set[str]) -> None:
 
 def read_study(path: Path) -> Study:
     """The study declared in a file; UsageError names the first thing that is wrong with it."""
-    try:
-        study = Study.model_validate(printable(from_toml(path.read_text("utf-8"))))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}", "walproof study list") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} is not TOML: {error}", "see a shipped study with `walproof study show NAME`"
-        ) from None
-    except ValidationError as error:
-        raise UsageError(f"{path.name}: {first_error(error)}", "walproof study show NAME prints a valid one") from None
+    hint = "walproof study show NAME prints a valid one"
+    study = described(Study, read_toml(path, str(path), hint), path.name, hint)
     _check(study)
     return study
 

@@ -6,12 +6,12 @@ from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from walproof.advising.doctor.catalogue import CATALOGUE
 from walproof.advising.doctor.finding import Examination, Finding
 from walproof.errors import UsageError
-from walproof.machine.untrusted import first_error
+from walproof.machine.toml_files import described
 
 FILE = ".walproof.toml"
 _EXAMPLE = '[[accept]] with check = "level-off", reason = "…", until = 2027-06-30 and, of one file, file = "…"'
@@ -34,10 +34,7 @@ class _File(BaseModel):
 
 def accepting(examinations: Iterable[Examination], tree: dict[str, Any], today: date) -> list[Examination]:
     """The same with each finding marked that an entry of the file accepts; UsageError names what is wrong with one."""
-    try:
-        entries = _File.model_validate(tree).accept
-    except ValidationError as wrong:
-        raise UsageError(f"{FILE}: {first_error(wrong)}", _EXAMPLE) from None
+    entries = described(_File, tree, FILE, _EXAMPLE).accept
     if unknown := {entry.check for entry in entries} - {check.id for check in CATALOGUE}:
         raise UsageError(f"{FILE} names no check: {min(unknown)!r}", "walproof doctor --list")
     return [replace(one, findings=tuple(_marked(f, entries, today) for f in one.findings)) for one in examinations]

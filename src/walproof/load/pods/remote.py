@@ -22,7 +22,8 @@ from pydantic import AfterValidator, BaseModel, FiniteFloat, NonNegativeInt, Val
 from walproof.errors import Error, TargetError
 from walproof.load.local_runner import new_work_directory
 from walproof.load.pods.agent import MEMORY_MIB, PIECE, Header, Malformed, file_name, receive, send
-from walproof.machine.untrusted import first_error, one_line
+from walproof.machine.toml_files import first_error
+from walproof.machine.untrusted import one_line
 from walproof.model.load import PlaceClock
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint

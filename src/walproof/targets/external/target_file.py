@@ -1,16 +1,15 @@
 """What the address of an external cluster means: a TOML target file, a libpq URL or DSN, or a REST address."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
-from walproof.machine.untrusted import first_error, from_toml
+from walproof.machine.toml_files import described, read_toml
 from walproof.model.units import duration_s
 from walproof.model.waiting import Wait
 
@@ -103,20 +102,12 @@ F = TypeVar("F", bound=TargetFile)
 
 def read_tree(path: Path) -> dict[str, object]:
     """The file's TOML; UsageError names the line that is wrong."""
-    try:
-        return from_toml(path.read_text("utf-8"))
-    except OSError as wrong:
-        raise UsageError(f"the target file {path} cannot be read: {wrong.strerror}", HINT) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
-        raise UsageError(f"the target file {path} is not TOML: {wrong}", EXAMPLE) from None
+    return read_toml(path, f"the target file {path}", EXAMPLE)
 
 
 def validated(model: type[F], tree: dict[str, object], where: str) -> F:
     """The target that a tree of TOML describes; UsageError names the key that is wrong."""
-    try:
-        target = model.model_validate(tree)
-    except ValidationError as wrong:
-        raise UsageError(f"the target file {where}: {first_error(wrong)}", "see docs/external-clusters.md") from None
+    target = described(model, tree, f"the target file {where}", "see docs/external-clusters.md")
     unknown = sorted(set(target.faults) - set(FAULTS))
     if unknown:
         commands = "the commands are " + ", ".join(FAULTS)
@@ -143,7 +134,7 @@ def kind_of(address: str) -> str | None:
     if is_file(address):
         kind = read_tree(Path(address)).get("kind")
         if not isinstance(kind, str):
-            raise UsageError(f"the target file {address}: kind: Field required", EXAMPLE)
+            raise UsageError(f"the target file {address}: kind: field required", EXAMPLE)
         return kind
     return "postgres" if "=" in address else None
 
