@@ -12,7 +12,7 @@ from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from tests.fixtures.records import recorded
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
-from walproof.forecasting.failure_rates import DEFAULT, failures_of, lognormal, read_failures
+from walproof.forecasting.failure_rates import DEFAULT, failures_of, lognormal
 from walproof.forecasting.forecast import forecast
 from walproof.forecasting.outages_from_drills import Model, Timeouts, assumed_takeover, measured, takeovers
 from walproof.forecasting.topology import Configuration, causes, check, topology
@@ -55,13 +55,17 @@ def test_half_of_a_rack_networks_repairs_take_less_than_six_minutes() -> None:
         ('name = "os crash"', 'name = "postgres crash"', "twice"),
         ("[people]", "[people", "not TOML"),
         ("decide_s = 1800.0", "decide_s = -3", "greater than or equal to 0"),
-        ('per = "server"', 'per = "planet"', "input should be"),
+        ('per = "server"', 'per = "planet"', "failure.'os crash'.per: input should be"),
     ],
 )
-def test_a_hostile_file_gets_one_sentence(old: str, new: str, stated: str) -> None:
+def test_a_hostile_file_gets_one_sentence(
+    old: str, new: str, stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert old in GOOD
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(GOOD.replace(old, new, 1))
     with pytest.raises(UsageError) as wrong:
-        read_failures(GOOD.replace(old, new, 1), "mine.toml")
+        failures_of(Path("mine.toml"))
     assert wrong.value.message.startswith("mine.toml")
     assert stated.lower() in wrong.value.message.lower()
     assert "\n" not in wrong.value.message
@@ -71,7 +75,7 @@ def test_a_hostile_file_gets_one_sentence(old: str, new: str, stated: str) -> No
 @pytest.mark.parametrize(
     ("content", "stated"),
     [
-        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"\xff\xfe\x00", "not TOML: 'utf-8'"),
         (b"", "people: field required"),
         (GOOD.split("[[failure]]")[0].encode(), "failure: field required"),
         (b"failure = 3\n" + GOOD.split("[[failure]]")[0].encode(), "tuple"),
@@ -84,7 +88,7 @@ def test_a_file_that_is_no_file_of_rates_gets_one_sentence(tmp_path: Path, conte
     with pytest.raises(UsageError, match=stated) as wrong:
         failures_of(tmp_path / "mine.toml")
     assert "\n" not in wrong.value.message
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         failures_of(tmp_path)
 
 
@@ -258,7 +262,7 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
         (("--layout", "z1"), "2 to 7 members"),
         (("--levels", "sometimes"), "not a commit level"),
         (("--takeover", "9s-3s"), "not valid"),
-        (("--failures", "/nowhere.toml"), "cannot read"),
+        (("--failures", "/nowhere.toml"), "cannot be read"),
         (("--ttl", "0s"), "not valid"),
         (("--witness", "a,b,c,d,e"), "at most 4 witnesses"),
         (("--quorum", "FIRST 0"), "is not a quorum"),

@@ -3,7 +3,6 @@
 Every key known, every rate finite, with its range and its source."""
 
 import math
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -12,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from scipy.special import ndtri
 
-from walproof.errors import UsageError
-from walproof.machine.untrusted import from_toml, printable
+from walproof.machine.toml_files import described, read_toml
 
 YEAR_S = 365.25 * 86400.0
 MOST_PER_YEAR = 1e7
@@ -24,7 +22,7 @@ NORMAL_95 = 1.96
 """Both ends of a 95 % range are so many standard deviations away."""
 TIMES_LONGER = 2.0
 """Repairs and people may take so many times as long as the file says, or as short: an assumption."""
-DEFAULT = resources.files("walproof.forecasting") / "failures.toml"
+DEFAULT = Path(str(resources.files("walproof.forecasting") / "failures.toml"))
 
 
 class Place(StrEnum):
@@ -158,45 +156,9 @@ class _File(_Strict):
 
 def failures_of(path: Path | None = None) -> Failures:
     """The file's failures, the shipped ones without a path; UsageError says what is wrong with it, in one sentence."""
-    try:
-        text = DEFAULT.read_text("utf-8") if path is None else path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        reason = wrong.strerror if isinstance(wrong, OSError) else "it is not UTF-8"
-        raise UsageError(f"cannot read {path}: {reason}", "give a TOML file with --failures") from None
-    return read_failures(text, str(path or "failures.toml"))
-
-
-def read_failures(text: str, name: str) -> Failures:
-    """Failures from the text of such a file; `name` stands in messages."""
-    hint = f"compare with {DEFAULT}"
-    try:
-        file = _File.model_validate(printable(from_toml(text)), strict=False)
-    except tomllib.TOMLDecodeError as wrong:
-        raise UsageError(f"{name} is not TOML: {wrong}", hint) from None
-    except ValidationError as wrong:
-        raise UsageError(f"{name}: {_first(wrong, text)}", hint) from None
+    name, hint = str(path or DEFAULT.name), f"compare with {DEFAULT}"
+    file = described(_File, read_toml(path or DEFAULT, name, hint), name, hint)
     return Failures(file.failure, file.people.decide_s, file.people.force_s, name)
-
-
-def _first(wrong: ValidationError, text: str) -> str:
-    error = wrong.errors()[0]
-    where = error["loc"]
-    message = str(error["msg"]).removeprefix("Value error, ")
-    value = error.get("input")
-    given = f" ({value})" if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
-    return f"{_where(where, text)}{message[0].lower()}{message[1:]}{given}" + _more(len(wrong.errors()))
-
-
-def _where(where: Sequence[int | str], text: str) -> str:
-    words = [str(part) for part in where]
-    if len(where) > 1 and where[0] == "failure" and isinstance(where[1], int):
-        name = printable(from_toml(text))["failure"][where[1]].get("name", f"number {where[1] + 1}")
-        words = [f"failure {name!r}", *words[2:]]
-    return f"{', '.join(words)}: " if words else ""
-
-
-def _more(errors: int) -> str:
-    return f" (and {errors - 1} more)" if errors > 1 else ""
 
 
 def lognormal(mean: float, cv: float) -> tuple[float, float]:

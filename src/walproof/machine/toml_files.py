@@ -1,6 +1,7 @@
 """TOML files that users write, and what trees of others describe: an error says the first thing that is wrong."""
 
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,12 +29,21 @@ def described(model: type[M], tree: object, what: str, hint: str) -> M:
     try:
         return model.model_validate(tree)
     except ValidationError as wrong:
-        raise UsageError(f"{what}: {first_error(wrong)}", hint) from None
+        raise UsageError(f"{what}: {first_error(wrong, tree)}", hint) from None
 
 
-def first_error(wrong: ValidationError) -> str:
-    """`key: message` of the first thing that is wrong, items counted from 1; never the value, it may be a secret."""
-    first = wrong.errors(include_url=False, include_input=False, include_context=False)[0]
-    key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+def first_error(wrong: ValidationError, tree: object = None) -> str:
+    """`key: message` of the first thing that is wrong; never the value, it may be a secret.
+
+    An item of a list is named by its `name` in the tree, else counted from 1.
+    """
+    first, keys = wrong.errors(include_url=False, include_input=False, include_context=False)[0], []
+    for part in first["loc"]:
+        if isinstance(tree, dict | list):
+            with suppress(LookupError, TypeError):  # a part may name the kind of a union, not a key
+                tree = tree[part]
+        name = tree.get("name") if isinstance(part, int) and isinstance(tree, dict) else None
+        keys.append(repr(name) if name else str(part + 1 if isinstance(part, int) else part))
+    key = ".".join(keys)
     message = (first["msg"][:1].lower() + first["msg"][1:]).removeprefix("value error, ")
     return f"{key}: {message}" if key else message
