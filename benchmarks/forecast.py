@@ -3,9 +3,11 @@
 import contextlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,7 +16,7 @@ from benchmarks.command import command
 from benchmarks.temporary_lab import benchmark_lab
 from tests.fixtures.drills import shell
 from walproof.errors import Error
-from walproof.forecasting.failure_rates import YEAR_S, Failures, failures_of, read_failures
+from walproof.forecasting.failure_rates import YEAR_S, Failures, failures_of
 from walproof.forecasting.forecast import Period, forecast, one_period
 from walproof.forecasting.outages_from_drills import Measured, Model, measured
 from walproof.forecasting.topology import Configuration, topology
@@ -103,7 +105,9 @@ def accelerated(place: Place) -> Failures:
         f'source = "how often the benchmark injects it"\n'
         for name, rate in ((name, per_hour * YEAR_S / 3600) for name, per_hour in PER_HOUR.items())
     )
-    return read_failures(people + "\n".join(kinds), "accelerated")
+    with tempfile.TemporaryDirectory() as folder:
+        (path := Path(folder, "accelerated.toml")).write_text(people + "\n".join(kinds))
+        return failures_of(path)
 
 
 def drilled(target: Target, level: Level, failures: Failures, place: Place, seed: int) -> Measured:

@@ -157,6 +157,8 @@ def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
         assert abs(table["y"] - chart["y"]) < 10
         for one in page.locator(".single > .scroll").all():
             assert one.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+        lines = "e => { const text = new Range(); text.selectNodeContents(e); return text.getClientRects().length; }"
+        assert {cell.evaluate(lines) for cell in page.locator("#breakdown td.t-unresolved").all()} == {1}
         watched.picture("report-small", full_page=True)
 
 

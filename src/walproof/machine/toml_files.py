@@ -32,16 +32,15 @@ def described(model: type[M], tree: object, what: str, hint: str) -> M:
         raise UsageError(f"{what}: {first_error(wrong, tree)}", hint) from None
 
 
-def first_error(wrong: ValidationError, tree: object = None) -> str:
+def first_error(wrong: ValidationError, tree: Any = None) -> str:
     """`key: message` of the first thing that is wrong; never the value, it may be a secret.
 
     An item of a list is named by its `name` in the tree, else counted from 1.
     """
     first, keys = wrong.errors(include_url=False, include_input=False, include_context=False)[0], []
     for part in first["loc"]:
-        if isinstance(tree, dict | list):
-            with suppress(LookupError, TypeError):  # a part may name the kind of a union, not a key
-                tree = tree[part]
+        with suppress(LookupError, TypeError):  # a part may name the kind of a union, not a key
+            tree = tree[part]
         name = tree.get("name") if isinstance(part, int) and isinstance(tree, dict) else None
         keys.append(repr(name) if name else str(part + 1 if isinstance(part, int) else part))
     key = ".".join(keys)
