@@ -43,6 +43,6 @@ def first_error(wrong: ValidationError, tree: Any = None) -> str:
             tree = tree[part]
         name = tree.get("name") if isinstance(part, int) and isinstance(tree, dict) else None
         keys.append(repr(name) if name else str(part + 1 if isinstance(part, int) else part))
-    key = ".".join(keys)
+    key = ".".join(keys)[:80]
     message = (first["msg"][:1].lower() + first["msg"][1:]).removeprefix("value error, ")
     return f"{key}: {message}" if key else message
