@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,19 +15,20 @@ from typing import Any
 
 import numpy as np
 import psutil
+from psycopg import Connection
 
 from walproof.estimating.observed_prices import LONGER_MS
 from walproof.estimating.observed_waits import Cause
 from walproof.machine.programs import pgbench
 from walproof.model.drill import Capability
-from walproof.model.guarantee import Level, QuorumKind
+from walproof.model.guarantee import QuorumKind
 from walproof.model.observed_waits import WaitsSeen
-from walproof.model.sample import Arm, Sample, Scenario, Workload
+from walproof.model.sample import Scenario
 from walproof.targets.lab.target import LabTarget
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.connection import session
 
-_WARM_S = 2.0
+_WARM_S, _SETTLED_S = 2.0, 0.5
 _NETWORK, _FLUSH, _STANDBY, _REPLAY = ({c} for c in (Cause.NETWORK, Cause.FLUSH, Cause.STANDBY_FLUSH, Cause.REPLAY))
 
 
@@ -196,24 +198,44 @@ def prepare(target: LabTarget) -> None:
     subprocess.run([str(pgbench()), "-i", "-s", "20", "-q", words], check=True, capture_output=True)
 
 
-def pair(target: LabTarget, number: int, record: Path, clients: int = 64) -> dict[str, float]:
-    """Throughput beside `walproof observe` and without it, in random order; processors that its session takes."""
-    tps: dict[bool, float] = {}
-    figures: dict[str, float] = {}
-    for observed in np.random.default_rng(number).permutation([True, False]).tolist():
-        observing = _observing(target, record) if observed else None
-        try:
-            before, began = _used(target, observing) if observing else (0.0, 0.0), target.clock.now()
-            planned = Sample(number, 0, Arm(Level.ON, clients, Workload()), Scenario())
-            tps[observed] = target.pricing.run_sample(planned, 5.0, number).tps
-            if observing:
-                used = np.subtract(_used(target, observing), before) / (target.clock.now() - began)
-                figures = {"session": float(used[0]), "own": float(used[1])}
-        finally:
-            if observing:
-                observing.terminate()
-                observing.wait()
-    return {"log_ratio": math.log(tps[True] / tps[False]), **figures}
+def minute(target: LabTarget, number: int, record: Path, pairs: int = 10) -> dict[str, Any]:
+    """64 clients for a minute beside `walproof observe`, which is stopped for half of it: `pairs` of three seconds
+    with it and three without, in random order. Log ratios of throughput; processors that its session and it take.
+
+    Only so are both measured on the same disk: its speed changes from one minute to the next by more than is asked.
+    """
+    order = np.random.default_rng(number).permuted([[True, False]] * pairs, axis=1)
+    ratios: list[float] = []
+    observing, load = _observing(target, record), _pgbench(target, "on", Load(("on",), 64), 6.0 * pairs + _WARM_S)
+    target.clock.pause(_WARM_S)
+    try:
+        with session(target.endpoint("direct")) as connection:
+            before = _used(connection, observing)
+            for states in order.tolist():
+                tps: dict[bool, float] = {}
+                for observed in states:
+                    observing.send_signal(signal.SIGCONT if observed else signal.SIGSTOP)
+                    tps[observed] = _throughput(target, connection)
+                ratios.append(math.log(tps[True] / tps[False]))
+            used = np.subtract(_used(connection, observing), before) / (3.0 * pairs)
+    finally:
+        for one in (observing, load):
+            one.send_signal(signal.SIGCONT)
+            one.terminate()
+            one.communicate()
+    return {"log_ratios": ratios, "session": float(used[0]), "own": float(used[1])}
+
+
+def _throughput(target: LabTarget, connection: Connection) -> float:
+    """Transactions a second that began to write, for 3 s less the time to settle."""
+    seen: list[tuple[float, int]] = []
+    for wait_s in (_SETTLED_S, 3.0 - _SETTLED_S):
+        target.clock.pause(wait_s)
+        row = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+        assert row is not None
+        seen.append((target.clock.now(), int(row[0])))
+    (began, first), (ended, last) = seen
+    return (last - first) / (ended - began)
 
 
 def _observing(target: LabTarget, record: Path) -> "subprocess.Popen[bytes]":
@@ -235,13 +257,12 @@ def _observing(target: LabTarget, record: Path) -> "subprocess.Popen[bytes]":
     return one
 
 
-def _used(target: LabTarget, observing: "subprocess.Popen[bytes]") -> tuple[float, float]:
+def _used(connection: Connection, observing: "subprocess.Popen[bytes]") -> tuple[float, float]:
     """Processor seconds of its session on the server, and of its own process."""
-    with session(target.endpoint("direct")) as connection:
-        row = connection.execute(
-            "SELECT pid FROM pg_stat_activity WHERE application_name = 'walproof observe' AND state = 'active' "
-            "OR application_name = 'walproof observe' ORDER BY backend_start DESC LIMIT 1"
-        ).fetchone()
+    row = connection.execute(
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'walproof observe' "
+        "ORDER BY backend_start DESC LIMIT 1"
+    ).fetchone()
     assert row is not None
     used = [psutil.Process(pid).cpu_times() for pid in (int(row[0]), observing.pid)]
     return used[0].user + used[0].system, used[1].user + used[1].system

@@ -5,8 +5,8 @@ at the same rate (`-R`): at its own rate `off` saturates the processors, which l
 of END holds, besides, how long pgbench waited for a processor to read the answer on: on a busy machine as much again.
 What a prediction is made from is measured right before what it is compared with.
 
-Each load and each pair goes into the file `--kept` as it ends, and the tables are of all that is in there: the same
-command goes on where it was interrupted, more --rounds or --pairs add to that, 0 of both print it. Begin a new file
+Each load and each minute goes into the file `--kept` as it ends, and the tables are of all that is in there: the same
+command goes on where it was interrupted, more --rounds or --minutes add to that, 0 of both print it. Begin a new file
 for a new version. Exit 1 when a figure is surely missed, 4 when its interval leaves that open.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.command import command
-from benchmarks.observe_loads import LOADS, Done, Run, measured, pair, prepare
+from benchmarks.observe_loads import LOADS, Done, Run, measured, minute, prepare
 from benchmarks.temporary_lab import benchmark_target
 from walproof.errors import Error, ExitCode
 from walproof.estimating.intervals import as_ratio, t_interval
@@ -31,7 +31,6 @@ from walproof.estimating.observed_prices import Predicted, predictions
 from walproof.estimating.observed_waits import Cause, held_up_by, observation
 from walproof.model.estimate import Estimate
 from walproof.model.observed_waits import WaitsSeen
-from walproof.model.sample import Workload
 from walproof.records.codec import decode, encode
 
 
@@ -41,13 +40,13 @@ class Kept:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.loads: dict[tuple[int, str], Done] = {}
-        self.pairs: dict[int, dict[str, float]] = {}
+        self.minutes: dict[int, dict[str, Any]] = {}
         of = {load.text: load for load in LOADS}
         for line in path.read_text().splitlines() if path.exists() else ():
             with suppress(ValueError):
                 raw = json.loads(line)
-                if "pair" in raw:
-                    self.pairs[raw.pop("pair")] = raw
+                if "minute" in raw:
+                    self.minutes[raw.pop("minute")] = raw
                 elif load := of.get(raw["load"]):
                     before = raw["before"] and _run(raw["before"])
                     self.loads[raw["round"], load.text] = Done(load, _run(raw["run"]), raw["off_ms"], before)
@@ -59,9 +58,9 @@ class Kept:
             {"round": number, "load": one.load.text, "run": _raw(one.run), "off_ms": one.off_ms, "before": before}
         )
 
-    def add_pair(self, number: int, figures: dict[str, float]) -> None:
-        self.pairs[number] = figures
-        self._add({"pair": number, **figures})
+    def add_minute(self, number: int, figures: dict[str, Any]) -> None:
+        self.minutes[number] = figures
+        self._add({"minute": number, **figures})
 
     def _add(self, raw: dict[str, Any]) -> None:
         with self._path.open("a") as file:
@@ -83,14 +82,14 @@ def observe_true(
     part: Literal["all", "true", "cost"] = "all",
     kept: Path = Path("observe_true.jsonl"),
     rounds: int = 1,
-    pairs: int = 10,
+    minutes: int = 5,
     seconds: float = 15.0,
     port: int = 7200,
 ) -> int:
     """Run what is not kept yet, then print what must be shown of all that is."""
     have = Kept(kept)
     loads = [(n, load) for n in range(rounds) for load in LOADS if part != "cost" and (n, load.text) not in have.loads]
-    blocks = [n for n in range(pairs) if part != "true" and n not in have.pairs]
+    blocks = [n for n in range(minutes) if part != "true" and n not in have.minutes]
     if loads:
         with benchmark_target("observe-true", port=port) as target:
             prepare(target)
@@ -103,13 +102,13 @@ def observe_true(
                     print(f"{kept}: {load.text}", flush=True)
     if blocks:
         with benchmark_target("observe-cost", port=port) as target, tempfile.TemporaryDirectory() as folder:
-            target.pricing.prepare(Workload())
+            prepare(target)
             for number in blocks:
-                have.add_pair(number, pair(target, number, Path(folder) / f"{number}"))
-                print(f"{kept}: pair {number}", flush=True)
+                have.add_minute(number, minute(target, number, Path(folder) / f"{number}"))
+                print(f"{kept}: minute {number}", flush=True)
     done = list(have.loads.values())
     _print_loads(done)
-    figures = [*_true_figures(done), *_cost_figures(list(have.pairs.values()))]
+    figures = [*_true_figures(done), *_cost_figures(list(have.minutes.values()))]
     words = {0: "met", 1: "NOT MET", ExitCode.UNDECIDED: "undecided"}
     _print("must show | limit | measured | ", [(*texts, words[code]) for *texts, code in figures])
     codes = [code for *_, code in figures]
@@ -140,15 +139,16 @@ def _share(good: Sequence[bool], least: float) -> tuple[str, int]:
     return f"{sum(good)} of {len(good)}", int(not good or fmean(good) < least)
 
 
-def _cost_figures(pairs: list[dict[str, float]]) -> Iterator[Figure]:
-    if len(pairs) < 2:
+def _cost_figures(minutes: list[dict[str, Any]]) -> Iterator[Figure]:
+    if not minutes:
         return
-    share, own = (fmean(one[name] for one in pairs) for name in ("session", "own"))
+    share, own = (fmean(one[name] for one in minutes) for name in ("session", "own"))
+    pairs = [ratio for one in minutes for ratio in one["log_ratios"]]
     text = f"{share:.4f} (its process, on whichever machine: {own:.4f})"
     yield "processors its session takes on the server", "below 0.01", text, int(share >= 0.01)
-    ratio = as_ratio(t_interval(np.array([one["log_ratio"] for one in pairs])))
+    ratio = as_ratio(t_interval(np.array(pairs)))
     code = 0 if ratio.low >= 0.99 else 1 if ratio.high < 0.99 else int(ExitCode.UNDECIDED)
-    text = f"{ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f}), {len(pairs)} pairs"
+    text = f"{ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f}), {len(pairs)} pairs of 3 s"
     yield "throughput beside it over that without, 64 clients", "at least 0.99", text, code
 
 
