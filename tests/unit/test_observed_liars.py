@@ -1,5 +1,6 @@
 """What could make `walproof observe` name a wrong cause first, or be too sure, and what it says then."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -173,3 +174,25 @@ def test_causes_are_in_the_order_of_their_waits() -> None:
     assert next(iter(made.causes_ms)) is Cause.LOCKS
     values = [made.causes_ms[cause].value for cause in made.longest_first]
     assert values == sorted(values, reverse=True) and set(made.longest_first) == set(OWN)
+
+
+@pytest.mark.parametrize("stretches", [8, 20])
+@pytest.mark.parametrize(("since_s", "hangs"), [(0.0, True), (3.0, False)])
+def test_commits_of_background_workers_do_not_hide_that_clients_hang(
+    stretches: int, since_s: float, hangs: bool
+) -> None:
+    """Autovacuum commits at `local`: an oldest wait that lasts all the while says that no other commit has ended."""
+    every = [
+        seen(group(standby=80), at=i + 1.0, transaction_ids=3, commits=3, longest_ms=max(0.0, i + 0.9 - since_s) * 1000)
+        for i in range(stretches)
+    ]
+    assert math.isinf(observation(every).commit_wait_ms.value) == hangs
+    (said, *_) = observe_sentences(every)
+    assert ("No commit that waits for standbys ended" in said) == hangs
+
+
+def test_long_waits_that_end_do_not_hang() -> None:
+    """Each waits for three seconds, one after another."""
+    ages_ms = [1000 * (1 + i % 3) for i in range(12)]
+    every = [seen(group(standby=20), at=i + 1.0, longest_ms=ms) for i, ms in enumerate(ages_ms)]
+    assert math.isfinite(observation(every).commit_wait_ms.value)

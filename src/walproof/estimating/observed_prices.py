@@ -12,7 +12,17 @@ from operator import attrgetter
 
 import numpy as np
 
-from walproof.estimating.observed_waits import Cause, Sums, Waited, by, estimated, mean_stages, resampled, waited
+from walproof.estimating.observed_waits import (
+    Cause,
+    Numbers,
+    Sums,
+    Waited,
+    by,
+    estimated,
+    mean_stages,
+    resampled,
+    waited,
+)
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, Quorum, QuorumKind
 from walproof.model.observed_waits import WaitsSeen
@@ -143,25 +153,48 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
             return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
     factor, flushing = lag_then / lag_now if now else 0.0, synced[1] / max(synced[0], 1e-9)
     more_ms = more_ms * sum(then.values()) + (0.0 if now else lag_then)
-    counts, number = resampled(len(seen)), len(seen)
-    commits = np.maximum(counts @ columns.commits, 1e-9)
-    standby, flush, locks = (
-        1000 * (counts @ column) / commits
-        for column in (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS])
-    )
-    before, after = standby + flush, standby * factor + more_ms + flush * flushing
-    longer = after - before + locks * (np.divide(after, before, out=np.ones_like(before), where=before > 0) - 1)
+    return _changed(seen, columns, what, (factor, more_ms, flushing))
+
+
+def _changed(seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tuple[float, float, float]) -> Predicted:
+    """When standbys are waited for so many times as long and so many ms longer, and so many times as often the flush.
+
+    Sessions that wait less for standbys meet in the flush: one that comes while another's is under way waits for its
+    rest and for the next (XLogFlush, xlog.c), so up to twice as long; where they wait longer, they meet less. What they
+    run meanwhile may need a processor that is not there: of that one is sure. Intervals are of what as long a look at
+    it would show: both looks err, and throughput is never twice the same.
+    """
+    factor, more_ms, flushing = changed
+    counts = resampled(len(seen))
+    commits, seconds = np.maximum(counts @ columns.commits, 1e-9), counts @ columns.seconds
+    numbers = (np.array([sum(getattr(g, n) for g in s.groups) * s.poll_s for s in seen]) for n in ("busy", "sessions"))
+    sums = (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS], *numbers)
+    standby, flush, locks, busy, sessions = (1000 * (counts @ one) / commits for one in sums)
+    rate = commits / seconds
+    before, apart = standby + flush, standby * factor + more_ms + flush * flushing
+    others = np.maximum(0.0, 1 - 1 / np.maximum(busy * rate / 1000, 1e-9))
+    meeting = apart + others * np.clip(before - apart, -flush / 2, flush * flushing)
+    carried = np.maximum(1.0, 1000 / np.maximum((busy - before) * rate, 1e-9))
     ratios = []
-    for name in ("busy", "sessions"):
-        number_s = np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen])
-        cycle = 1000 * (counts @ number_s) / commits
-        ratios.append(cycle / np.maximum(cycle + longer, 1e-9))
-    throughput = np.concatenate([np.sqrt(ratios[0][:1] * ratios[1][:1]), *(ratio[1:] for ratio in ratios)])
+    for after in (apart, meeting):
+        longer = after - before + locks * (np.divide(after, before, out=np.ones_like(before), where=before > 0) - 1)
+        for cycle in (busy, sessions):
+            ratio = cycle / np.maximum(cycle + longer, 1e-9)
+            ratios += [one * rate / rate[0] for one in (ratio, np.minimum(ratio, carried))]
     sighting = 1000 * float(columns.seconds.sum() / sum(s.polls for s in seen) / commits[0])
-    models = (MODEL_ERROR * abs(float(one)) for one in ((after - before)[0], throughput[0] - 1))
     return Predicted(
-        what, estimated(after, number, sighting, next(models)), estimated(throughput, number, 0.0, next(models))
+        what, _either((apart, meeting), float(before[0]), len(seen), sighting), _either(ratios, 1.0, len(seen))
     )
+
+
+def _either(ways: Sequence[Numbers], before: float, stretches: int, sighting: float = 0.0) -> Estimate:
+    """The middle of predictions, each in its first row, and from the lowest end of their intervals to the highest."""
+    each = []
+    for one in ways:
+        model = MODEL_ERROR * abs(float(one[0]) - before)
+        each.append(estimated(one[0] + math.sqrt(2) * (one - one[0]), stretches, sighting, model))
+    values = [one.value for one in each]
+    return Estimate((min(values) + max(values)) / 2, min(e.low for e in each), max(e.high for e in each))
 
 
 def _lag_ms(seen: Sequence[WaitsSeen], shares: Shares, quorum: Quorum | None) -> float:

@@ -324,8 +324,10 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
     counts, standby = resampled(len(seen)), columns.standby
     seconds, polls = float(columns.seconds.sum()), sum(s.polls for s in seen)
 
+    ended = columns.commits * (not _hang(seen))
+
     def ms(waiting_s: Numbers) -> Estimate:
-        return per_commit_ms(waiting_s, columns.commits, counts, seconds / max(1, polls))
+        return per_commit_ms(waiting_s, ended, counts, seconds / max(1, polls))
 
     made = Observation(
         seconds=seconds,
@@ -340,6 +342,16 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
         late_ms=_late_ms(seen, columns.commits, counts),
     )
     return replace(made, caveats=_caveats(seen, columns, made))
+
+
+def _hang(seen: Sequence[WaitsSeen]) -> bool:
+    """Whether a commit waits for standbys all the while: then so do those after it, whatever background workers commit.
+
+    Standbys release commits in the order of their WAL (SyncRepWakeQueue, syncrep.c).
+    """
+    began = seen[0].at - seen[0].seconds
+    since = all(s.longest_ms / 1000 >= s.at - began - 2 * s.poll_s for s in seen)
+    return since and sum(s.polls for s in seen) >= _ENOUGH
 
 
 def _late_ms(seen: Sequence[WaitsSeen], commits: Numbers, counts: NDArray[np.int64]) -> Estimate:

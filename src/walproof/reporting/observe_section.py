@@ -64,7 +64,8 @@ def observe_sentences(seen: Sequence[WaitsSeen]) -> tuple[str, ...]:
 
 def _hanging(seen: Sequence[WaitsSeen], made: Observation) -> str:
     waiting = fmean(sum(g.standby + g.flush for g in s.groups) / s.polls for s in seen)
-    first = f"No commit that wrote ended in {made.seconds:.0f} s, and {waiting:.1f} sessions wait"
+    what = "waits for standbys" if made.commits_per_s.value else "wrote"
+    first = f"No commit that {what} ended in {made.seconds:.0f} s, and {waiting:.1f} sessions wait"
     (k, standbys), held, names = counting(seen[-1]), held_up_by(seen[-1], made.level), seen[-1].standby_names
     if made.longest_first[0] is Cause.FLUSH:
         return f"{first}, most for the local flush: look at the disk of {made.leader}."
