@@ -131,8 +131,8 @@ class Run:
 def run(target: LabTarget, load: Load, seconds: float) -> Run:
     """The load for so long, observed."""
     with session(target.endpoint("direct")) as connection:
-        if len(load.levels) == 1:  # where it shows; two applications set theirs by themselves
-            connection.execute(f"ALTER DATABASE walproof_bench SET synchronous_commit = {load.levels[0]}".encode())
+        level = load.levels[0] if len(load.levels) == 1 else "DEFAULT"  # two applications set theirs by themselves
+        connection.execute(f"ALTER DATABASE walproof_bench SET synchronous_commit = {level}".encode())
         for name, value in (("log_min_duration_sample", "0"), ("log_statement_sample_rate", "0.2")):
             connection.execute(f"ALTER DATABASE walproof_bench SET {name} = {value}".encode())
     running = [_pgbench(target, level, load, seconds + 2 * _WARM_S) for level in load.levels]
