@@ -330,17 +330,12 @@ def observation(seen: Sequence[WaitsSeen]) -> Observation:
         return per_commit_ms(waiting_s, ended, counts, seconds / max(1, polls))
 
     made = Observation(
-        seconds=seconds,
-        polls=polls,
-        leader=seen[-1].leader,
-        level=columns.level,
+        seconds=seconds, polls=polls, leader=seen[-1].leader, level=columns.level,
         commits_per_s=per_commit_ms(columns.commits / 1000, columns.seconds, counts),
-        commit_wait_ms=ms(standby + columns.causes[Cause.FLUSH]),
-        standby_wait_ms=ms(standby),
+        commit_wait_ms=ms(standby + columns.causes[Cause.FLUSH]), standby_wait_ms=ms(standby),
         causes_ms={c: ms(one) for c, one in sorted(columns.causes.items(), key=lambda pair: -pair[1].sum())},
-        longest_ms=max(s.longest_ms for s in seen),
-        late_ms=_late_ms(seen, columns.commits, counts),
-    )
+        longest_ms=max(s.longest_ms for s in seen), late_ms=_late_ms(seen, columns.commits, counts),
+    )  # fmt: skip
     return replace(made, caveats=_caveats(seen, columns, made))
 
 
@@ -349,9 +344,8 @@ def _hang(seen: Sequence[WaitsSeen]) -> bool:
 
     Standbys release commits in the order of their WAL (SyncRepWakeQueue, syncrep.c).
     """
-    began = seen[0].at - seen[0].seconds
-    since = all(s.longest_ms / 1000 >= s.at - began - 2 * s.poll_s for s in seen)
-    return since and sum(s.polls for s in seen) >= _ENOUGH
+    began, enough = seen[0].at - seen[0].seconds, sum(s.polls for s in seen) >= _ENOUGH
+    return enough and all(s.longest_ms / 1000 >= s.at - began - 2 * s.poll_s for s in seen)
 
 
 def _late_ms(seen: Sequence[WaitsSeen], commits: Numbers, counts: NDArray[np.int64]) -> Estimate:
