@@ -344,8 +344,8 @@ def _hang(seen: Sequence[WaitsSeen]) -> bool:
 
     Standbys release commits in the order of their WAL (SyncRepWakeQueue, syncrep.c).
     """
-    began, enough = seen[0].at - seen[0].seconds, sum(s.polls for s in seen) >= _ENOUGH
-    return enough and all(s.longest_ms / 1000 >= s.at - began - 2 * s.poll_s for s in seen)
+    lasted = np.cumsum([s.seconds for s in seen]) - [2 * s.poll_s for s in seen]
+    return sum(s.polls for s in seen) >= _ENOUGH and bool(np.all([s.longest_ms / 1000 for s in seen] >= lasted))
 
 
 def _late_ms(seen: Sequence[WaitsSeen], commits: Numbers, counts: NDArray[np.int64]) -> Estimate:
