@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +19,7 @@ from psycopg.conninfo import make_conninfo
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
 from walproof.salvaging import successor
-from walproof.salvaging.copy import copy
-from walproof.salvaging.data_directory import holds
+from walproof.salvaging.data_directory import copy, holds
 from walproof.salvaging.plan import plan
 from walproof.salvaging.rows import REWRITTEN
 from walproof.salvaging.salvage import read_wal
@@ -236,10 +236,37 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
     assert database["sequences_ran_on"] == ["public.child_id_seq"]
     assert told["lost_subtransactions"] == 1
     assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
-    assert os.listdir(tmp_path / "lost") == ["report.json"]
+    assert sorted(os.listdir(tmp_path / "lost")) == ["0001_postgres", "report.json"]
+    assert database["files"] == str(Path("lost") / "0001_postgres")
     assert _checksum(failed_over.data("n1")) == before
     assert not _mark(failed_over).exists()
     assert "trap ran as salvager" not in (failed_over.home / "n2.log").read_text()
+    _apply(failed_over, tmp_path / "lost/0001_postgres")
+
+
+def _apply(pair: PlainPair, folder: Path) -> None:
+    """What the files say brings the new primary to what was lost, beside what changed there too."""
+    names = sorted(path.name for path in folder.glob("*.sql"))
+    assert [name for name in names if "parent" in name or "child" in name] == [
+        next(name for name in names if "parent" in name), *(name for name in names if "child" in name)
+    ]  # fmt: skip
+    for name in names:
+        if not {"made", "retyped", "nokey", "emptied", *TRAPS} & set(name.split(".")):
+            argv = [wheel_bin() / "psql", "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", folder / name, "-d"]
+            dsn = pair.member_endpoint("n2").client_conninfo()
+            done = subprocess.run([*argv, dsn], capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stderr) == (0, ""), name
+    for text, said in (
+        ("SELECT count(*), min(id), max(id) FROM parent WHERE v = 'lost'", (99, 201, 300)),
+        ("SELECT string_agg(v, ' ' ORDER BY id) FROM parent WHERE id IN (1, 5, 205, 902, 1001)",
+         ("changed there other open at the fork",)),
+        ("SELECT count(*), count(*) FILTER (WHERE id BETWEEN 50 AND 59), max(p) FROM child", (191, 0, 250)),
+        ("SELECT string_agg(k, '') FROM part WHERE id IN (7, 8)", ("lostk",)),
+        ("SELECT count(*), max(t) = repeat('y', 30000) FROM big", (19, True)),
+        ("SELECT n FROM hot WHERE id = 1", (60,)),
+        ("SELECT count(*), sum(n) FROM packed", (20, 3)),
+    ):  # fmt: skip
+        assert pair.sql("n2", text) == [said], text
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.errors import Error, MachineError, UsageError
 from walproof.salvaging import data_directory, plan, refusals, successor
-from walproof.salvaging.catalog import Table
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
-from walproof.salvaging.rows import Change, changes, judged
+from walproof.salvaging.rows import Change, Table, changes, judged
 from walproof.salvaging.timelines import Span, read_history, segment
 
 __all__ = ["walproof"]

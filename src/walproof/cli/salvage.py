@@ -11,7 +11,7 @@ from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
 from walproof.reporting.console_output import json_text, print_result, print_step, write_file
 from walproof.salvaging.plan import plan
-from walproof.salvaging.report import plan_tree, text
+from walproof.salvaging.report import KEEP, plan_tree, text
 from walproof.salvaging.salvage import run
 
 _FOLDER = partial(click.Path, path_type=Path)
@@ -27,6 +27,7 @@ _FOLDER = partial(click.Path, path_type=Path)
 )
 @opt.output(
     opt.option("--out", "DIR", "A new folder for the report and the copy.  [default: salvage]", type=_FOLDER()),
+    opt.flag("--keep", "Print what to set so that the disk can be read after the next failover."),
     opt.dry_run,
 )
 def salvage(
@@ -34,14 +35,18 @@ def salvage(
     new: str | None,
     wal: Path | None,
     bin: Path | None,
+    keep: bool,
     dry_run: bool,
     out: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Which commits a failover lost: from the old primary's disk, which is only read, as is the new primary.
 
-    The report is --out/report.json too. The disk is copied below --out for as long as it takes.
+    The report is --out/report.json too, and lost rows are CSV and SQL there. The disk is copied below --out meanwhile.
     """
+    if keep:
+        print_result({"keep": KEEP}, *KEEP.splitlines(), as_json=as_json)
+        return ExitCode.HELD
     if old is None or new is None:
         raise UsageError(
             f"--{'old' if old is None else 'new'} is missing", "walproof salvage --old DATA_DIRECTORY --new DSN"

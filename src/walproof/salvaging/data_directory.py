@@ -5,21 +5,39 @@ It may be a stranger's: no link but pg_wal and tablespaces is followed, no progr
 import importlib.util
 import os
 import re
+import shutil
 import stat
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from walproof.machine.programs import postgres_bin, search_path
+from walproof.machine.programs import postgres_bin, program, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.timelines import Span, position, read_history, segment
+from walproof.salvaging.timelines import (
+    PAGE,
+    Span,
+    page_header,
+    position,
+    read_history,
+    record_end,
+    segment,
+    segment_start,
+)
 
 PROGRAMS = ("postgres", "pg_controldata", "pg_waldump")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
 _LARGEST, _SMALL = 1 << 30, 1 << 20
+_EMPTY = (
+    "pg_commit_ts", "pg_dynshmem", "pg_logical/mappings", "pg_logical/snapshots", "pg_notify", "pg_replslot",
+    "pg_serial", "pg_snapshots", "pg_stat", "pg_stat_tmp", "pg_subtrans", "pg_tblspc", "pg_twophase",
+    "pg_wal/archive_status", "pg_wal/summaries",
+)  # fmt: skip
+_number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +189,33 @@ def holds(present: Mapping[str, Path], span: Span, size: int, before: bytes) -> 
         return file.read(len(before)) == before
 
 
+def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
+    """True when `end` is not the end of what the span's timeline wrote: a record is damaged, or a segment is missing.
+
+    A page that was written for its place holds its own position, a recycled one another (xlp_pageaddr).
+    The last record of a server that crashed may be there in part: pages up to its end are its own.
+    """
+    last = end - 1  # the page of the last byte of the record that begins at `end`
+    for name in sorted(name for name in files if int(name[:8], 16) == span.timeline):
+        start = segment_start(name, size)
+        with regular(files[name], files[name] / name) as file:
+            for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
+                file.seek(address - start)
+                page = file.read(PAGE if address <= end else 16)
+                if _number(page[8:16]) != address:
+                    continue
+                if address > end:
+                    if address >= last:
+                        return True
+                    continue
+                at = end % PAGE or page_header(address, size)
+                length = _number(page[at : at + 4])
+                last = (record_end(address + at, length, size) - 1) // PAGE * PAGE if length < 1 << 30 else address
+                if length and (length < 24 or last <= address):
+                    return True
+    return span.end is not None and span.end <= last
+
+
 def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:
     """Segments that recovery and the lost part need, to the last before a gap; a refusal names one that is missing."""
     size, names = old.segment_size, list[str]()
@@ -213,3 +258,38 @@ def size(old: OldServer) -> int:
                 )
             total += min(status.st_blocks * 512, status.st_size)
     return total
+
+
+def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path) -> None:
+    """Copy what is needed below `to`; a refusal when there is no space, or the directory changed meanwhile."""
+    free = shutil.disk_usage(to).free
+    if free < size * 1.1:
+        raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
+    before = small_file(old.directory, "global/pg_control")
+    for name in _EMPTY:
+        (to / "data" / name).mkdir(parents=True, exist_ok=True)
+    for source, place in roots(old).items():
+        (to / place).parent.mkdir(parents=True, exist_ok=True)
+        _cp([source], to / place.parent)
+    for folder in set(wal.values()):
+        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal")
+    for space in (to / "tablespaces").glob("*"):
+        (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
+    if small_file(old.directory, "global/pg_control") != before:
+        raise refused("changed", directory=old.directory)
+
+
+def _cp(sources: list[Path], to: Path) -> None:
+    """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both)."""
+    options = ("-R", "--no-dereference", "--reflink=auto", "--sparse=always", "-t", str(to), "--")
+    done = subprocess.run([program("cp"), *options, *sources], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise refused("unreadable", file=sources[0], why=done.stderr.strip())
+
+
+def give(paths: Iterable[Path], user: int) -> None:
+    """Give folders and what is below them to that user; links themselves, never what they name."""
+    for folder, _, names in (walked for path in paths for walked in os.walk(path)):
+        os.chmod(folder, 0o700)
+        for one in (folder, *(os.path.join(folder, name) for name in names)):
+            os.chown(one, user, user, follow_symlinks=False)

@@ -10,23 +10,33 @@ CREATE FUNCTION {0}.heap_force_freeze(regclass, tid[]) RETURNS void AS '$libdir/
 SELECT oid, encode(convert_to(datname::text, getdatabaseencoding()), 'hex') AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2
 
 -- name: tables
-SELECT c.oid, n.nspname, c.relname, pg_relation_filenode(c.oid), t.relname, pg_relation_filenode(t.oid),
-  c.relpersistence = 'u', c.relam, CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_class t ON t.oid = c.reltoastrelid,
-  pg_database d
+-- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
+-- differently. An expression, and a generated column, has no place among the stored columns.
+SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid),
+  pg_relation_filenode(t.oid), t.relname,
+  CASE WHEN c.relpersistence = 'u' THEN 'unlogged: a crash empties it, nothing of it can be told'
+       WHEN c.relam <> 2 THEN 'its table access method is not heap' ELSE '' END,
+  c.oid, n.nspname, c.relname, stored.names, key.places, coalesce(pg_partition_root(c.oid), c.oid)::oid, key.is_builtin
+FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
+CROSS JOIN LATERAL (
+  SELECT array_agg(attname::text ORDER BY attnum) AS names, array_agg(attnum ORDER BY attnum) AS numbers
+  FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') stored
+LEFT JOIN LATERAL (
+  SELECT ARRAY(SELECT array_position(stored.numbers, k) - 1
+    FROM unnest((indkey::int2[])[0:indnkeyatts - 1]) WITH ORDINALITY u(k, n) ORDER BY n) AS places,
+    (SELECT bool_and(atttypid < 16384) FROM pg_attribute WHERE attrelid = c.oid AND attnum = ANY (indkey)) AS is_builtin
+  FROM pg_index
+  WHERE indrelid = c.oid AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
+    AND NOT EXISTS (SELECT FROM pg_collation o WHERE o.oid = ANY (indcollation) AND NOT o.collisdeterministic)
+  ORDER BY indisprimary DESC LIMIT 1) key ON true
 WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datname = current_database()
 ORDER BY c.oid
 
--- name: columns
-SELECT attname, attnum FROM pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
-
--- name: key
--- Without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written differently.
-SELECT indkey, indnkeyatts FROM pg_index
-WHERE indrelid = %s AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
-  AND NOT EXISTS (SELECT FROM pg_collation c WHERE c.oid = ANY (indcollation) AND NOT c.collisdeterministic)
-ORDER BY indisprimary DESC LIMIT 1
+-- name: references
+-- Tables, and those that their foreign keys name; partitions by their root.
+SELECT coalesce(pg_partition_root(conrelid), conrelid)::oid, coalesce(pg_partition_root(confrelid), confrelid)::oid
+FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 
 -- name: own-code
 -- A function that planning or printing a query of the table may run, and that is neither PostgreSQL's nor of an
@@ -60,16 +70,23 @@ SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid) FROM pg_class 
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'S' ORDER BY 1
 
 -- name: versions
-SELECT b, lp, t_xmin, t_xmax, t_infomask FROM unnest(%s::int8[]) b,
-  {0}.heap_page_items({0}.get_raw_page(%s, 'main', b)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
+-- By its place (block, item): whether a lost transaction wrote the version, and whether one ended it. The masks are
+-- HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, and HEAP_XMAX_IS_MULTI, of htup_details.h.
+SELECT block, lp, is_lost, is_ended FROM (
+  SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
+    WHEN t_infomask & 2176 <> 0 THEN false
+    WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
+      WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
+    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended
+  FROM unnest(%(blocks)s::int8[]) block,
+    {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
+) version WHERE is_lost OR is_ended
+
+-- name: freeze
+SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
 
 -- name: blocks
 SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int
-
--- name: updaters
--- The transaction of each multixact that updated or deleted; the others of it only locked.
-SELECT m::text, x.xid::text FROM unnest(%s::text[]::xid[]) m, pg_get_multixact_members(m) x
-WHERE x.mode IN ('nokeyupd', 'upd')
 
 -- name: shape
 -- A type's typmodout is a function too: one of theirs is not run.

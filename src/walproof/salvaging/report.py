@@ -12,6 +12,8 @@ from walproof.salvaging.rows import TableLoss
 from walproof.salvaging.wal import LostWal
 
 Tree = dict[str, Any]
+_FILES = files("walproof.salvaging")
+KEEP = (_FILES / "keep.txt").read_text("utf-8")
 
 
 def plan_tree(plan: Plan) -> Tree:
@@ -66,5 +68,5 @@ def table_tree(loss: TableLoss) -> Tree:
 
 def text(tree: Tree) -> list[str]:
     """The tree for people, as lines."""
-    template = (files("walproof.salvaging") / "report.txt.j2").read_text("utf-8")
+    template = (_FILES / "report.txt.j2").read_text("utf-8")
     return str(Template(template, trim_blocks=True, lstrip_blocks=True).render(tree)).splitlines()

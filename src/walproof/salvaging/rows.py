@@ -3,7 +3,7 @@
 Old versions are read from the copy's heap pages, made visible there (pageinspect, pg_surgery), before any scan prunes
 them. What the old primary had pruned is looked up on the new primary, where the row still is at its old place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,15 +11,13 @@ import psycopg
 from psycopg import sql
 
 from walproof.machine.untrusted import one_line
-from walproof.salvaging.catalog import Session, Table, own_code
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal, Relation
 
+Session = Any
 Row = tuple[str | None, ...]
 Place = tuple[int, int]
 """Block and item of a row version."""
-_MULTI, _XMAX_INVALID, _LOCK_ONLY = 0x1000, 0x0800, 0x0080
-"""Of t_infomask, PostgreSQL's htup_details.h."""
 REWRITTEN = (
     "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
     " rows that it held at the fork may be among the inserted, or missing among the deleted"
@@ -29,7 +27,28 @@ _WRITTEN_SINCE = (
     " < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296, "
 )
 """Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32."""
-_BLOCKS, _TIDS, _KEYS = 256, 2000, 500
+_TIDS, _KEYS = 2000, 500
+
+
+@dataclass(slots=True)
+class Table:
+    """A heap table, or the leaf of a partitioned one. `columns` are stored and can be written.
+
+    `key`: places of its key's columns, () without one. `why_not`: why its rows are not read.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    relation: Relation
+    toast: tuple[Relation, str] | None
+    why_not: str = ""
+    columns: tuple[str, ...] = ()
+    key: tuple[int, ...] = ()
+    root: int = 0
+    """The partitioned table that it is a leaf of, or itself."""
+    is_key_builtin: bool = False
+    """Whether the types of its key are PostgreSQL's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +76,29 @@ class TableLoss:
     notes: list[str] = field(default_factory=list)
 
 
+def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
+    """The tables of these relations, or all of them, and unlogged ones, by their oids."""
+    found = []
+    for space, node, toast, toast_name, why_not, *rest in session.execute(QUERIES["tables"]):
+        oid, schema, name, columns, key, root, is_builtin = rest
+        relation = (int(space), database, int(node or 0))
+        if touched is None or relation in touched or why_not.startswith("unlogged"):
+            code = "" if why_not else own_code(session, oid)
+            why = f"it would run the directory's own code (function {code})" if code else why_not
+            stored = ((relation[0], database, int(toast)), toast_name) if toast else None
+            places = () if key is None or None in key else tuple(key)
+            found.append(
+                Table(oid, schema, name, relation, stored, why, tuple(columns or ()), places, root, bool(is_builtin))
+            )
+    return found
+
+
+def own_code(session: Session, table: int) -> str:
+    """A function of theirs that reading the table would run; "" when there is none."""
+    row = session.execute(QUERIES["own-code"], {"table": table}).fetchone()
+    return one_line(row[0], 200) if row else ""
+
+
 def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: Session | None) -> TableLoss:
     """Every lost change of the table; `schema` holds our functions, `new` is a session of the new primary."""
     loss = TableLoss(table, notes=[f"not read: {table.why_not}"] if table.why_not else [])
@@ -82,12 +124,11 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
     if new is not None and there is not None:
         since = _WRITTEN_SINCE.format(lost.next_xid)
         is_same = there == table.relation
-        gone = (
-            set() if is_same and there in lost.created else lost.writes.ended[there] - set(at_fork if is_same else ())
-        )
+        gone = lost.writes.ended[there] - set(at_fork if is_same else ())
+        gone = set() if is_same and there in lost.created else gone
         ended = ended | gone
-        for part in _parts(sorted(gone), _TIDS):
-            rows = _select(new, table, since, sql.SQL("ctid = ANY({})").format(_tids(part)))
+        for part in parts(sorted(gone), _TIDS):
+            rows = _select(new, table, since, _at_places(part))
             old += [row[1:] for row in rows if row[0] == "f"]
     loss.changes = changes(table, final, old)
     loss.versions_gone = max(0, len(ended) - len(old) - superseded)
@@ -118,37 +159,31 @@ def _versions(
     copied: Session, schema: str, name: str, relation: Relation, lost: LostWal
 ) -> tuple[list[Place], list[Place], int]:
     """Places of lost final versions, of those at the fork, which are made visible, and how many were in between."""
-    final, at_fork, superseded, seen = list[Place](), list[Place](), 0, list[tuple[Place, bool, int, bool]]()
-    (blocks,) = copied.execute(QUERIES["blocks"], (name,)).fetchone()
+    ((size,),) = copied.execute(QUERIES["blocks"], (name,))
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
-    written = sorted(lost.writes.blocks[relation]) if is_known else range(blocks)
-    query = sql.SQL(QUERIES["versions"]).format(sql.Identifier(schema))
-    for part in _parts([block for block in written if block < blocks], _BLOCKS):
-        for block, item, xmin, xmax, mask in copied.execute(query, (part, name)):
-            ended = 0 if mask & (_XMAX_INVALID | _LOCK_ONLY) else int(xmax)
-            if int(xmin) in lost.xids or ended in lost.xids or (ended and mask & _MULTI):
-                seen.append(((int(block), int(item)), int(xmin) in lost.xids, ended, bool(mask & _MULTI)))
-    multis = sorted({str(ended) for _, _, ended, is_multi in seen if ended and is_multi})
-    updaters = {int(m): int(xid) for m, xid in copied.execute(QUERIES["updaters"], (multis,))} if multis else {}
-    for place, is_lost, ended, is_multi in seen:
-        is_ended = (updaters.get(ended) if is_multi else ended) in lost.xids
-        superseded += is_lost and is_ended
-        if is_lost != is_ended:
-            (final if is_lost else at_fork).append(place)
-    freeze = sql.SQL("SELECT {}.heap_force_freeze({}::regclass, {})")
-    for places in _parts(at_fork, _TIDS):
-        copied.execute(freeze.format(sql.Identifier(schema), sql.Literal(name), _tids(places)))
-    return final, at_fork, superseded
+    written = sorted(lost.writes.blocks[relation]) if is_known else range(size)
+    asked = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "blocks": [one for one in written if one < size]}
+    versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
+    seen = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
+    final = [(block, item) for block, item, is_lost, is_ended in seen if not is_ended]
+    at_fork = [(block, item) for block, item, is_lost, is_ended in seen if not is_lost]
+    for part in parts(at_fork, _TIDS):
+        copied.execute(freeze, (name, _tids(part)))
+    return final, at_fork, len(seen) - len(final) - len(at_fork)
 
 
-def _parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
+def parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    """The values in lists of at most that size."""
     for start in range(0, len(values), size):
         yield list(values[start : start + size])
 
 
-def _tids(places: Sequence[Place]) -> sql.Composed:
-    texts = ",".join(f'"({block},{item})"' for block, item in places)
-    return sql.SQL("{}::tid[]").format(sql.Literal(f"{{{texts}}}"))
+def _tids(places: Sequence[Place]) -> str:
+    return "{" + ",".join(f'"({block},{item})"' for block, item in places) + "}"
+
+
+def _at_places(places: Sequence[Place]) -> sql.Composed:
+    return sql.SQL("ctid = ANY({}::tid[])").format(sql.Literal(_tids(places)))
 
 
 def _select(session: Session, table: Table, before: str, condition: sql.Composable) -> list[Row]:
@@ -162,9 +197,9 @@ def _select(session: Session, table: Table, before: str, condition: sql.Composab
 
 def _at(copied: Session, table: Table, places: Sequence[Place], loss: TableLoss) -> Iterator[Row]:
     """Rows at these places; one that cannot be read, as its TOAST is gone, is noted."""
-    for part in _parts(places, _TIDS):
+    for part in parts(places, _TIDS):
         try:
-            yield from _select(copied, table, "", sql.SQL("ctid = ANY({})").format(_tids(part)))
+            yield from _select(copied, table, "", _at_places(part))
         except psycopg.Error as wrong:
             if len(part) == 1:
                 loss.notes.append(f"the version at {part[0]} cannot be read: {one_line(wrong, 120)}")
@@ -190,7 +225,7 @@ def changes(table: Table, final: Sequence[Row], old: Sequence[Row]) -> list[Chan
 def _compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
     names = sql.SQL(", ").join(sql.Identifier(table.columns[place]) for place in table.key)
-    for part in _parts(lost, _KEYS):
+    for part in parts(lost, _KEYS):
         keys = [key(table, one.new or one.old or ()) for one in part]
         typed = [map(sql.Literal, values) for values in keys]
         tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)

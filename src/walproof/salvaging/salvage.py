@@ -8,16 +8,14 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.model.units import lsn_text
-from walproof.salvaging import successor
-from walproof.salvaging.catalog import tables
-from walproof.salvaging.copy import copy
+from walproof.salvaging import recovered, successor
+from walproof.salvaging.data_directory import copy, goes_on
 from walproof.salvaging.plan import Plan
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import read_table
+from walproof.salvaging.rows import read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
 from walproof.salvaging.wal import MANAGERS, LostWal
-from walproof.salvaging.wal_end import goes_on
 
 
 def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tree:
@@ -42,7 +40,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tre
                 progress("replaying the WAL")
                 copied.replay()
                 progress("reading the rows")
-                databases = _read_databases(dsn, copied, lost, notes)
+                databases = _read_databases(dsn, out, copied, lost, notes)
     if lost.prepared_before:
         with successor.session(dsn) as new:
             rows = new.execute(QUERIES["prepared"]).fetchall()
@@ -77,7 +75,7 @@ def read_wal(copied: Copy, plan: Plan) -> LostWal:
     return lost
 
 
-def _read_databases(dsn: str, copied: Copy, lost: LostWal, notes: list[str]) -> list[Tree]:
+def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: list[str]) -> list[Tree]:
     writes, done = lost.writes, list[Tree]()
     touched = {relation[1] for relation in (*writes.blocks, *writes.sequences, *lost.created)} | set(lost.ddl) - {0}
     touched |= set() if lost.all_blocks_known else set(copied.databases)
@@ -86,7 +84,7 @@ def _read_databases(dsn: str, copied: Copy, lost: LostWal, notes: list[str]) -> 
     for name in names.values():
         copied.add_functions(name)
     with copied.started():
-        for oid, name in names.items():
+        for number, (oid, name) in enumerate(names.items(), 1):
             with closing(copied.connect(name)) as session, ExitStack() as stack:
                 new = None
                 with suppress(Error):
@@ -97,6 +95,7 @@ def _read_databases(dsn: str, copied: Copy, lost: LostWal, notes: list[str]) -> 
                 losses = [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
                 moved = {node for _, where, node in writes.sequences if where == oid}
                 ran_on = [str(one) for one, node in session.execute(QUERIES["sequences"]) if node in moved]
-            found = {"tables": [table_tree(loss) for loss in losses], "sequences_ran_on": ran_on}
+                written = recovered.write(out / recovered.file_name(number, name), session, losses)
+            found = {"tables": [table_tree(loss) for loss in losses], "files": written, "sequences_ran_on": ran_on}
             done.append({"database": name, **found, "ddl_transactions": lost.ddl[oid]})
     return [one for one in done if one["tables"] or one["sequences_ran_on"] or one["ddl_transactions"]]

@@ -20,8 +20,7 @@ from walproof.machine.programs import program
 from walproof.machine.sql_file import statements
 from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
-from walproof.salvaging.copy import give
-from walproof.salvaging.data_directory import OldServer, environment
+from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.timelines import Span
 
@@ -67,24 +66,15 @@ class Copy:
 
     def waldump(self, span: Span, *options: str) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
-        where: list[object] = ["-t", span.timeline, "-s", lsn_text(span.start), "-e", lsn_text(span.end or 0)]
-        argv: list[str | Path] = ["pg_waldump", "-p", self.work / "data/pg_wal", *map(str, where), *options]
+        where = ("-t", str(span.timeline), "-s", lsn_text(span.start), "-e", lsn_text(span.end or 0))
+        argv = ["pg_waldump", "-p", self.work / "data/pg_wal", *where, *options]
         return self._start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        argv: list[str | Path] = [
-            "postgres",
-            "--single",
-            "-D",
-            self.work / "data",
-            "-c",
-            "lock_timeout=10s",
-            "--",
-            database,
-        ]
-        with self._start(argv, **pipes) as process:
+        options = ("--single", "-D", self.work / "data", "-c", "lock_timeout=10s")
+        with self._start(["postgres", *options, "--", database], **pipes) as process:
             out, said = process.communicate(commands)
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
         if process.returncode or wrong:
@@ -115,9 +105,8 @@ class Copy:
         """The copy answers while the block runs; a refusal with its last words when it does not."""
         log = self.work / "server.log"
         with log.open("wb") as out:
-            process = self._start(
-                ["postgres", "-D", self.work / "data"], stdout=out, stderr=out, start_new_session=True
-            )
+            pipes = {"stdout": out, "stderr": out, "start_new_session": True}
+            process = self._start(["postgres", "-D", self.work / "data"], **pipes)
         try:
             wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or self._answers(), RealClock())
             if process.poll() is not None:

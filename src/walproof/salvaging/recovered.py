@@ -1,0 +1,69 @@
+"""The lost rows of a database as files that only their owner reads: CSV and SQL by table. Applies nothing."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import Environment
+from psycopg.pq import Escaping
+
+from walproof.machine.untrusted import create
+from walproof.salvaging.rows import Session, Table, TableLoss
+from walproof.salvaging.server import QUERIES
+
+
+def file_name(number: int, name: str) -> str:
+    """A name that a shell takes as it is, whatever the names are."""
+    return f"{number:04d}_{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:80]}"
+
+
+def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]]) -> list[TableLoss]:
+    """Tables that foreign keys name before those that name them; a circle is opened anywhere."""
+    graph: dict[int, set[int]] = {loss.table.root: set() for loss in losses}
+    for table, named in references:
+        graph.setdefault(table, set()).update({named} - {table})
+    while True:
+        try:
+            rank = {table: at for at, table in enumerate(TopologicalSorter(graph).static_order())}
+            return sorted(losses, key=lambda loss: rank[loss.table.root])
+        except CycleError as circle:
+            first, second, *_ = circle.args[1]
+            graph[second].discard(first)
+
+
+def write(folder: Path, session: Session, losses: Sequence[TableLoss]) -> str | None:
+    """Write the files of the tables into a new folder: its path, None without rows. libpq quotes names and values."""
+    changed = [loss for loss in losses if loss.changes and loss.table.columns]
+    ordered = in_order(changed, session.execute(QUERIES["references"]))
+    if not ordered:
+        return None
+    folder.mkdir(mode=0o700)
+    libpq, jinja = Escaping(session.pgconn), Environment(trim_blocks=True, lstrip_blocks=True)
+    jinja.filters["name"] = lambda of: libpq.escape_identifier(of.encode()).decode()
+    jinja.filters["value"] = lambda of: "NULL" if of is None else libpq.escape_literal(of.encode()).decode()
+    template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
+    for at, loss in enumerate(ordered, 1):
+        _write(folder, at, loss.table, "csv", _csv(loss))
+        for number, is_delete in ((at, False), (2 * len(ordered) + 1 - at, True)):
+            chosen = [one for one in loss.changes if one.state != "there" and (one.kind == "delete") == is_delete]
+            if chosen:
+                _write(folder, number, loss.table, "sql", template.generate(table=loss.table, changes=chosen, zip=zip))
+    return str(folder)
+
+
+def _write(folder: Path, number: int, table: Table, kind: str, text: Iterable[str]) -> None:
+    path = folder / f"{file_name(number, f'{table.schema}.{table.name}')}.{kind}"
+    with open(create(folder, path), "w", encoding="utf-8", newline="") as file:
+        file.writelines(text)
+
+
+def _csv(loss: TableLoss) -> Iterator[str]:
+    """As PostgreSQL writes it: every value in quotes, NULL as nothing."""
+    rows = [("change", "state", "version", *loss.table.columns)]
+    for one in loss.changes:
+        versions = {"lost": one.new, "at the fork": one.old, "on the new primary": one.now}
+        rows += [(one.kind, one.state, name, *row) for name, row in versions.items() if row is not None]
+    for row in rows:
+        yield ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in row) + "\n"
