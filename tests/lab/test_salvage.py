@@ -252,7 +252,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
     ]  # fmt: skip
     for name in names:
         if not {"made", "retyped", "nokey", "emptied", *TRAPS} & set(name.split(".")):
-            argv = [wheel_bin() / "psql", "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", folder / name, "-d"]
+            argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(folder / name), "-d"]
             dsn = pair.member_endpoint("n2").client_conninfo()
             done = subprocess.run([*argv, dsn], capture_output=True, text=True, check=False)
             assert (done.returncode, done.stderr) == (0, ""), name

@@ -10,7 +10,7 @@ from jinja2 import Environment
 from psycopg.pq import Escaping
 
 from walproof.machine.untrusted import create
-from walproof.salvaging.rows import Session, Table, TableLoss
+from walproof.salvaging.rows import Row, Session, Table, TableLoss
 from walproof.salvaging.server import QUERIES
 
 
@@ -61,7 +61,7 @@ def _write(folder: Path, number: int, table: Table, kind: str, text: Iterable[st
 
 def _csv(loss: TableLoss) -> Iterator[str]:
     """As PostgreSQL writes it: every value in quotes, NULL as nothing."""
-    rows = [("change", "state", "version", *loss.table.columns)]
+    rows: list[Row] = [("change", "state", "version", *loss.table.columns)]
     for one in loss.changes:
         versions = {"lost": one.new, "at the fork": one.old, "on the new primary": one.now}
         rows += [(one.kind, one.state, name, *row) for name, row in versions.items() if row is not None]
