@@ -35,7 +35,7 @@ from walproof.proving.run import Shell, one_drill
 from walproof.salvaging.plan import plan
 from walproof.salvaging.report import KEEP
 from walproof.salvaging.salvage import run
-from walproof.salvaging.timelines import position
+from walproof.salvaging.wal import position
 from walproof.targets.lab.target import LabTarget
 
 ROUND = (

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.fixtures import hostile_rows
 from tests.fixtures.plain_pair import PlainPair, plain_pair, wheel_bin
-from walproof.salvaging import successor
+from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import write
 from walproof.salvaging.rows import Row, Table, TableLoss, _select, changes, tables
 
@@ -37,7 +37,7 @@ def _dsn(pair: PlainPair, database: str) -> str:
 
 
 def _rows(dsn: str) -> list[tuple[Table, list[Row]]]:
-    with successor.session(dsn) as session:
+    with new_session(dsn) as session:
         found = tables(session, 0, None)
         return [
             (table, [tuple(row) for row in _select(session, table, "", psycopg.sql.SQL("true"))]) for table in found
@@ -63,7 +63,7 @@ def test_hostile_names_and_values_arrive_as_they_were(server: tuple[PlainPair, s
     for table, rows in after:
         gone, came = set(before[table.oid]) - set(rows), set(rows) - set(before[table.oid])
         losses.append(TableLoss(table, changes(table, sorted(came, key=str), sorted(gone, key=str))))
-    with successor.session(dsn) as session:
+    with new_session(dsn) as session:
         written = write(tmp_path / "rows", session, losses)
     assert written == str(tmp_path / "rows")
     paths = sorted((tmp_path / "rows").iterdir())

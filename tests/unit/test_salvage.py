@@ -12,10 +12,10 @@ import pytest
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.errors import Error, MachineError, UsageError
-from walproof.salvaging import data_directory, plan, refusals, successor
+from walproof.salvaging import data_directory, plan, refusals
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
 from walproof.salvaging.rows import Change, Table, changes, judged
-from walproof.salvaging.timelines import Span, read_history, segment
+from walproof.salvaging.wal import Span, read_history, segment
 
 __all__ = ["walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
@@ -226,7 +226,7 @@ def test_only_whole_regular_segments_count(directory: Path) -> None:
 def test_another_cluster_is_refused(
     directory: Path, monkeypatch: pytest.MonkeyPatch, identity: tuple[int, int, int], says: str
 ) -> None:
-    monkeypatch.setattr(successor, "identity", lambda _: identity)
+    monkeypatch.setattr(plan, "identity", lambda _: identity)
     with pytest.raises(UsageError, match=says):
         plan.plan(directory, DSN, None, None)
 
@@ -234,12 +234,12 @@ def test_another_cluster_is_refused(
 def test_where_nothing_is_left_the_exit_code_is_undecided(
     directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run
 ) -> None:
-    monkeypatch.setattr(successor, "identity", lambda _: (7, 1, 15))
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 1, 15))
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert code == 4
     assert "nothing to salvage" in out
-    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
-    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, "1 0/410000"))
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(plan, "history", lambda *_: read_history(2, "1 0/410000"))
     wal(directory / "pg_wal", 3, 4)
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert code == 0
@@ -253,8 +253,8 @@ def test_the_window_before_the_fork_is_counted_from_the_fork_and_other_timelines
     directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run
 ) -> None:
     monkeypatch.setattr(plan, "_MOST", 3)
-    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
-    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, "1 0/A10000"))
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(plan, "history", lambda *_: read_history(2, "1 0/A10000"))
     wal(directory / "pg_wal", *range(1, 30))
     wal(directory / "pg_wal", 10, 11, timeline=2)
     made = plan.plan(directory, DSN, None, None)
@@ -276,9 +276,9 @@ def test_the_window_before_the_fork_is_counted_from_the_fork_and_other_timelines
 def test_two_servers_of_one_timeline_number_are_told_by_the_wal_before_the_fork(
     directory: Path, monkeypatch: pytest.MonkeyPatch, fork: str, before: bytes, differs: bool
 ) -> None:
-    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
-    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, f"1 {fork}"))
-    monkeypatch.setattr(successor, "wal_before", lambda *_: before)
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(plan, "history", lambda *_: read_history(2, f"1 {fork}"))
+    monkeypatch.setattr(plan, "wal_before", lambda *_: before)
     wal(directory / "pg_wal", 3, 4, 5)
     doubts = plan.plan(directory, DSN, None, None).doubts
     assert ["two servers had that timeline" in one for one in doubts] == [True] * differs
@@ -287,8 +287,8 @@ def test_two_servers_of_one_timeline_number_are_told_by_the_wal_before_the_fork(
 def test_what_a_killed_run_left_is_named(
     directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(successor, "identity", lambda _: (7, 2, 15))
-    monkeypatch.setattr(successor, "history", lambda *_: read_history(2, "1 0/410000"))
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(plan, "history", lambda *_: read_history(2, "1 0/410000"))
     wal(directory / "pg_wal", 3, 4)
     (tmp_path / "lost/copy-abc").mkdir(parents=True)
     typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(tmp_path / "lost"))

@@ -6,8 +6,7 @@ import pytest
 
 from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.salvaging.data_directory import goes_on
-from walproof.salvaging.timelines import Span, lost_spans, position, read_history, record_end, segment
-from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal import LostWal, Span, lost_spans, position, read_history, record_end, segment
 
 # Timelines
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from walproof.machine.programs import postgres_bin, program, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.timelines import (
+from walproof.salvaging.wal import (
     PAGE,
     Span,
     page_header,
@@ -92,9 +92,7 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         if not 1 << 20 <= size <= 1 << 30 or size & size - 1:
             raise ValueError("its segments have no size that PostgreSQL knows")
         timeline = max(map(int, timelines))
-        return OldServer(
-            directory, int(version), where, control, system, timeline, segment_size=size, redo=redo, wal=wal
-        )
+        return OldServer(directory, int(version), where, control, system, timeline, size, redo, wal)
     except (KeyError, ValueError) as wrong:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
@@ -251,11 +249,9 @@ def size(old: OldServer) -> int:
         for path in (root, *below):
             status = os.lstat(path)
             if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
-                raise refused("unexpected", path=path, why="it is a link, a pipe, a socket or a device")
+                raise refused("not-a-file", path=path)
             if status.st_size > _LARGEST:
-                raise refused(
-                    "unexpected", path=path, why=f"it says {status.st_size:,} bytes, more than any file there"
-                )
+                raise refused("too-large", path=path, bytes=f"{status.st_size:,}")
             total += min(status.st_blocks * 512, status.st_size)
     return total
 

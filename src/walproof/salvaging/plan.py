@@ -1,15 +1,25 @@
 """What is known before anything is copied: both servers inspected, the fork found, WAL and files listed. Only reads."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from walproof.salvaging import data_directory, successor
-from walproof.salvaging.data_directory import OldServer
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from walproof.errors import Error
+from walproof.model.units import lsn_text
+from walproof.salvaging import data_directory
+from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.timelines import Span, lost_spans, segment, segment_start
+from walproof.salvaging.server import QUERIES, SESSION
+from walproof.salvaging.wal import PAGE, Span, lost_spans, read_history, segment, segment_start
 
+_OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200
 """Segments up to which WAL before the fork is read too, for what transactions wrote that were open at it."""
 
@@ -36,14 +46,14 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     if os.geteuid() != 0:
         raise refused("not-root")
     old = data_directory.inspect(directory, programs)
-    system, timeline, major = successor.identity(new)
+    system, timeline, major = identity(new)
     if system != old.system:
         raise refused("another-cluster", directory=old.directory, old=old.system, new=system)
     if major != old.major:
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
         mine = data_directory.own_history(old, archive)
-        theirs = successor.history(new, timeline, archive)
+        theirs = history(new, timeline, archive)
         spans = lost_spans(mine, theirs)
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
@@ -52,11 +62,9 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     doubts = [f"WAL of timeline {one} is there too, which neither server followed: it is not read" for one in others]
     if not spans:
         return Plan(old, timeline, (), doubts=doubts)
-    theirs_before = successor.wal_before(new, spans[0].timeline, spans[0].start)
+    theirs_before = wal_before(new, spans[0].timeline, spans[0].start)
     if not data_directory.holds(present, spans[0], size, theirs_before):
-        doubts.append(
-            "the WAL before the fork is not the new primary's: two servers had that timeline, they parted earlier"
-        )
+        doubts.append("the new primary has other WAL before the fork: two servers had that timeline and parted earlier")
     wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
     spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
     first = spans[0].start // size
@@ -70,11 +78,61 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
 
 def _others(present: Iterable[str], size: int, mine: Sequence[Span], theirs: Sequence[Span]) -> list[int]:
     """Timelines of WAL that is there and that neither history holds: another server's, from another fork."""
-    ends: dict[int, int | None] = {
-        **{span.timeline: span.end for span in theirs},
-        **{span.timeline: None for span in mine},
-    }
+    ends = {one.timeline: one.end for one in theirs} | dict.fromkeys(one.timeline for one in mine)
     found = ((int(name[:8], 16), segment_start(name, size)) for name in present)
-    return sorted(
-        {timeline for timeline, start in found if (end := ends.get(timeline, 0)) is not None and start >= end}
-    )
+    return sorted({one for one, start in found if (end := ends.get(one, 0)) is not None and start >= end})
+
+
+@contextmanager
+def new_session(dsn: str, **more: str) -> Iterator["psycopg.Connection[Any]"]:
+    """A session in autocommit, read-only; a refusal for what is no DSN, where nobody answers or refuses."""
+    ours = (f"-c {name}={value}" for name, value in SESSION.items() if name not in _OF_SUPERUSERS)
+    try:
+        words = make_conninfo(dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more})
+    except psycopg.ProgrammingError:
+        raise refused("no-dsn") from None
+    try:
+        with closing(psycopg.connect(words, options=" ".join(ours), autocommit=True)) as opened:
+            if "replication" not in more:
+                # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
+                opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
+            yield opened
+    except psycopg.Error as wrong:
+        raise refused("no-answer", why=wrong) from None
+
+
+def identity(dsn: str) -> tuple[int, int, int]:
+    """System identifier, timeline and major version of a primary; a refusal for a standby."""
+    with new_session(dsn) as asked:
+        (system, is_standby, major, is_superuser), *_ = asked.execute(QUERIES["identity"]).fetchall()
+        if is_standby:
+            raise refused("standby")
+        if is_superuser:
+            # Planning a query runs the functions of a table's index predicates, which its owner wrote.
+            raise refused("superuser")
+        (name,), *_ = asked.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())").fetchall()
+    return int(system), int(str(name)[:8], 16), int(major)
+
+
+def history(dsn: str, timeline: int, archive: Path | None) -> tuple[Span, ...]:
+    """The spans of its history: from the archive, or over the replication protocol, which asks for REPLICATION."""
+    name = f"{timeline:08X}.history"
+    text = small_text(archive, name) if archive else ""
+    if not text and timeline > 1:
+        with suppress(Error), new_session(dsn, replication="database") as opened:
+            result = opened.pgconn.exec_(f"TIMELINE_HISTORY {timeline}".encode())
+            text = (result.get_value(0, 1) or b"").decode(errors="replace") if result.ntuples else ""
+    if not text and timeline > 1:
+        raise refused("history-refused", what=name)
+    return read_history(timeline, text)
+
+
+def wal_before(dsn: str, timeline: int, end: int) -> bytes:
+    """The last WAL of a timeline before a position, as the new primary holds it; b"" where it does not hand it out."""
+    start = max(end - PAGE, 0)
+    with suppress(Error), new_session(dsn, replication="database") as opened:
+        opened.pgconn.exec_(f"START_REPLICATION PHYSICAL {lsn_text(start)} TIMELINE {timeline}".encode())
+        _, message = opened.pgconn.get_copy_data(0)
+        content = bytes(message[25:])[: end - start]  # XLogData: w, two positions and a time before it
+        return content if len(content) == end - start else b""
+    return b""

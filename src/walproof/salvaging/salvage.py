@@ -8,9 +8,9 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.model.units import lsn_text
-from walproof.salvaging import recovered, successor
+from walproof.salvaging import recovered
 from walproof.salvaging.data_directory import copy, goes_on
-from walproof.salvaging.plan import Plan
+from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import read_table, tables
@@ -42,7 +42,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tre
                 progress("reading the rows")
                 databases = _read_databases(dsn, out, copied, lost, notes)
     if lost.prepared_before:
-        with successor.session(dsn) as new:
+        with new_session(dsn) as new:
             rows = new.execute(QUERIES["prepared"]).fetchall()
         prepared = [{"gid": gid, "database": where} for xid, gid, where in rows if xid in lost.prepared_before]
     return loss_tree(plan, lost, databases, prepared, notes)
@@ -88,7 +88,7 @@ def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: lis
             with closing(copied.connect(name)) as session, ExitStack() as stack:
                 new = None
                 with suppress(Error):
-                    new = stack.enter_context(successor.session(dsn, dbname=name))
+                    new = stack.enter_context(new_session(dsn, dbname=name))
                 notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in there"]
                 chosen = writes.blocks.keys() | lost.created if lost.all_blocks_known else None
                 read = (read_table(session, copied.role, one, lost, new) for one in tables(session, oid, chosen))

@@ -22,7 +22,7 @@ from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.timelines import Span
+from walproof.salvaging.wal import Span
 
 _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")

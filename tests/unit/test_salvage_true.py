@@ -1,0 +1,47 @@
+"""The judge of `benchmarks.salvage_true`: it lets no row pass that salvage missed or made up."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.salvage_true import Found, Judged, Key, judge
+from walproof.model.load import Outcome
+
+ATTEMPTS = (
+    # outcome, on the leader, position
+    (Outcome.ACKNOWLEDGED, True, 100),
+    (Outcome.ACKNOWLEDGED, False, 200),
+    (Outcome.ACKNOWLEDGED, False, 300),
+    (Outcome.UNKNOWN, False, 400),
+    (Outcome.UNKNOWN, True, 500),
+    (Outcome.REFUSED, False, 0),
+)
+HISTORY: Any = SimpleNamespace(
+    attempts=SimpleNamespace(
+        writer=np.zeros(len(ATTEMPTS), np.int32),
+        number=np.arange(len(ATTEMPTS), dtype=np.int64),
+        outcome=np.array([one[0] for one in ATTEMPTS], np.int8),
+        lsn=np.array([one[2] for one in ATTEMPTS], np.uint64),
+    ),
+    readings=(SimpleNamespace(present=np.array([one[1] for one in ATTEMPTS])),),
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "read_to", "says"),
+    [
+        ({(0, 1), (0, 2)}, 1000, Judged(2, 2, 0, 0, 0)),
+        ({(0, 1), (0, 2), (0, 3)}, 1000, Judged(2, 3, 0, 0, 0)),  # a commit that nobody heard the end of
+        ({(0, 1)}, 1000, Judged(2, 1, 0, 1, 0)),
+        ({(0, 1)}, 300, Judged(2, 1, 1, 0, 0)),  # no WAL reached it
+        (set(), 250, Judged(2, 0, 1, 1, 0)),
+        ({(0, 0), (0, 1), (0, 2)}, 1000, Judged(2, 3, 0, 0, 1)),  # the leader has it
+        ({(0, 1), (0, 2), (0, 4)}, 1000, Judged(2, 3, 0, 0, 1)),
+        ({(0, 1), (0, 2), (0, 5)}, 1000, Judged(2, 3, 0, 0, 1)),  # refused
+        ({(0, 1), (0, 2), (7, 1)}, 1000, Judged(2, 3, 0, 0, 1)),  # of no attempt
+    ],
+)
+def test_rows_found_are_held_against_the_ledger(rows: set[Key], read_to: int, says: Judged) -> None:
+    assert judge(HISTORY, Found(frozenset(rows), read_to, (), 1)) == says
