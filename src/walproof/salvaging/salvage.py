@@ -84,7 +84,7 @@ def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: lis
     for name in names.values():
         copied.add_functions(name)
     with copied.started():
-        for number, (oid, name) in enumerate(names.items(), 1):
+        for oid, name in names.items():
             with closing(copied.connect(name)) as session, ExitStack() as stack:
                 new = None
                 with suppress(Error):
@@ -95,7 +95,8 @@ def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: lis
                 losses = [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
                 moved = {node for _, where, node in writes.sequences if where == oid}
                 ran_on = [str(one) for one, node in session.execute(QUERIES["sequences"]) if node in moved]
-                written = recovered.write(out / recovered.file_name(number, name), session, losses)
+                written = recovered.write(out / recovered.file_name(len(done) + 1, name), session, losses)
             found = {"tables": [table_tree(loss) for loss in losses], "files": written, "sequences_ran_on": ran_on}
-            done.append({"database": name, **found, "ddl_transactions": lost.ddl[oid]})
-    return [one for one in done if one["tables"] or one["sequences_ran_on"] or one["ddl_transactions"]]
+            if losses or ran_on or lost.ddl[oid]:
+                done.append({"database": name, **found, "ddl_transactions": lost.ddl[oid]})
+    return done
