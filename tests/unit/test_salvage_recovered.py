@@ -1,21 +1,54 @@
-"""The files of lost rows: in which order, under which names, and nothing where there are none."""
+"""The files of lost rows: in which order, under which names, what their SQL does and does not do, and its trial."""
 
+import csv
+import io
 import subprocess
 import textwrap
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import psycopg
 import pytest
+from psycopg.pq import PGconn
 
-from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.command_line import Run, one_sentence, walproof
+from walproof.salvaging import trial
 from walproof.salvaging.recovered import file_name, in_order, write
-from walproof.salvaging.rows import Table, TableLoss
+from walproof.salvaging.rows import Change, Table, TableLoss
 
 __all__ = ["walproof"]
+FREE = "NOT EXISTS (SELECT FROM public.t1 naming WHERE lost.id OPERATOR(pg_catalog.=) naming.p)"
 
 
-def loss(oid: int, root: int | None = None) -> TableLoss:
-    return TableLoss(Table(oid, "public", f"t{oid}", (1, 2, oid), None, root=root or oid))
+def loss(oid: int, root: int | None = None, changes: Iterable[Change] = (), **more: Any) -> TableLoss:
+    words: dict[str, Any] = {"columns": ("id", "v"), "key": (0,), "is_key_builtin": True, **more}
+    return TableLoss(Table((1, 2, oid), None, "", oid, "public", f"t{oid}", root=root or oid, **words), [*changes])
+
+
+def session(references: Iterable[tuple[int, int]] = ()) -> Any:
+    """One that knows foreign keys and libpq's quoting, and never had a server."""
+    return SimpleNamespace(execute=lambda _: references, pgconn=PGconn.connect_start(b"host=/nonexistent"))
+
+
+def insert(id: str, v: str | None, state: str = "clean") -> Change:
+    return Change("insert", (id, v), None, state=state)
+
+
+def delete(id: str, v: str | None) -> Change:
+    return Change("delete", None, (id, v), state="clean")
+
+
+def written(folder: Path, losses: list[TableLoss], references: Iterable[tuple[int, int]] = ()) -> list[tuple[str, str]]:
+    """The SQL files: each one's table and what stands below its settings."""
+    paths = write(folder / "rows", session(references), losses, [])
+    assert paths == sorted((folder / "rows").glob("*.sql"))
+    texts = (path.read_text().partition("ALL DEFERRED;")[2] for path in paths)
+    return [(path.name.split(".")[1], " ".join(text.split())) for path, text in zip(paths, texts, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +77,8 @@ def test_tables_that_name_each_other_come_in_some_order(references: list[tuple[i
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("public.t", "0007_public.t"), ("../../etc/passwd", "0007_.._.._etc_passwd"), ("-rf *", "0007_-rf_"),
-        ("a\n\x00b'\"$(x)", "0007_a_b_x_"), ("é" * 90, "0007__"), ("x" * 90, "0007_" + "x" * 80),
+        ("public.t", "000007_public.t"), ("../../etc/passwd", "000007_.._.._etc_passwd"), ("-rf *", "000007_-rf_"),
+        ("a\n\x00b'\"$(x)", "000007_a_b_x_"), ("é" * 90, "000007__"), ("x" * 90, "000007_" + "x" * 80),
     ],
 )  # fmt: skip
 def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
@@ -53,9 +86,188 @@ def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
 
 
 def test_without_rows_there_are_no_files(tmp_path: Path) -> None:
-    session = SimpleNamespace(execute=lambda _: [])
-    assert write(tmp_path / "none", session, [loss(1)]) is None
+    assert write(tmp_path / "none", session(), [loss(1)], ["SELECT 1;"]) == []
     assert not (tmp_path / "none").exists()
+
+
+def test_ten_thousand_files_are_in_their_order() -> None:
+    names = [file_name(number, "t") for number in (1, 999, 9_999, 10_000, 123_456)]
+    assert sorted(names) == names
+
+
+DELETE_1 = """DELETE FROM ONLY "public"."t1" AS lost WHERE lost."id" OPERATOR(pg_catalog.=) '1' AND """
+HELD = "pg_catalog.format('%s', lost.\"id\") OPERATOR(pg_catalog.=) '1' AND "
+HELD += "pg_catalog.format('%s', lost.\"v\") OPERATOR(pg_catalog.=) 'a'"
+INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALUES ('2', 'a')"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "table", "says"),
+    [
+        # A unique value goes from a row to another: the row that has it goes first, or neither would be left.
+        ([insert("2", "a"), delete("1", "a")], {}, [DELETE_1 + HELD + ";", f"{INSERT_2} ON CONFLICT DO NOTHING;"]),
+        # ON DELETE CASCADE would take what the new primary wrote since: not while a row names it.
+        ([delete("1", "a")], {"references": (FREE,)}, [f"{DELETE_1}{HELD} AND {FREE};"] * 2),
+        (
+            [insert("2", "a"), delete("1", "a")],
+            {"references": (FREE,)},
+            [f"{DELETE_1}{HELD} AND {FREE};", f"{INSERT_2} ON CONFLICT DO NOTHING;"] * 2,
+        ),
+        # ON CONFLICT is an error where a constraint is deferrable.
+        ([insert("2", "a"), insert("3", "a", "conflict")], {"is_deferrable": True}, [INSERT_2 + " ;"]),
+        # Without a key an updated version would become a second row.
+        ([Change("update", ("2", "a"), None), insert("2", "a")], {"key": ()}, [INSERT_2 + " ON CONFLICT DO NOTHING;"]),
+        ([insert("2", "a", "unsure")], {}, [f"{INSERT_2} -- unsure ON CONFLICT DO NOTHING;"]),
+        ([insert("2", "a", "conflict")], {}, [f"{INSERT_2} -- conflict ON CONFLICT DO NOTHING;"]),
+        ([insert("2", "a", "there")], {}, []),
+        (
+            [Change("update", ("1", None), ("1", "a"), state="clean")],
+            {},
+            [f"UPDATE ONLY \"public\".\"t1\" AS lost SET \"v\" = NULL WHERE {DELETE_1.partition('WHERE ')[2]}{HELD};"],
+        ),
+        ([delete("1", "a")], {"is_key_builtin": False}, [f'DELETE FROM ONLY "public"."t1" AS lost WHERE {HELD};']),
+    ],
+)  # fmt: skip
+def test_the_sql_harms_nothing_that_was_not_lost(
+    tmp_path: Path, changes: list[Change], table: dict[str, Any], says: list[str]
+) -> None:
+    assert [text for _, text in written(tmp_path, [loss(1, changes=changes, **table)])] == says
+
+
+def test_rows_that_name_others_of_their_table_are_deleted_before_them(tmp_path: Path) -> None:
+    ((_, text),) = written(tmp_path, [loss(1, changes=[delete("1", "a"), delete("2", "1")])])
+    assert text.index("=) '2'") < text.index("=) '1'")
+
+
+def test_deletes_come_before_and_after_the_rest_against_the_foreign_keys(tmp_path: Path) -> None:
+    both = [insert("2", "a"), delete("1", "a")]
+    losses = [loss(1, changes=both), loss(2, changes=both, references=(FREE,)), loss(3, changes=both)]
+    done = [(table, text.split()[0]) for table, text in written(tmp_path, losses, [(1, 2), (2, 3)])]
+    assert done == [
+        ("t1", "DELETE"), ("t2", "DELETE"), ("t3", "DELETE"), ("t3", "INSERT"), ("t2", "INSERT"), ("t1", "INSERT"),
+        ("t2", "DELETE"), ("t2", "INSERT"),
+    ]  # fmt: skip
+
+
+def test_sequences_are_moved_last_in_a_file_that_no_trial_runs(tmp_path: Path) -> None:
+    paths = write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", "a")])], ["SELECT 1;", "SELECT 2;"])
+    assert [path.name for path in paths] == ["000001_public.t1.sql"]
+    assert (tmp_path / "rows/000002_sequences.sql").read_text() == "SELECT 1;\nSELECT 2;\n"
+
+
+@pytest.mark.parametrize("value", ["a\nb", 'say "x"', "a,b", "a\r\nb", "\\N", "NULL", "", None, " "])
+def test_a_csv_reads_back_as_it_was(tmp_path: Path, value: str | None) -> None:
+    write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", value)])], [])
+    with (tmp_path / "rows/000001_public.t1.csv").open(encoding="utf-8", newline="") as file:
+        text = file.read()
+        (row,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (row["change"], row["state"], row["version"], row["id"]) == ("insert", "clean", "lost", "2")
+    assert row["v"] == (value or "")
+    assert text.endswith(',"2",\n' if value is None else '"\n')
+
+
+# The trial on the new primary
+
+
+class Server:
+    """A session of a new primary: what runs beside the SQL, which statements fail, what it holds afterwards."""
+
+    def __init__(self, *, outside: tuple[str, ...] = (), fails: str = "", late: str = "") -> None:
+        self.outside, self.fails, self.late, self.did = outside, fails, late, list[str]()
+        self.sleeps = threading.Event()
+
+    def execute(self, query: str | bytes, parameters: object = None) -> Any:
+        text = query.decode() if isinstance(query, bytes) else query
+        self.did.append(text)
+        if "pg_rewrite" in text:
+            return [(one,) for one in self.outside]
+        if self.late and self.late in text:
+            assert self.sleeps.wait(60)
+            raise psycopg.errors.QueryCanceled("canceling statement due to user request")
+        if self.fails and self.fails in text:
+            raise psycopg.errors.ForeignKeyViolation("it violates a foreign key")
+        return []
+
+    def cancel(self) -> None:
+        self.sleeps.set()
+
+    @contextmanager
+    def transaction(self, *, force_rollback: bool = False) -> Iterator[None]:
+        self.did.append("BEGIN" if force_rollback else "SAVEPOINT")
+        try:
+            yield
+        finally:
+            self.did.append("ROLLBACK" if force_rollback else "RELEASE")
+
+
+def tries(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, server: Server, there: str, allowed: Iterable[str] = ("load",)
+) -> list[str]:
+    """What the trial of an INSERT says, on a server where the row would then be in that state."""
+    asked: list[dict[str, Any]] = []
+
+    @contextmanager
+    def opened(_: str, **words: Any) -> Iterator[Server]:
+        asked.append(words)
+        yield server
+
+    monkeypatch.setattr(trial, "new_session", opened)
+    monkeypatch.setattr(trial, "compared", lambda _, __, lost, ___: [replace(one, state=there) for one in lost])
+    lost = loss(1, changes=[insert("2", "a"), insert("3", "a", "conflict")])
+    says = trial.tried("", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []))
+    assert asked == [{"reads_only": False, "dbname": "app"}]
+    return says
+
+
+@pytest.mark.parametrize(
+    ("server", "there", "says"),
+    [
+        (Server(), "there", []),
+        (Server(), "conflict", ["public.t1: 1 of 1 rows would not be as they were lost"]),  # a trigger changed it
+        (
+            Server(fails="INSERT"),
+            "there",
+            ["000001_public.t1.sql: it violates a foreign key DETAIL: Key (id)=(secret)"],
+        ),
+        (Server(fails="ALL IMMEDIATE"), "there", ["deferred constraints: it violates"]),
+        (Server(fails="lock_timeout"), "there", ["not tried to the end, and rolled back"]),
+    ],
+)
+def test_a_trial_says_what_stands_in_the_way_and_is_always_rolled_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server, there: str, says: list[str]
+) -> None:
+    done = tries(monkeypatch, tmp_path, server, there)
+    assert len(done) == len(says)
+    assert all(said.startswith(word) for said, word in zip(done, says, strict=True))
+    begin, limits = server.did.index("BEGIN"), next(at for at, one in enumerate(server.did) if "lock_timeout" in one)
+    assert (limits, server.did[-1]) == (begin + 1, "ROLLBACK")
+    assert not any("setval" in one or "COMMIT" in one for one in server.did)
+
+
+def test_a_trial_that_takes_long_is_cancelled_and_rolled_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(trial, "LONGEST_S", 0.01)
+    server = Server(late="INSERT")
+    done = tries(monkeypatch, tmp_path, server, "there")
+    assert done[-1] == "it took longer than 0 s: rolled back before its end"
+    assert (server.did[-1], any("ALL IMMEDIATE" in one for one in server.did)) == ("ROLLBACK", False)
+
+
+@pytest.mark.parametrize("outside", [("t1: audit",), ("t1: audit", "t9: \x1b[2Jx"), ("t1: a_rule",)])
+def test_what_would_fire_a_trigger_is_not_tried_without_its_own_consent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outside: tuple[str, ...]
+) -> None:
+    server = Server(outside=outside)
+    (said,) = tries(monkeypatch, tmp_path, server, "there")
+    assert said.startswith("not tried: it would fire t1: a")
+    assert "\x1b" not in said
+    assert "BEGIN" not in server.did
+    (tmp_path / "again").mkdir()
+    assert tries(monkeypatch, tmp_path / "again", server, "there", ("load", "existing-tables")) == []
+
+
+@pytest.mark.parametrize("allow", [(), ("--allow", "existing-tables"), ("--allow", "config,switchover")])
+def test_a_trial_asks_for_consent_before_anything_is_read(walproof: Run, allow: tuple[str, ...]) -> None:
+    one_sentence(walproof("salvage", "--old", "nowhere", "--new", "x", "--check", *allow), "locked for up to a minute")
 
 
 def test_what_keep_prints_copies_what_pg_rewind_overwrites(walproof: Run, tmp_path: Path) -> None:

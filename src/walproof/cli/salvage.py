@@ -11,8 +11,11 @@ from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
 from walproof.reporting.console_output import json_text, print_result, print_step, write_file
 from walproof.salvaging.plan import plan
+from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import KEEP, plan_tree, text
 from walproof.salvaging.salvage import run
+from walproof.salvaging.trial import tried
+from walproof.targets.external import consent
 
 _FOLDER = partial(click.Path, path_type=Path)
 
@@ -27,6 +30,8 @@ _FOLDER = partial(click.Path, path_type=Path)
 )
 @opt.output(
     opt.option("--out", "DIR", "A new folder for the report and the copy.  [default: salvage]", type=_FOLDER()),
+    opt.flag("--check", "Try the SQL on the new primary in a transaction that is rolled back; asks for --allow load."),
+    opt.allow("load, existing-tables (fires triggers)"),
     opt.flag("--keep", "Print what to set so that the disk can be read after the next failover."),
     opt.dry_run,
 )
@@ -35,6 +40,8 @@ def salvage(
     new: str | None,
     wal: Path | None,
     bin: Path | None,
+    check: bool,
+    allow: str | None,
     keep: bool,
     dry_run: bool,
     out: Path | None,
@@ -51,10 +58,14 @@ def salvage(
         raise UsageError(
             f"--{'old' if old is None else 'new'} is missing", "walproof salvage --old DATA_DIRECTORY --new DSN"
         )
+    allowed = consent.read(allow)
+    if check and "load" not in allowed:
+        raise refused("no-consent")
     chosen, folder = plan(old, new, wal, bin), out or Path("salvage")
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:
-        tree |= {"out": str(folder), **run(chosen, new, folder, print_step)}
+        trial = partial(tried, new, allowed) if check else None
+        tree |= {"out": str(folder), **run(chosen, new, folder, print_step, trial)}
         write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
     print_result(tree, *text(tree), as_json=as_json)
     return ExitCode.UNDECIDED if not chosen.spans or tree["undecided"] else ExitCode.HELD

@@ -84,9 +84,10 @@ def _others(present: Iterable[str], size: int, mine: Sequence[Span], theirs: Seq
 
 
 @contextmanager
-def new_session(dsn: str, **more: str) -> Iterator["psycopg.Connection[Any]"]:
-    """A session in autocommit, read-only; a refusal for what is no DSN, where nobody answers or refuses."""
-    ours = (f"-c {name}={value}" for name, value in SESSION.items() if name not in _OF_SUPERUSERS)
+def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
+    """A session in autocommit; a refusal for what is no DSN, where nobody answers or refuses."""
+    not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
+    ours = (f"-c {name}={value}" for name, value in SESSION.items() if name not in not_set)
     try:
         words = make_conninfo(dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more})
     except psycopg.ProgrammingError:

@@ -11,25 +11,49 @@ SELECT oid, encode(convert_to(datname::text, getdatabaseencoding()), 'hex') AS n
 
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
--- differently. An expression, and a generated column, has no place among the stored columns.
+-- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
+-- no = of their own. A foreign key of a partition that repeats its parent's is left out.
 SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid),
   pg_relation_filenode(t.oid), t.relname,
   CASE WHEN c.relpersistence = 'u' THEN 'unlogged: a crash empties it, nothing of it can be told'
        WHEN c.relam <> 2 THEN 'its table access method is not heap' ELSE '' END,
-  c.oid, n.nspname, c.relname, stored.names, key.places, coalesce(pg_partition_root(c.oid), c.oid)::oid, key.is_builtin
+  c.oid, n.nspname, c.relname, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
+  coalesce(pg_partition_root(c.oid), c.oid)::oid, coalesce(key.is_builtin, false),
+  EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND NOT indimmediate),
+  coalesce(naming.conditions, '{}'),
+  ARRAY(SELECT 'the SQL fires its trigger ' || tgname FROM pg_trigger
+    WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A') ORDER BY tgname)
+  || ARRAY(SELECT 'it belongs to extension ' || extname || ': look whether rows of it may be put back'
+    FROM pg_depend JOIN pg_extension x ON x.oid = refobjid
+    WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refclassid = 'pg_extension'::regclass AND deptype = 'e')
 FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
+LEFT JOIN (
+  SELECT one.named, array_agg(one.condition ORDER BY one.id) AS conditions FROM (
+    SELECT k.confrelid AS named, k.oid AS id, format('NOT EXISTS (SELECT FROM %I.%I naming WHERE %s)', fn.nspname, f.relname,
+      string_agg(format('lost.%I OPERATOR(%I.%s) naming.%I', own.attname, opn.nspname, o.oprname, theirs.attname), ' AND ')
+      ) AS condition
+    FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
+    CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, named, equal)
+    JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming
+    JOIN pg_attribute own ON own.attrelid = k.confrelid AND own.attnum = part.named
+    JOIN pg_operator o ON o.oid = part.equal JOIN pg_namespace opn ON opn.oid = o.oprnamespace
+    WHERE k.contype = 'f'
+      AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
+    GROUP BY k.confrelid, k.oid, fn.nspname, f.relname) one
+  GROUP BY one.named) naming ON naming.named = c.oid
 CROSS JOIN LATERAL (
   SELECT array_agg(attname::text ORDER BY attnum) AS names, array_agg(attnum ORDER BY attnum) AS numbers
   FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') stored
 LEFT JOIN LATERAL (
   SELECT ARRAY(SELECT array_position(stored.numbers, k) - 1
     FROM unnest((indkey::int2[])[0:indnkeyatts - 1]) WITH ORDINALITY u(k, n) ORDER BY n) AS places,
-    (SELECT bool_and(atttypid < 16384) FROM pg_attribute WHERE attrelid = c.oid AND attnum = ANY (indkey)) AS is_builtin
+    (SELECT bool_and(atttypid < 16384 AND atttypid::regtype::text !~ '^reg') FROM pg_attribute
+      WHERE attrelid = c.oid AND attnum = ANY (indkey)) AS is_builtin
   FROM pg_index
   WHERE indrelid = c.oid AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
     AND NOT EXISTS (SELECT FROM pg_collation o WHERE o.oid = ANY (indcollation) AND NOT o.collisdeterministic)
-  ORDER BY indisprimary DESC LIMIT 1) key ON true
+  ORDER BY indisprimary DESC LIMIT 1) key ON array_position(key.places, NULL) IS NULL
 WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datname = current_database()
 ORDER BY c.oid
 
@@ -66,18 +90,24 @@ WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
   AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$') ORDER BY 1 LIMIT 1
 
 -- name: sequences
-SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid) FROM pg_class c
-JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'S' ORDER BY 1
+-- And what moves one on where it is further on the old primary; never back.
+SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid), format(
+  'SELECT pg_catalog.setval(%L, %s) FROM %I.%I WHERE last_value OPERATOR(pg_catalog.%s) %s;',
+  quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.last, n.nspname, c.relname, s.before, s.last)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL (
+  SELECT pg_sequence_last_value(c.oid) AS last, CASE WHEN seqincrement > 0 THEN '<' ELSE '>' END AS before
+  FROM pg_sequence WHERE seqrelid = c.oid) s
+WHERE c.relkind = 'S' AND s.last IS NOT NULL ORDER BY 1
 
 -- name: versions
--- By its place (block, item): whether a lost transaction wrote the version, and whether one ended it. The masks are
--- HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, and HEAP_XMAX_IS_MULTI, of htup_details.h.
-SELECT block, lp, is_lost, is_ended FROM (
+-- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
+-- written by an UPDATE. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+SELECT block, lp, is_lost, is_ended, is_update FROM (
   SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
     WHEN t_infomask & 2176 <> 0 THEN false
     WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
       WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
-    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended
+    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 AS is_update
   FROM unnest(%(blocks)s::int8[]) block,
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
 ) version WHERE is_lost OR is_ended
@@ -103,3 +133,21 @@ SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_n
 
 -- name: prepared
 SELECT transaction::text::bigint, gid, database FROM pg_prepared_xacts
+
+-- name: outside
+-- What of users would run beside the SQL: triggers and rules of these tables, and of those that name them.
+WITH RECURSIVE touched(oid) AS (
+  SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+  WHERE n.nspname || '.' || c.relname = ANY (%s)
+  UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
+    SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
+    UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
+SELECT c.relname || ': ' || own.name FROM touched JOIN pg_class c USING (oid) CROSS JOIN LATERAL (
+  SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
+  UNION ALL SELECT rulename FROM pg_rewrite WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
+) AS own(name) ORDER BY 1
+
+-- name: limits
+SET LOCAL lock_timeout = '300ms';
+SET LOCAL statement_timeout = '30s';
+SET LOCAL idle_in_transaction_session_timeout = '60s'

@@ -10,13 +10,15 @@ from jinja2 import Environment
 from psycopg.pq import Escaping
 
 from walproof.machine.untrusted import create
-from walproof.salvaging.rows import Row, Session, Table, TableLoss
+from walproof.salvaging.rows import Row, Session, TableLoss
 from walproof.salvaging.server import QUERIES
+
+SEQUENCES = "sequences.sql"
 
 
 def file_name(number: int, name: str) -> str:
-    """A name that a shell takes as it is, whatever the names are."""
-    return f"{number:04d}_{re.sub('[^A-Za-z0-9_.-]+', '_', name)[:80]}"
+    """A name that a shell takes as it is and sorts by its number, whatever the names are."""
+    return f"{number:06d}_{re.sub('[^A-Za-z0-9_.-]+', '_', name)[-80:]}"
 
 
 def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]]) -> list[TableLoss]:
@@ -33,30 +35,45 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
             graph[second].discard(first)
 
 
-def write(folder: Path, session: Session, losses: Sequence[TableLoss]) -> str | None:
-    """Write the files of the tables into a new folder: its path, None without rows. libpq quotes names and values."""
+def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: Sequence[str]) -> list[Path]:
+    """Write the tables' rows and the statements `moving` sequences into a new folder; the SQL files in their order.
+
+    Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
+    row that is still named does nothing, and is tried again at the end. libpq quotes names and values.
+    """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, session.execute(QUERIES["references"]))
     if not ordered:
-        return None
+        return []
     folder.mkdir(mode=0o700)
     libpq, jinja = Escaping(session.pgconn), Environment(trim_blocks=True, lstrip_blocks=True)
     jinja.filters["name"] = lambda of: libpq.escape_identifier(of.encode()).decode()
     jinja.filters["value"] = lambda of: "NULL" if of is None else libpq.escape_literal(of.encode()).decode()
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
+    deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
+    again = [(loss, kind) for loss, kind in (*deletes, *others) if loss.table.references and _deletes(loss)]
+    done = list[Path]()
+    for loss, is_delete in (*deletes, *others, *again):
+        chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
+        if chosen:
+            text = template.generate(table=loss.table, changes=chosen, zip=zip)
+            done.append(_write(folder, len(done) + 1, f"{loss.table.schema}.{loss.table.name}.sql", text))
     for at, loss in enumerate(ordered, 1):
-        _write(folder, at, loss.table, "csv", _csv(loss))
-        for number, is_delete in ((at, False), (2 * len(ordered) + 1 - at, True)):
-            chosen = [one for one in loss.changes if one.state != "there" and (one.kind == "delete") == is_delete]
-            if chosen:
-                _write(folder, number, loss.table, "sql", template.generate(table=loss.table, changes=chosen, zip=zip))
-    return str(folder)
+        _write(folder, at, f"{loss.table.schema}.{loss.table.name}.csv", _csv(loss))
+    if moving:
+        _write(folder, len(done) + 1, SEQUENCES, [f"{one}\n" for one in moving])
+    return done
 
 
-def _write(folder: Path, number: int, table: Table, kind: str, text: Iterable[str]) -> None:
-    path = folder / f"{file_name(number, f'{table.schema}.{table.name}')}.{kind}"
+def _deletes(loss: TableLoss) -> bool:
+    return any(one.kind == "delete" for one in loss.changes)
+
+
+def _write(folder: Path, number: int, name: str, text: Iterable[str]) -> Path:
+    path = folder / file_name(number, name)
     with open(create(folder, path), "w", encoding="utf-8", newline="") as file:
         file.writelines(text)
+    return path
 
 
 def _csv(loss: TableLoss) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What a salvage found, as a tree for programs and as text for people. Pure."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -8,7 +9,7 @@ from jinja2 import Template
 
 from walproof.model.units import lsn_text
 from walproof.salvaging.plan import Plan
-from walproof.salvaging.rows import TableLoss
+from walproof.salvaging.rows import STATES, TableLoss
 from walproof.salvaging.wal import LostWal
 
 Tree = dict[str, Any]
@@ -36,9 +37,10 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
     """All of it."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
     before = plan_tree(plan)
+    failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
     return {
         **before,
-        "undecided": [*before["undecided"], *lost.undecided],
+        "undecided": [*before["undecided"], *lost.undecided, *failed],
         "wal_read_to": lsn_text(lost.end),
         "lost_wal_bytes": max(0, lost.end - lost.fork),
         "lost_transactions": lost.commits,
@@ -54,12 +56,12 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
 
 def table_tree(loss: TableLoss) -> Tree:
     """What was lost of one table: changes by kind, and by how they stand to the new primary's rows."""
-    kinds, states = [one.kind for one in loss.changes], [one.state for one in loss.changes]
+    kinds, states = (Counter(getattr(one, name) for one in loss.changes) for name in ("kind", "state"))
     by_kind = {"inserted": "insert", "updated": "update", "deleted": "delete"}
     return {
         "table": f"{loss.table.schema}.{loss.table.name}",
-        **{name: kinds.count(kind) for name, kind in by_kind.items()},
-        **{state.replace(" ", "_"): states.count(state) for state in ("clean", "conflict", "there", "not compared")},
+        **{name: kinds[kind] for name, kind in by_kind.items()},
+        **{state.replace(" ", "_"): states[state] for state in STATES},
         "old_versions_without_key": loss.unkeyed_old,
         "versions_no_longer_there": loss.versions_gone,
         "notes": loss.notes,

@@ -28,34 +28,44 @@ _WRITTEN_SINCE = (
 )
 """Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32."""
 _TIDS, _KEYS = 2000, 500
+STATES = ("clean", "conflict", "there", "unsure", "not compared")
+UNREADABLE = (psycopg.Error, UnicodeError)
+"""A database in SQL_ASCII hands out bytes as they are."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Table:
-    """A heap table, or the leaf of a partitioned one. `columns` are stored and can be written.
+    """A heap table, or the leaf of a partitioned one, as `tables` of queries.sql selects it."""
 
-    `key`: places of its key's columns, () without one. `why_not`: why its rows are not read.
-    """
-
+    relation: Relation
+    toast: tuple[Relation, str] | None
+    why_not: str
+    """Why its rows are not read."""
     oid: int
     schema: str
     name: str
-    relation: Relation
-    toast: tuple[Relation, str] | None
-    why_not: str = ""
     columns: tuple[str, ...] = ()
+    """Those that are stored and can be written."""
     key: tuple[int, ...] = ()
+    """Places of its key's columns, () without one."""
     root: int = 0
     """The partitioned table that it is a leaf of, or itself."""
     is_key_builtin: bool = False
-    """Whether the types of its key are PostgreSQL's own."""
+    """Whether the types of its key are PostgreSQL's own, with an = that an index serves."""
+    is_deferrable: bool = False
+    """Whether a unique or exclusion constraint of it is deferrable: INSERT takes no ON CONFLICT there."""
+    references: tuple[str, ...] = ()
+    """For each foreign key that names it: the condition that no row names `lost`, a row of it."""
+    warnings: tuple[str, ...] = ()
+    """What applying SQL to it may do besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One lost change of a row: insert, update or delete; `now` is the new primary's row of that key.
 
-    `state`: clean, conflict (it was changed there too), there (it holds the lost state already), not compared.
+    `state`: of STATES; conflict: it was changed there too; there: it holds the lost state already; unsure: an update
+    wrote it, and what was before is gone: inserted after the fork, or deleted on the new primary.
     """
 
     kind: str
@@ -63,6 +73,11 @@ class Change:
     old: Row | None
     now: Row | None = None
     state: str = "not compared"
+
+    @property
+    def is_in_sql(self) -> bool:
+        """Not what is there, nor an update of which nothing tells which row it was."""
+        return self.state != "there" and (self.kind != "update" or self.old is not None)
 
 
 @dataclass(slots=True)
@@ -79,17 +94,14 @@ class TableLoss:
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
     """The tables of these relations, or all of them, and unlogged ones, by their oids."""
     found = []
-    for space, node, toast, toast_name, why_not, *rest in session.execute(QUERIES["tables"]):
-        oid, schema, name, columns, key, root, is_builtin = rest
+    for space, node, toast, toast_name, why_not, oid, schema, name, *rest in session.execute(QUERIES["tables"]):
         relation = (int(space), database, int(node or 0))
         if touched is None or relation in touched or why_not.startswith("unlogged"):
             code = "" if why_not else own_code(session, oid)
             why = f"it would run the directory's own code (function {code})" if code else why_not
             stored = ((relation[0], database, int(toast)), toast_name) if toast else None
-            places = () if key is None or None in key else tuple(key)
-            found.append(
-                Table(oid, schema, name, relation, stored, why, tuple(columns or ()), places, root, bool(is_builtin))
-            )
+            values = (tuple(value) if isinstance(value, list) else value for value in rest)
+            found.append(Table(relation, stored, why, oid, schema, name, *values))
     return found
 
 
@@ -105,8 +117,9 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
     try:
         if not table.why_not:
             _read(copied, schema, loss, lost, new)
-    except psycopg.Error as wrong:
+    except UNREADABLE as wrong:
         loss.notes.append(f"it cannot be read: {one_line(wrong, 200)}")
+    loss.notes += [one_line(warning, 300) for warning in table.warnings if loss.changes]
     return loss
 
 
@@ -115,10 +128,11 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
     for relation, toast in [table.toast] if table.toast else []:
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
     name = sql.Identifier(table.schema, table.name).as_string(copied)
-    last, at_fork, superseded = _versions(copied, schema, name, table.relation, lost)
-    final, old = (list(_at(copied, table, places, loss)) for places in (last, at_fork))
+    *places, superseded = _versions(copied, schema, name, table.relation, lost)
+    at_fork = places[2]
+    made, replaced, old = (list(_at(copied, table, some, loss)) for some in places)
     ended = lost.writes.ended[table.relation]
-    if not (final or old or ended or table.relation in lost.created):
+    if not (made or replaced or old or ended or table.relation in lost.created):
         return
     there = _file_there(copied, new, loss, lost) if new is not None else None
     if new is not None and there is not None:
@@ -130,18 +144,18 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
         for part in parts(sorted(gone), _TIDS):
             rows = _select(new, table, since, _at_places(part))
             old += [row[1:] for row in rows if row[0] == "f"]
-    loss.changes = changes(table, final, old)
+    loss.changes = changes(table, made, replaced, old)
     loss.versions_gone = max(0, len(ended) - len(old) - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
-        loss.changes = list(_compared(new, table, loss.changes, since))
+        loss.changes = list(compared(new, table, loss.changes, since))
 
 
 def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -> Relation | None:
     """The table's file on the new primary; None, and why in the notes, where its rows cannot be compared."""
     table = loss.table
     there, here = (one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() for one in (new, copied))
-    if there is None:
+    if there is None or there[1] is None:  # a view has no file, nor has a partitioned table
         loss.notes.append("the new primary has no such table: made after the fork, or dropped there")
         return None
     oid, node, columns, is_filtered = there
@@ -157,19 +171,23 @@ def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -
 
 def _versions(
     copied: Session, schema: str, name: str, relation: Relation, lost: LostWal
-) -> tuple[list[Place], list[Place], int]:
-    """Places of lost final versions, of those at the fork, which are made visible, and how many were in between."""
+) -> tuple[list[Place], list[Place], list[Place], int]:
+    """Places of lost final versions, inserted and written by an UPDATE, of those at the fork, which are made visible,
+    and how many were in between."""
     ((size,),) = copied.execute(QUERIES["blocks"], (name,))
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
     written = sorted(lost.writes.blocks[relation]) if is_known else range(size)
     asked = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     seen = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
-    final = [(block, item) for block, item, is_lost, is_ended in seen if not is_ended]
-    at_fork = [(block, item) for block, item, is_lost, is_ended in seen if not is_lost]
+    made, replaced = (
+        [(block, item) for block, item, _, is_ended, is_update in seen if not is_ended and is_update is kind]
+        for kind in (False, True)
+    )
+    at_fork = [(block, item) for block, item, is_lost, *_ in seen if not is_lost]
     for part in parts(at_fork, _TIDS):
         copied.execute(freeze, (name, _tids(part)))
-    return final, at_fork, len(seen) - len(final) - len(at_fork)
+    return made, replaced, at_fork, len(seen) - len(made) - len(replaced) - len(at_fork)
 
 
 def parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
@@ -200,7 +218,7 @@ def _at(copied: Session, table: Table, places: Sequence[Place], loss: TableLoss)
     for part in parts(places, _TIDS):
         try:
             yield from _select(copied, table, "", _at_places(part))
-        except psycopg.Error as wrong:
+        except UNREADABLE as wrong:
             if len(part) == 1:
                 loss.notes.append(f"the version at {part[0]} cannot be read: {one_line(wrong, 120)}")
             for one in part if len(part) > 1 else ():
@@ -212,17 +230,23 @@ def key(table: Table, row: Row) -> Row:
     return tuple(row[place] for place in table.key)
 
 
-def changes(table: Table, final: Sequence[Row], old: Sequence[Row]) -> list[Change]:
-    """Final and old versions of one key are one update; of tables without key, rows inserted alone."""
+def changes(table: Table, made: Sequence[Row], replaced: Sequence[Row], old: Sequence[Row]) -> list[Change]:
+    """Final versions, inserted and written by an UPDATE, and old ones of one key are one change; without a key no final
+    version is paired with an old one."""
     if not table.key:
-        return [Change("insert", row, None) for row in final]
-    before = {key(table, row): row for row in old}
-    both = [(row, before.pop(key(table, row), None)) for row in final]
-    lost = [Change("insert" if was is None else "update", row, was) for row, was in both if was != row]
+        return [Change("insert", row, None) for row in made] + [Change("update", row, None) for row in replaced]
+    before, lost = {key(table, row): row for row in old}, list[Change]()
+    for rows, state in ((made, "not compared"), (replaced, "unsure")):
+        for row in rows:
+            was = before.pop(key(table, row), None)
+            if was is None:
+                lost.append(Change("insert", row, None, state=state))
+            elif was != row:
+                lost.append(Change("update", row, was))
     return [*lost, *(Change("delete", None, row) for row in before.values())]
 
 
-def _compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
+def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
     names = sql.SQL(", ").join(sql.Identifier(table.columns[place]) for place in table.key)
     for part in parts(lost, _KEYS):
@@ -239,6 +263,8 @@ def _compared(new: Session, table: Table, lost: Sequence[Change], since: str) ->
 def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
     """The change beside the new primary's row; `unchanged`: it has not written that row since the fork."""
     kind, old = change.kind, change.old
+    if now is None and change.state == "unsure":
+        return change
     if kind == "insert" and now is not None and now != change.new and unchanged:
         kind, old = "update", now  # the old primary has pruned the version at the fork
     state = "there" if now == change.new else "clean" if now == old else "conflict"

@@ -1,7 +1,7 @@
 """The acting part of a salvage, in its order: copy, read WAL, replay, read the lost rows, compare."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +13,18 @@ from walproof.salvaging.data_directory import copy, goes_on
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import read_table, tables
+from walproof.salvaging.rows import TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
 from walproof.salvaging.wal import MANAGERS, LostWal
 
+Check = Callable[[str, Sequence[TableLoss], Sequence[Path]], list[str]]
 
-def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tree:
-    """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens."""
+
+def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check: Check | None = None) -> Tree:
+    """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens.
+
+    `check`: what tries a database's SQL, of its losses and the files (`trial.tried`); None: nothing is tried.
+    """
     given = (plan.old.directory, *plan.wal.values())
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
@@ -40,7 +45,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None]) -> Tre
                 progress("replaying the WAL")
                 copied.replay()
                 progress("reading the rows")
-                databases = _read_databases(dsn, out, copied, lost, notes)
+                databases, notes = _read_databases(dsn, out, copied, lost, check)
     if lost.prepared_before:
         with new_session(dsn) as new:
             rows = new.execute(QUERIES["prepared"]).fetchall()
@@ -75,12 +80,14 @@ def read_wal(copied: Copy, plan: Plan) -> LostWal:
     return lost
 
 
-def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: list[str]) -> list[Tree]:
+def _read_databases(
+    dsn: str, out: Path, copied: Copy, lost: LostWal, check: Check | None
+) -> tuple[list[Tree], list[str]]:
     writes, done = lost.writes, list[Tree]()
     touched = {relation[1] for relation in (*writes.blocks, *writes.sequences, *lost.created)} | set(lost.ddl) - {0}
     touched |= set() if lost.all_blocks_known else set(copied.databases)
     names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
-    notes += [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
+    notes = [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
     for name in names.values():
         copied.add_functions(name)
     with copied.started():
@@ -94,9 +101,13 @@ def _read_databases(dsn: str, out: Path, copied: Copy, lost: LostWal, notes: lis
                 read = (read_table(session, copied.role, one, lost, new) for one in tables(session, oid, chosen))
                 losses = [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
                 moved = {node for _, where, node in writes.sequences if where == oid}
-                ran_on = [str(one) for one, node in session.execute(QUERIES["sequences"]) if node in moved]
-                written = recovered.write(out / recovered.file_name(len(done) + 1, name), session, losses)
-            found = {"tables": [table_tree(loss) for loss in losses], "files": written, "sequences_ran_on": ran_on}
+                ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in moved]
+                target = out / recovered.file_name(len(done) + 1, name)
+                paths = recovered.write(target, session, losses, [statement for *_, statement in ran_on])
+            found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
+            found |= {"files": str(target) if target.exists() else None, "ddl_transactions": lost.ddl[oid]}
+            found |= {"sequences_ran_on": [str(one) for one, *_ in ran_on]}
+            found |= {"check": check(name, losses, paths) if check and paths else None}
             if losses or ran_on or lost.ddl[oid]:
-                done.append({"database": name, **found, "ddl_transactions": lost.ddl[oid]})
-    return done
+                done.append(found)
+    return done, notes
