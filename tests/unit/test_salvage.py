@@ -140,7 +140,7 @@ def read_one(monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None
     monkeypatch.setattr(rows.sql.Identifier, "as_string", lambda *_: "t")
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
     lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9)
-    lost.writes.blocks[1, 2, 3].add(0)
+    lost.blocks[1, 2, 3].add(0)
     return rows.read_table(copied, "s", table(key=(0,), **more), lost, new)
 
 

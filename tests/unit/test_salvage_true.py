@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.salvage_true import Found, Judged, Key, judge
+from benchmarks.salvage_true import ALL, Found, Judged, Key, judge
+from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 
 ATTEMPTS = (
@@ -19,6 +20,7 @@ ATTEMPTS = (
     (Outcome.REFUSED, False, 0),
 )
 HISTORY: Any = SimpleNamespace(
+    planned=SimpleNamespace(level=Level.OFF),
     attempts=SimpleNamespace(
         writer=np.zeros(len(ATTEMPTS), np.int32),
         number=np.arange(len(ATTEMPTS), dtype=np.int64),
@@ -45,3 +47,14 @@ HISTORY: Any = SimpleNamespace(
 )
 def test_rows_found_are_held_against_the_ledger(rows: set[Key], read_to: int, says: Judged) -> None:
     assert judge(HISTORY, Found(frozenset(rows), read_to, (), 1)) == says
+
+
+@pytest.mark.parametrize("level", [Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY])
+@pytest.mark.parametrize("found", [Found(frozenset(), 0, (), 0), Found(frozenset(), 250, (), 1)])
+def test_only_commits_at_off_may_be_in_no_servers_wal(level: Level, found: Found) -> None:
+    history: Any = SimpleNamespace(**{**vars(HISTORY), "planned": SimpleNamespace(level=level)})
+    assert judge(history, found) == Judged(2, 0, 0, 2, 0)
+
+
+def test_a_refusal_found_nothing_of_what_was_in_the_wal() -> None:
+    assert judge(HISTORY, Found(frozenset(), ALL, ("refused",), 1)) == Judged(2, 0, 0, 2, 0)

@@ -68,8 +68,8 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
         lost.add(one)
     table = (1663, 5, 16384)
     assert (lost.commits, lost.subtransactions, lost.xids) == (2, 2, {10, 12, 13, 15})
-    assert lost.writes.blocks == {table: {7, 9, 10, 11}}
-    assert lost.writes.ended == {table: {(9, 3), (10, 4)}}
+    assert lost.blocks == {table: {7, 9, 10, 11}}
+    assert lost.ended == {table: {(9, 3), (10, 4)}}
     assert lost.ddl == {5: 1}
     assert lost.times is not None
     assert lost.times[1] - lost.times[0] == 1.5

@@ -131,14 +131,14 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
     *places, superseded = _versions(copied, schema, name, table.relation, lost)
     at_fork = places[2]
     made, replaced, old = (list(_at(copied, table, some, loss)) for some in places)
-    ended = lost.writes.ended[table.relation]
+    ended = lost.ended[table.relation]
     if not (made or replaced or old or ended or table.relation in lost.created):
         return
     there = _file_there(copied, new, loss, lost) if new is not None else None
     if new is not None and there is not None:
         since = _WRITTEN_SINCE.format(lost.next_xid)
         is_same = there == table.relation
-        gone = lost.writes.ended[there] - set(at_fork if is_same else ())
+        gone = lost.ended[there] - set(at_fork if is_same else ())
         gone = set() if is_same and there in lost.created else gone
         ended = ended | gone
         for part in parts(sorted(gone), _TIDS):
@@ -176,7 +176,7 @@ def _versions(
     and how many were in between."""
     ((size,),) = copied.execute(QUERIES["blocks"], (name,))
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
-    written = sorted(lost.writes.blocks[relation]) if is_known else range(size)
+    written = sorted(lost.blocks[relation]) if is_known else range(size)
     asked = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     seen = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []

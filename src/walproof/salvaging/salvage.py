@@ -83,8 +83,8 @@ def read_wal(copied: Copy, plan: Plan) -> LostWal:
 def _read_databases(
     dsn: str, out: Path, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
-    writes, done = lost.writes, list[Tree]()
-    touched = {relation[1] for relation in (*writes.blocks, *writes.sequences, *lost.created)} | set(lost.ddl) - {0}
+    done = list[Tree]()
+    touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
     touched |= set() if lost.all_blocks_known else set(copied.databases)
     names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
     notes = [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
@@ -97,11 +97,11 @@ def _read_databases(
                 with suppress(Error):
                     new = stack.enter_context(new_session(dsn, dbname=name))
                 notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in there"]
-                chosen = writes.blocks.keys() | lost.created if lost.all_blocks_known else None
+                chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
                 read = (read_table(session, copied.role, one, lost, new) for one in tables(session, oid, chosen))
                 losses = [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
-                moved = {node for _, where, node in writes.sequences if where == oid}
-                ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in moved]
+                nodes = {node for _, where, node in lost.blocks if where == oid}
+                ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in nodes]
                 target = out / recovered.file_name(len(done) + 1, name)
                 paths = recovered.write(target, session, losses, [statement for *_, statement in ran_on])
             found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}

@@ -108,78 +108,42 @@ def precedes(xid: int, other: int) -> bool:
 
 
 @dataclass(slots=True)
-class Writes:
-    """Blocks written, places (block, item) of versions ended, databases whose catalogs changed, sequences moved on."""
-
-    blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
-    ended: defaultdict[Relation, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
-    catalogs: set[int] = field(default_factory=set)
-    sequences: set[Relation] = field(default_factory=set)
-
-    def add(self, manager: str, text: str) -> None:
-        """One record of Heap, Heap2 or Sequence."""
-        kind = text.split(" ", 1)[0].split("+", 1)[0]
-        found = [((int(a), int(b), int(c)), int(block)) for a, b, c, block in _BLOCK.findall(text)]
-        if manager == "Sequence":
-            self.sequences.update(relation for relation, _ in found)
-            return
-        if not found or kind in ("LOCK", "INPLACE"):
-            return
-        for relation, block in found:
-            if relation[2] < _FIRST_USER_NODE:
-                self.catalogs.add(relation[1])
-            else:
-                self.blocks[relation].add(block)
-        if kind in _ENDS and (item := _OLD_ITEM.search(text)):
-            self.ended[found[-1][0]].add((found[-1][1], int(item[1])))
-
-    def merge(self, other: "Writes") -> None:
-        """What another wrote too."""
-        for relation, blocks in other.blocks.items():
-            self.blocks[relation] |= blocks
-        for relation, places in other.ended.items():
-            self.ended[relation] |= places
-        self.catalogs |= other.catalogs
-        self.sequences |= other.sequences
-
-
-@dataclass(slots=True)
 class LostWal:
-    """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes."""
+    """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes; `redo`: where replaying
+    begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
+
+    `blocks` and `ended`: of relations, blocks written and places (block, item) of versions ended; `ddl`: transactions
+    that changed catalogs, by database; `created`: files made after the fork, of new, rewritten and truncated tables.
+    `prepared` after the fork and neither committed nor rolled back; `prepared_before`: committed after it, and still
+    prepared on the new primary; `tablespaces` made in what is replayed, with their places.
+    Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
+    """
 
     fork: int
     segment_size: int
     redo: int = 0
-    """Where replaying begins."""
     end: int = 0
     records: int = 0
     undecided: list[str] = field(default_factory=list)
-    """Why there may be more than what was read, a sentence each."""
     commits: int = 0
     subtransactions: int = 0
     times: tuple[float, float] | None = None
-    """Of the first and the last commit."""
     xids: set[int] = field(default_factory=set)
-    writes: Writes = field(default_factory=Writes)
+    blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
+    ended: defaultdict[Relation, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     ddl: Counter[int] = field(default_factory=Counter)
-    """Transactions that changed catalogs, by database."""
     prepared: set[int] = field(default_factory=set)
-    """Prepared after the fork and neither committed nor rolled back."""
     prepared_before: set[int] = field(default_factory=set)
-    """Prepared before the fork, committed after it: the new primary still holds them as prepared."""
     known_from: int | None = None
-    """Of transactions of this number and higher every record was read; None: not known."""
     next_xid: int | None = None
-    """No transaction of this number or higher had written anything at the fork; None: not known."""
     created: set[Relation] = field(default_factory=set)
-    """Files of relations that were made after the fork: of new tables, and of rewritten and truncated ones."""
     tablespaces: list[str] = field(default_factory=list)
-    """Made in what is replayed, with their places."""
-    _open: defaultdict[int, Writes] = field(default_factory=lambda: defaultdict(Writes))
+    _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
+    """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
 
     @property
     def all_blocks_known(self) -> bool:
-        """Whether every block that a lost transaction wrote to is among `writes`."""
+        """Whether every block that a lost transaction wrote to is among `blocks`."""
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
 
     def add(self, line: str) -> None:
@@ -195,7 +159,7 @@ class LostWal:
         if manager == "Transaction":
             self._transaction(xid, text, lost=lsn >= self.fork)
         elif manager in ("Heap", "Heap2", "Sequence") and xid:
-            self._open[xid].add(manager, text)
+            self._written(xid, text)
         elif manager == "Storage" and lsn >= self.fork and (made := _CREATED.match(text)):
             self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
         elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
@@ -205,6 +169,15 @@ class LostWal:
                 self.known_from = int(found[1])
             if lsn < self.fork:
                 self._next(int(found[1] or found[2]))
+
+    def _written(self, xid: int, text: str) -> None:
+        """One record of Heap, Heap2 or Sequence."""
+        kind = text.split(" ", 1)[0].split("+", 1)[0]
+        found = [((int(a), int(b), int(c)), int(block)) for a, b, c, block in _BLOCK.findall(text)]
+        if found and kind not in ("LOCK", "INPLACE"):
+            self._open[xid].update((*one, 0) for one in found)
+            if kind in _ENDS and (item := _OLD_ITEM.search(text)):
+                self._open[xid].add((*found[-1], int(item[1])))
 
     def _next(self, xid: int) -> None:
         if self.next_xid is None or precedes(self.next_xid, xid):
@@ -227,7 +200,7 @@ class LostWal:
         twophase = _TWOPHASE.match(text)
         xid = int(twophase[1]) if twophase else xid
         subxacts = [int(one) for found in _SUBXACTS.findall(text) for one in found.split()]
-        parts = [self._open.pop(one) for one in (xid, *subxacts) if one in self._open]
+        written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
         if lost and kind == "COMMIT_PREPARED" and xid not in self.prepared:
             self.prepared_before.add(xid)
         self.prepared.discard(xid)
@@ -239,6 +212,9 @@ class LostWal:
         if found := _TIME.search(text):
             at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
             self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        for part in parts:
-            self.writes.merge(part)
-        self.ddl.update(set().union(*(part.catalogs for part in parts)))
+        self.ddl.update({relation[1] for relation, *_ in written if relation[2] < _FIRST_USER_NODE})
+        for relation, block, item in written:
+            if item:
+                self.ended[relation].add((block, item))
+            elif relation[2] >= _FIRST_USER_NODE:
+                self.blocks[relation].add(block)
