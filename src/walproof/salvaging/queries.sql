@@ -65,11 +65,14 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- name: own-code
 -- A function that planning or printing a query of the table may run, and that is neither PostgreSQL's nor of an
 -- installed library: in predicates and expressions of its indexes and statistics, their operators and types, the output
--- of its columns' types, casts from them, checks of domains. 12 and 13 are the languages internal and C.
+-- of its columns' types, casts from them, checks of domains; where it writes, in checks and generated columns too. 12
+-- and 13 are the languages internal and C.
 WITH RECURSIVE used(class, object) AS (
   SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s
   UNION SELECT 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s
   UNION SELECT 'pg_type'::regclass, atttypid FROM pg_attribute WHERE attrelid = %(table)s AND attnum > 0
+  UNION SELECT 'pg_constraint'::regclass, oid FROM pg_constraint WHERE %(writes)s AND conrelid = %(table)s
+  UNION SELECT 'pg_attrdef'::regclass, oid FROM pg_attrdef WHERE %(writes)s AND adrelid = %(table)s
   UNION SELECT more.* FROM used, LATERAL (
     SELECT refclassid, refobjid FROM pg_depend WHERE classid = class AND objid = object
       AND refobjid >= 16384 AND (refclassid <> 'pg_class'::regclass OR class = 'pg_type'::regclass)
@@ -135,17 +138,17 @@ SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_n
 SELECT transaction::text::bigint, gid, database FROM pg_prepared_xacts
 
 -- name: outside
--- What of users would run beside the SQL: triggers and rules of these tables, and of those that name them.
+-- Triggers and rules that the SQL may fire: of these tables, and of those that name them, of which each has a row here.
 WITH RECURSIVE touched(oid) AS (
   SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
   WHERE n.nspname || '.' || c.relname = ANY (%s)
   UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
     SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
     UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
-SELECT c.relname || ': ' || own.name FROM touched JOIN pg_class c USING (oid) CROSS JOIN LATERAL (
+SELECT c.oid, c.relname || ': ' || own.name FROM touched JOIN pg_class c USING (oid) LEFT JOIN LATERAL (
   SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
   UNION ALL SELECT rulename FROM pg_rewrite WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
-) AS own(name) ORDER BY 1
+) AS own(name) ON true ORDER BY 2
 
 -- name: limits
 SET LOCAL lock_timeout = '300ms';

@@ -105,9 +105,9 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
     return found
 
 
-def own_code(session: Session, table: int) -> str:
-    """A function of theirs that reading the table would run; "" when there is none."""
-    row = session.execute(QUERIES["own-code"], {"table": table}).fetchone()
+def own_code(session: Session, table: int, *, writes: bool = False) -> str:
+    """A function of theirs that reading the table would run, or writing; "" when there is none."""
+    row = session.execute(QUERIES["own-code"], {"table": table, "writes": writes}).fetchone()
     return one_line(row[0], 200) if row else ""
 
 

@@ -1,7 +1,7 @@
 """`salvage --check`: the SQL on the new primary in a transaction that is rolled back, and what it would leave.
 
 Rows that it writes are locked until then: it waits for nobody's lock, and gives up after a minute. What a trigger does
-outside the transaction no rollback undoes, so without consent nothing that would fire one is tried."""
+outside the transaction no rollback undoes, so without consent nothing is tried that would run a function of users."""
 
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -13,7 +13,7 @@ import psycopg
 from walproof.errors import Error
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.plan import new_session
-from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, compared
+from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, compared, own_code
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S = 60.0
@@ -26,9 +26,11 @@ def tried(
     try:
         with new_session(dsn, reads_only=False, dbname=database) as session:
             names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
-            outside = [one_line(one, 120) for (one,) in session.execute(QUERIES["outside"], (names,))]
+            found = session.execute(QUERIES["outside"], (names,)).fetchall()
+            codes = (own_code(session, oid, writes=True) for oid in dict(found))
+            outside = [one_line(one, 120) for one in (*(fired for _, fired in found), *codes) if one]
             if outside and "existing-tables" not in allowed:
-                return [f"not tried: it would fire {', '.join(outside[:5])}: --allow load,existing-tables consents"]
+                return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
             return _tried(session, losses, paths)
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
