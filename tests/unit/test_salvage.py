@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psycopg
+import psycopg.sql
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
@@ -136,8 +136,7 @@ class Copied:
 
 
 def read_one(monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None, **more: Any) -> TableLoss:
-    monkeypatch.setattr(rows.sql.Composed, "as_string", lambda *_: "t", raising=False)
-    monkeypatch.setattr(rows.sql.Identifier, "as_string", lambda *_: "t")
+    monkeypatch.setattr(psycopg.sql.Identifier, "as_string", lambda *_: "t")
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
     lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)

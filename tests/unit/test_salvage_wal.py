@@ -80,13 +80,17 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     "first", ["COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC", "COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC; sync"]
 )
 def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it(first: str) -> None:
-    before, after = LostWal(0x200, SEGMENT), LostWal(0x200, SEGMENT)
+    held, gone, after = (LostWal(0x200, SEGMENT, held=held) for held in ({7}, (), {7}))
     after.add(line("Transaction", 7, "0/00000200", "PREPARE gid x: 2026-11-26 07:00:00 UTC"))
     assert after.prepared == {7}
-    for one in (before, after):
+    for one in (held, gone, after):
+        one.add(line("Heap", 7, "0/00000110", "DELETE off 3 flags 0x00, blkref #0: rel 1663/5/16384 blk 9"))
         one.add(line("Transaction", 0, "0/00000210", first))
-    assert (before.prepared_before, after.prepared_before, after.prepared) == ({7}, set(), set())
-    assert before.xids == after.xids == {7}
+    # What the new primary holds as prepared is not lost: as SQL its rows would wait for it, or come twice.
+    assert (held.prepared_before, held.xids, held.ended, held.commits) == ({7}, set(), {}, 0)
+    for one in (gone, after):
+        assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), set(), {7}, 1)
+        assert one.ended == {(1663, 5, 16384): {(9, 3)}}
 
 
 def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:

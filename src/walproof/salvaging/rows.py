@@ -35,29 +35,27 @@ UNREADABLE = (psycopg.Error, UnicodeError)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A heap table, or the leaf of a partitioned one, as `tables` of queries.sql selects it."""
+    """A heap table, or the leaf of a partitioned one whose `root` is another, as `tables` of queries.sql selects it.
+
+    `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
+    () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
+    a unique constraint of it is, so INSERT takes no ON CONFLICT; `references`: for each foreign key that names it, the
+    condition that no row names `lost`, a row of it; `warnings`: what SQL does there besides.
+    """
 
     relation: Relation
     toast: tuple[Relation, str] | None
     why_not: str
-    """Why its rows are not read."""
     oid: int
     schema: str
     name: str
     columns: tuple[str, ...] = ()
-    """Those that are stored and can be written."""
     key: tuple[int, ...] = ()
-    """Places of its key's columns, () without one."""
     root: int = 0
-    """The partitioned table that it is a leaf of, or itself."""
     is_key_builtin: bool = False
-    """Whether the types of its key are PostgreSQL's own, with an = that an index serves."""
     is_deferrable: bool = False
-    """Whether a unique or exclusion constraint of it is deferrable: INSERT takes no ON CONFLICT there."""
     references: tuple[str, ...] = ()
-    """For each foreign key that names it: the condition that no row names `lost`, a row of it."""
     warnings: tuple[str, ...] = ()
-    """What applying SQL to it may do besides."""
 
 
 @dataclass(frozen=True, slots=True)

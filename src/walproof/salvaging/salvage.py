@@ -1,7 +1,7 @@
 """The acting part of a salvage, in its order: copy, read WAL, replay, read the lost rows, compare."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,9 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check:
     out.mkdir(parents=True, exist_ok=True)
     if names := sorted(one.name for one in out.iterdir()):
         raise refused("out-not-empty", folder=out, names=", ".join(names[:3]))
-    databases, prepared, notes = list[Tree](), list[Tree](), list[str]()
+    databases, notes = list[Tree](), list[str]()
+    with new_session(dsn) as new:
+        held = {int(xid): {"gid": gid, "database": where} for xid, gid, where in new.execute(QUERIES["prepared"])}
     with tempfile.TemporaryDirectory(prefix="copy-", dir=out.absolute()) as folder:
         work = Path(folder)
         work.chmod(0o711)
@@ -40,23 +42,20 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check:
         with tempfile.TemporaryDirectory(prefix="walproof-salvage-") as sockets:
             copied = Copy(plan.old, work, Path(sockets))
             progress("reading the WAL")
-            lost = read_wal(copied, plan)
+            lost = read_wal(copied, plan, held)
             if lost.commits and not lost.tablespaces:
                 progress("replaying the WAL")
                 copied.replay()
                 progress("reading the rows")
                 databases, notes = _read_databases(dsn, out, copied, lost, check)
-    if lost.prepared_before:
-        with new_session(dsn) as new:
-            rows = new.execute(QUERIES["prepared"]).fetchall()
-        prepared = [{"gid": gid, "database": where} for xid, gid, where in rows if xid in lost.prepared_before]
+    prepared: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
     return loss_tree(plan, lost, databases, prepared, notes)
 
 
-def read_wal(copied: Copy, plan: Plan) -> LostWal:
+def read_wal(copied: Copy, plan: Plan, held: Container[int] = ()) -> LostWal:
     """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing."""
     size, said = plan.old.segment_size, ""
-    lost = LostWal(plan.spans[0].start, size, plan.old.redo)
+    lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
     # PostgreSQL 14 takes one --rmgr alone: there a message that looks like a record makes the count differ.
     chosen = [f"--rmgr={name}" for name in MANAGERS if copied.old.major > 14]
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):

@@ -32,7 +32,7 @@ def tried(
             if outside and "existing-tables" not in allowed:
                 return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
             return _tried(session, losses, paths)
-    except (Error, *UNREADABLE) as wrong:
+    except (Error, psycopg.Error, UnicodeError) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 

@@ -4,7 +4,7 @@ Lines of pg_waldump come one by one; kept are lost transactions and those still 
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -114,14 +114,16 @@ class LostWal:
 
     `blocks` and `ended`: of relations, blocks written and places (block, item) of versions ended; `ddl`: transactions
     that changed catalogs, by database; `created`: files made after the fork, of new, rewritten and truncated tables.
-    `prepared` after the fork and neither committed nor rolled back; `prepared_before`: committed after it, and still
-    prepared on the new primary; `tablespaces` made in what is replayed, with their places.
+    `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
+    committed there; `prepared` after the fork, and neither committed nor rolled back.
+    `tablespaces`: made in what is replayed, with their places.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
     """
 
     fork: int
     segment_size: int
     redo: int = 0
+    held: Container[int] = ()
     end: int = 0
     records: int = 0
     undecided: list[str] = field(default_factory=list)
@@ -201,8 +203,9 @@ class LostWal:
         xid = int(twophase[1]) if twophase else xid
         subxacts = [int(one) for found in _SUBXACTS.findall(text) for one in found.split()]
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
-        if lost and kind == "COMMIT_PREPARED" and xid not in self.prepared:
+        if lost and kind == "COMMIT_PREPARED" and xid not in self.prepared and xid in self.held:
             self.prepared_before.add(xid)
+            return
         self.prepared.discard(xid)
         if not lost or kind.startswith("ABORT"):
             return
