@@ -112,7 +112,7 @@ def ledger_rows(out: Path, drill: int) -> Iterator[Key]:
     for path in out.glob("*/*_walproof.walproof_ledger.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                if (row["version"], row["drill"]) == ("lost", str(drill)):
+                if (row["walproof_version"], row["drill"]) == ("lost", str(drill)):
                     yield int(row["writer"]), int(row["number"])
 
 

@@ -161,9 +161,19 @@ def test_a_csv_reads_back_as_it_was(tmp_path: Path, value: str | None) -> None:
     with (tmp_path / "rows/000001_public.t1.csv").open(encoding="utf-8", newline="") as file:
         text = file.read()
         (row,) = csv.DictReader(io.StringIO(text, newline=""))
-    assert (row["change"], row["state"], row["version"], row["id"]) == ("insert", "clean", "lost", "2")
+    assert [row[f"walproof_{name}"] for name in ("change", "state", "version")] == ["insert", "clean", "lost"]
+    assert row["id"] == "2"
     assert row["v"] == (value or "")
     assert text.endswith(',"2",\n' if value is None else '"\n')
+
+
+@pytest.mark.parametrize("columns", [("state", "v"), ("change", "version"), ("version", "state"), ("id", "change")])
+def test_columns_of_a_table_are_told_from_ours(tmp_path: Path, columns: tuple[str, str]) -> None:
+    write(tmp_path / "rows", session(), [loss(1, changes=[insert("7", "x")], columns=columns)], [])
+    with (tmp_path / "rows/000001_public.t1.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert [row[name] for name in columns] == ["7", "x"]
+    assert (row["walproof_version"], len(row)) == ("lost", 5)
 
 
 # The trial on the new primary

@@ -77,8 +77,8 @@ def _write(folder: Path, number: int, name: str, text: Iterable[str]) -> Path:
 
 
 def _csv(loss: TableLoss) -> Iterator[str]:
-    """As PostgreSQL writes it: every value in quotes, NULL as nothing."""
-    rows: list[Row] = [("change", "state", "version", *loss.table.columns)]
+    """As PostgreSQL writes it: every value in quotes, NULL as nothing. Tables have columns called state and version."""
+    rows: list[Row] = [("walproof_change", "walproof_state", "walproof_version", *loss.table.columns)]
     for one in loss.changes:
         versions = {"lost": one.new, "at the fork": one.old, "on the new primary": one.now}
         rows += [(one.kind, one.state, name, *row) for name, row in versions.items() if row is not None]
