@@ -72,7 +72,8 @@ WITH RECURSIVE used(class, object) AS (
   UNION SELECT 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s
   UNION SELECT 'pg_type'::regclass, atttypid FROM pg_attribute WHERE attrelid = %(table)s AND attnum > 0
   UNION SELECT 'pg_constraint'::regclass, oid FROM pg_constraint WHERE %(writes)s AND conrelid = %(table)s
-  UNION SELECT 'pg_attrdef'::regclass, oid FROM pg_attrdef WHERE %(writes)s AND adrelid = %(table)s
+  UNION SELECT 'pg_attrdef'::regclass, d.oid FROM pg_attrdef d JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+    WHERE %(writes)s AND adrelid = %(table)s AND attgenerated <> ''
   UNION SELECT more.* FROM used, LATERAL (
     SELECT refclassid, refobjid FROM pg_depend WHERE classid = class AND objid = object
       AND refobjid >= 16384 AND (refclassid <> 'pg_class'::regclass OR class = 'pg_type'::regclass)
@@ -138,12 +139,13 @@ SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_n
 SELECT transaction::text::bigint, gid, database FROM pg_prepared_xacts
 
 -- name: outside
--- Triggers and rules that the SQL may fire: of these tables, and of those that name them, of which each has a row here.
+-- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to.
 WITH RECURSIVE touched(oid) AS (
   SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
   WHERE n.nspname || '.' || c.relname = ANY (%s)
   UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
     SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
+      AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd'))
     UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
 SELECT c.oid, c.relname || ': ' || own.name FROM touched JOIN pg_class c USING (oid) LEFT JOIN LATERAL (
   SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
