@@ -15,6 +15,7 @@ from tests.fixtures.plain_pair import PlainPair, plain_pair, wheel_bin
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import write
 from walproof.salvaging.rows import Row, Table, TableLoss, _select, changes, tables
+from walproof.salvaging.trial import tried
 
 pytestmark = pytest.mark.lab
 
@@ -44,9 +45,9 @@ def _rows(dsn: str) -> list[tuple[Table, list[Row]]]:
         ]
 
 
-def _psql(pair: PlainPair, folder: Path, *files: Path) -> "subprocess.CompletedProcess[str]":
+def _psql(pair: PlainPair, folder: Path, *files: Path, database: str = "fork") -> "subprocess.CompletedProcess[str]":
     """psql as a person starts it: one transaction, the first error ends it, an encoding of its own."""
-    argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-v", "v=evil", "-d", _dsn(pair, "fork")]
+    argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-v", "v=evil", "-d", _dsn(pair, database)]
     typed = [word for path in files for word in ("-f", str(path))]
     environment = {"PATH": os.environ["PATH"], "PGCLIENTENCODING": "SJIS"}
     return subprocess.run([*argv, *typed], cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -91,3 +92,67 @@ def test_hostile_names_and_values_arrive_as_they_were(server: tuple[PlainPair, s
         0,
         {"UPDATE 0"},
     )
+
+
+SHARED = (
+    "CREATE TABLE team (id int PRIMARY KEY, name text UNIQUE)",
+    "CREATE TABLE player (id int PRIMARY KEY, team bigint REFERENCES team ON DELETE CASCADE)",
+    "CREATE TABLE reply (id int PRIMARY KEY, v text, UNIQUE (v) DEFERRABLE)",
+    "CREATE TABLE later (id int, v text) PARTITION BY LIST (id)",
+    "CREATE TABLE later1 PARTITION OF later (PRIMARY KEY (id)) FOR VALUES IN (1, 2)",
+    "CREATE TABLE named (id int REFERENCES later1 ON DELETE SET NULL)",
+    "CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN PERFORM nextval('counted'); RETURN NEW; END $$",
+    "CREATE SEQUENCE counted",
+    "GRANT USAGE ON SEQUENCE counted TO PUBLIC",
+    "CREATE TRIGGER counts AFTER INSERT ON reply FOR EACH ROW EXECUTE FUNCTION counts()",
+    "INSERT INTO team VALUES (1, 'a'), (2, 'b'), (4, 'd')",
+    "INSERT INTO player VALUES (1, 1), (4, 4)",
+    "INSERT INTO later VALUES (1, 'x'), (2, 'y')",
+)
+LOST = (
+    "DELETE FROM team WHERE id IN (1, 2)",
+    "INSERT INTO team VALUES (3, 'b'), (5, 'e')",
+    "UPDATE player SET team = 5 WHERE id = 4",
+    "DELETE FROM team WHERE id = 4",
+    "INSERT INTO reply VALUES (1, 'r')",
+    "DELETE FROM later",
+)
+SINCE = ("INSERT INTO player VALUES (9, 1)", "INSERT INTO named VALUES (2)")
+
+
+def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPair, str], tmp_path: Path) -> None:
+    """Unique values go from row to row, rows that others named are deleted, and what names them now stays."""
+    pair, dsn = server
+    dsns: dict[str, str] = {}
+    for database, more in (("lost2", LOST), ("fork2", SINCE)):
+        pair.sql("n1", f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
+        dsns[database] = make_conninfo(dsn, dbname=database)
+        with psycopg.connect(_dsn(pair, database), autocommit=True) as connection:
+            for text in SHARED:
+                connection.execute(text)
+            before = _rows(dsns[database])
+            for text in more:
+                connection.execute(text)
+    losses = []
+    at_fork = {table.name: set(rows) for table, rows in before}
+    for table, rows in _rows(dsns["lost2"]):
+        gone, came = at_fork[table.name] - set(rows), set(rows) - at_fork[table.name]
+        losses.append(TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str))))
+    with new_session(dsns["lost2"]) as session:
+        written = write(tmp_path / "rows", session, losses, [])
+    assert tried(dsns["fork2"], {"load"}, "fork2", losses, written) == [
+        "not tried: it would run reply: counts: --allow load,existing-tables consents"
+    ]
+    pair.sql("n1", "GRANT pg_write_all_data TO salvager")
+    assert tried(dsns["fork2"], {"load", "existing-tables"}, "fork2", losses, written) == []
+    assert dict((t.name, set(rows)) for t, rows in _rows(dsns["fork2"]))["team"] == {("1", "a"), ("2", "b"), ("4", "d")}
+    done = _psql(pair, tmp_path, *written, database="fork2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {table.name: set(rows) for table, rows in _rows(dsns["fork2"])} == {
+        "team": {("1", "a"), ("3", "b"), ("5", "e")}, "player": {("9", "1"), ("4", "5")}, "reply": {("1", "r")},
+        "later1": {("2", "y")}, "named": {("2",)},
+    }  # fmt: skip
+    assert {(loss.table.name, loss.table.warnings) for loss in losses if loss.table.warnings} == {
+        ("reply", ("the SQL fires its trigger counts",))
+    }
