@@ -107,6 +107,7 @@ def test_a_row_of_which_only_the_updated_version_is_left_may_have_been_deleted_t
     assert (done.kind, done.state) == (kind, state)
 
 
+SHAPE = (7, 3, ["id integer", "v text"], False)
 BYTES = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
 
@@ -121,7 +122,7 @@ class Copied:
         if "row_security_active" in text:
             return SimpleNamespace(fetchone=lambda: self.shape)
         seen = [(0, 1, True, False, False)] if "heap_page_items" in text else [(1,)]
-        return SimpleNamespace(fetchall=lambda: seen, fetchone=lambda: None, __iter__=None) if seen != [(1,)] else seen
+        return SimpleNamespace(fetchall=lambda: seen, fetchone=lambda: None) if seen != [(1,)] else seen
 
     def cursor(self) -> Any:
         return nullcontext(self)
@@ -135,12 +136,15 @@ class Copied:
         return self.rows_there
 
 
-def read_one(monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None, **more: Any) -> TableLoss:
+def read_one(
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None, *, is_new_file: bool = False, **more: Any
+) -> TableLoss:
     monkeypatch.setattr(psycopg.sql.Identifier, "as_string", lambda *_: "t")
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
     lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)
-    return rows.read_table(copied, "s", table(key=(0,), **more), lost, new)
+    lost.created |= {(1, 2, 3)} if is_new_file else set()
+    return rows.read_table(copied, "s", table(**{"key": (0,), **more}), lost, new)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +160,33 @@ def test_a_row_that_cannot_be_read_is_noted(monkeypatch: pytest.MonkeyPatch, wro
 def test_a_view_in_the_tables_place_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[object, ...] | None
 ) -> None:
-    loss = read_one(monkeypatch, Copied([("1", "a")], (7, 3, ["id integer", "v text"], False)), Copied([], shape))
+    loss = read_one(monkeypatch, Copied([("1", "a")], SHAPE), Copied([], shape))
     assert [one.state for one in loss.changes] == ["not compared"]
     assert any("has no such table" in note for note in loss.notes)
+
+
+@pytest.mark.parametrize(
+    ("new", "key", "is_new_file", "says"),
+    [
+        (Copied([], SHAPE), (), True, ("update", "not compared", False)),  # or each row of it would be there twice
+        (None, (), True, ("update", "not compared", False)),
+        (Copied([], SHAPE), (0,), True, ("insert", "unsure", True)),  # the new primary may have deleted it
+        (Copied([("t", "1", "b")], SHAPE), (0,), True, ("insert", "conflict", True)),
+        (Copied([], SHAPE), (), False, ("insert", "not compared", True)),
+        (Copied([], SHAPE), (0,), False, ("insert", "clean", True)),
+        (Copied([], None), (), True, ("insert", "not compared", True)),  # a new table
+    ],
+)
+def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
+    monkeypatch: pytest.MonkeyPatch,
+    new: Copied | None,
+    key: tuple[int, ...],
+    is_new_file: bool,
+    says: tuple[str, str, bool],
+) -> None:
+    copied = Copied([("1", "a")], SHAPE)
+    (change,) = read_one(monkeypatch, copied, new, is_new_file=is_new_file, key=key).changes
+    assert (change.kind, change.state, change.is_in_sql) == says
 
 
 def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ REWRITTEN = (
     "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
     " rows that it held at the fork may be among the inserted, or missing among the deleted"
 )
+NO_TABLE = "the new primary has no such table: made after the fork, or dropped there"
 _WRITTEN_SINCE = (
     "(xmin::text::int8 - {0} + 4294967296) % 4294967296"
     " < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296, "
@@ -142,6 +143,8 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
         for part in parts(sorted(gone), _TIDS):
             rows = _select(new, table, since, _at_places(part))
             old += [row[1:] for row in rows if row[0] == "f"]
+    if table.relation in lost.created and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
+        made, replaced = [], made + replaced
     loss.changes = changes(table, made, replaced, old)
     loss.versions_gone = max(0, len(ended) - len(old) - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
@@ -154,7 +157,7 @@ def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -
     table = loss.table
     there, here = (one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() for one in (new, copied))
     if there is None or there[1] is None:  # a view has no file, nor has a partitioned table
-        loss.notes.append("the new primary has no such table: made after the fork, or dropped there")
+        loss.notes.append(NO_TABLE)
         return None
     oid, node, columns, is_filtered = there
     why = "its next transaction id at the fork is not known" if lost.next_xid is None else ""
