@@ -18,6 +18,7 @@ from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.errors import Error, MachineError, UsageError
 from walproof.salvaging import data_directory, plan, refusals, rows
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
+from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss, changes, judged
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
 
@@ -398,6 +399,36 @@ def test_two_servers_of_one_timeline_number_are_told_by_the_wal_before_the_fork(
     wal(directory / "pg_wal", 3, 4, 5)
     doubts = plan.plan(directory, DSN, None, None).doubts
     assert ["two servers had that timeline" in one for one in doubts] == [True] * differs
+
+
+@pytest.mark.parametrize(
+    ("check", "says", "undecided"),
+    [
+        (None, [], []),
+        ([], ["it brings every row to what was lost"], []),
+        (["public.t: 1 of 2 rows"], [], ["--check of app: public.t: 1 of 2 rows"]),
+        (["not tried: x", "y"], [], ["--check of app: not tried: x", "--check of app: y"]),
+    ],
+)
+def test_what_a_trial_says_is_in_the_report(
+    directory: Path, check: list[str] | None, says: list[str], undecided: list[str]
+) -> None:
+    lost = LostWal(0x410000, SEGMENT, end=0x420000, commits=1, times=(0.0, 1.0))
+    of_table = table_tree(TableLoss(table(), [Change("insert", ("1", "a"), None, state="unsure")]))
+    tree = loss_tree(
+        plan.Plan(inspect(directory, None), 2, (Span(1, 0x410000),)),
+        lost,
+        [{"database": "app", "tables": [of_table], "check": check, "files": "lost/000001_app"}],
+        [{"gid": "g", "database": "app"}],
+        [],
+    )
+    shown = "\n".join(text(tree))
+    assert tree["undecided"] == undecided
+    assert all(
+        word in shown for word in [*says, *undecided, "was lost: the new primary still holds", "commit it there"]
+    )
+    assert ("every row to what was lost" in shown) == (check == [])
+    assert "1 inserted, 0 updated, 0 deleted; inserted, or deleted on the new primary since: 1\n" in shown
 
 
 def test_what_a_killed_run_left_is_named(

@@ -116,6 +116,10 @@ SELECT block, lp, is_lost, is_ended, is_update FROM (
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
 ) version WHERE is_lost OR is_ended
 
+-- name: written-since
+-- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32.
+(xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
+
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
 

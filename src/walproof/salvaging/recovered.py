@@ -51,7 +51,8 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
     jinja.filters["value"] = lambda of: "NULL" if of is None else libpq.escape_literal(of.encode()).decode()
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
-    again = [(loss, kind) for loss, kind in (*deletes, *others) if loss.table.references and _deletes(loss)]
+    named = [loss for loss in ordered if loss.table.references and any(one.kind == "delete" for one in loss.changes)]
+    again = [(loss, is_delete) for loss, is_delete in (*deletes, *others) if loss in named]
     done = list[Path]()
     for loss, is_delete in (*deletes, *others, *again):
         chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
@@ -63,10 +64,6 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
     if moving:
         _write(folder, len(done) + 1, SEQUENCES, [f"{one}\n" for one in moving])
     return done
-
-
-def _deletes(loss: TableLoss) -> bool:
-    return any(one.kind == "delete" for one in loss.changes)
 
 
 def _write(folder: Path, number: int, name: str, text: Iterable[str]) -> Path:

@@ -23,11 +23,6 @@ REWRITTEN = (
     " rows that it held at the fork may be among the inserted, or missing among the deleted"
 )
 NO_TABLE = "the new primary has no such table: made after the fork, or dropped there"
-_WRITTEN_SINCE = (
-    "(xmin::text::int8 - {0} + 4294967296) % 4294967296"
-    " < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296, "
-)
-"""Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32."""
 _TIDS, _KEYS = 2000, 500
 STATES = ("clean", "conflict", "there", "unsure", "not compared")
 UNREADABLE = (psycopg.Error, UnicodeError)
@@ -135,7 +130,7 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
         return
     there = _file_there(copied, new, loss, lost) if new is not None else None
     if new is not None and there is not None:
-        since = _WRITTEN_SINCE.format(lost.next_xid)
+        since = QUERIES["written-since"].format(lost.next_xid)
         is_same = there == table.relation
         gone = lost.ended[there] - set(at_fork if is_same else ())
         gone = set() if is_same and there in lost.created else gone

@@ -48,7 +48,7 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
             said = wrong.diag.message_primary if isinstance(wrong, psycopg.Error) else None
             says.append(f"{name}: {one_line(said or wrong, 300)}")
 
-    steps = [(path.name, partial(session.execute, path.read_bytes())) for path in paths]
+    steps: list[tuple[str, Callable[[], object]]] = [(path.name, partial(_run, session, path)) for path in paths]
     steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
     steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
     names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
@@ -69,6 +69,10 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
     finally:
         timer.cancel()
     return [*says, f"it took longer than {LONGEST_S:.0f} s: rolled back before its end"] if late.is_set() else says
+
+
+def _run(session: Session, path: Path) -> None:
+    session.execute(path.read_bytes())
 
 
 def _compare(session: Session, loss: TableLoss, name: str, says: list[str]) -> None:
