@@ -23,14 +23,16 @@ def tried(
     dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], paths: Sequence[Path]
 ) -> list[str]:
     """What stands in the way of the files, a sentence each; [] when they bring every row to its lost state."""
+    names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
     try:
-        with new_session(dsn, reads_only=False, dbname=database) as session:
-            names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
+        with new_session(dsn, dbname=database) as session:
             found = session.execute(QUERIES["outside"], (names,)).fetchall()
-            codes = (own_code(session, oid, writes=True) for oid in dict(found))
-            outside = [one_line(one, 120) for one in (*(fired for _, fired in found), *codes) if one]
-            if outside and "existing-tables" not in allowed:
-                return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
+            codes = [own_code(session, oid, writes=True) for oid in dict(found)]
+        outside = [one_line(one, 120) for one in (*(fired for _, fired in found), *codes) if one]
+        if outside and "existing-tables" not in allowed:
+            return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
+        # As psql's: functions of users find what they name by the search_path that role and database have.
+        with new_session(dsn, reads_only=False, dbname=database) as session:
             return _tried(session, losses, paths)
     except (Error, psycopg.Error, UnicodeError) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
