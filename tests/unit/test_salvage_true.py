@@ -58,3 +58,9 @@ def test_only_commits_at_off_may_be_in_no_servers_wal(level: Level, found: Found
 
 def test_a_refusal_found_nothing_of_what_was_in_the_wal() -> None:
     assert judge(HISTORY, Found(frozenset(), ALL, ("refused",), 1)) == Judged(2, 0, 0, 2, 0)
+
+
+def test_a_row_that_the_sql_did_not_bring_back_is_wrong() -> None:
+    done = judge(HISTORY, Found(frozenset({(0, 1), (0, 2)}), 1000, (), 1, absent=1))
+    assert (done, done.wrong) == (Judged(2, 2, 0, 0, 0, 1), 1)
+    assert judge(HISTORY, Found(frozenset({(0, 1), (0, 2)}), 1000, (), 1)).wrong == 0
