@@ -195,7 +195,9 @@ def drilled(target: LabTarget, number: int, name: str, level: Level) -> tuple[st
 def main(*, rounds: int = 6, port: int = 5870) -> int:
     """Rounds of drills on one lab of its own; exit code 0 where salvage and the ledger agree in each of at least 30."""
     done: list[Judged] = []
-    with benchmark_lab("salvage-true", LabOrder(port=port, disk=Disk("image"))) as blueprint:
+    # Room for a member's data directory and its copies; 1 GB of WAL is kept in each. The image is a sparse file.
+    order = LabOrder(port=port, disk=Disk("image", size_bytes=6 << 30))
+    with benchmark_lab("salvage-true", order) as blueprint:
         target = LabTarget(blueprint)
         wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
         keeping(target)
