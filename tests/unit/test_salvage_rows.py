@@ -1,0 +1,158 @@
+"""Lost rows of a table: which versions are one change, what the new primary makes of it, and what cannot be read."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg.sql
+import pytest
+
+from tests.fixtures.data_directory import SEGMENT
+from walproof.salvaging import rows
+from walproof.salvaging.rows import Change, Table, TableLoss, changes, judged
+from walproof.salvaging.wal import LostWal
+
+
+@pytest.mark.parametrize(
+    ("change", "now", "unchanged", "kind", "state"),
+    [
+        (Change("insert", ("1", "a"), None), None, False, "insert", "clean"),
+        (Change("insert", ("1", "a"), None), ("1", "a"), False, "insert", "there"),
+        (Change("insert", ("1", "a"), None), ("1", "b"), False, "insert", "conflict"),
+        (Change("insert", ("1", "a"), None), ("1", "b"), True, "update", "clean"),
+        (Change("update", ("1", "a"), ("1", "b")), ("1", "b"), False, "update", "clean"),
+        (Change("update", ("1", "a"), ("1", "b")), ("1", "c"), False, "update", "conflict"),
+        (Change("update", ("1", "a"), ("1", "b")), None, False, "update", "conflict"),
+        (Change("delete", None, ("1", "b")), ("1", "b"), False, "delete", "clean"),
+        (Change("delete", None, ("1", "b")), None, False, "delete", "there"),
+        (Change("delete", None, ("1", "b")), ("1", "c"), False, "delete", "conflict"),
+    ],
+)
+def test_a_change_beside_the_new_primarys_row(
+    change: Change, now: tuple[str, ...] | None, unchanged: bool, kind: str, state: str
+) -> None:
+    done = judged(change, now, unchanged=unchanged)
+    assert (done.kind, done.state, done.now) == (kind, state, now)
+
+
+def table(**more: Any) -> Table:
+    return Table((1, 2, 3), None, "", 1, "public", "t", columns=("id", "v"), **more)
+
+
+def test_final_and_old_versions_of_a_key_are_one_change() -> None:
+    made, replaced = [("2", "same"), ("3", "in"), ("6", "again")], [("1", "new"), ("5", "was it there")]
+    old = [("1", "was"), ("2", "same"), ("4", "out"), ("6", "before")]
+    kinds = [(one.kind, one.new, one.old, one.state) for one in changes(table(key=(0,)), made, replaced, old)]
+    assert kinds == [
+        ("insert", ("3", "in"), None, "not compared"),
+        ("update", ("6", "again"), ("6", "before"), "not compared"),
+        ("update", ("1", "new"), ("1", "was"), "not compared"),
+        ("insert", ("5", "was it there"), None, "unsure"),
+        ("delete", None, ("4", "out"), "not compared"),
+    ]
+
+
+def test_without_a_key_an_updated_version_is_no_row_that_was_inserted() -> None:
+    done = changes(table(), [("3", "in")], [("1", "new"), ("1", "new")], [("1", "was")])
+    assert [(one.kind, one.is_in_sql) for one in done] == [("insert", True), ("update", False), ("update", False)]
+
+
+@pytest.mark.parametrize(
+    ("now", "unchanged", "kind", "state"),
+    [
+        (None, False, "insert", "unsure"), (("1", "b"), True, "update", "clean"),
+        (("1", "b"), False, "insert", "conflict"), (("1", "a"), False, "insert", "there"),
+    ],
+)  # fmt: skip
+def test_a_row_of_which_only_the_updated_version_is_left_may_have_been_deleted_there(
+    now: tuple[str, ...] | None, unchanged: bool, kind: str, state: str
+) -> None:
+    done = judged(Change("insert", ("1", "a"), None, state="unsure"), now, unchanged=unchanged)
+    assert (done.kind, done.state) == (kind, state)
+
+
+SHAPE = (7, 3, ["id integer", "v text"], False)
+BYTES = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+
+class Copied:
+    """A session of the copy in which a table has one lost row, inserted or updated; COPY hands out these rows."""
+
+    def __init__(self, rows: list[tuple[str, ...]] | Exception, shape: tuple[object, ...] | None = None) -> None:
+        self.rows_there, self.shape = rows, shape
+
+    def execute(self, query: object, _: object = None) -> Any:
+        text = str(query)
+        if "row_security_active" in text:
+            return SimpleNamespace(fetchone=lambda: self.shape)
+        seen = [(0, 1, True, False, False)] if "heap_page_items" in text else [(1,)]
+        return SimpleNamespace(fetchall=lambda: seen, fetchone=lambda: None) if seen != [(1,)] else seen
+
+    def cursor(self) -> Any:
+        return nullcontext(self)
+
+    def copy(self, _: object) -> Any:
+        return nullcontext(self)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        if isinstance(self.rows_there, Exception):
+            raise self.rows_there
+        return self.rows_there
+
+
+def read_one(
+    monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None, *, is_new_file: bool = False, **more: Any
+) -> TableLoss:
+    monkeypatch.setattr(psycopg.sql.Identifier, "as_string", lambda *_: "t")
+    monkeypatch.setattr(rows, "own_code", lambda *_: "")
+    lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9)
+    lost.blocks[1, 2, 3].add(0)
+    lost.created |= {(1, 2, 3)} if is_new_file else set()
+    return rows.read_table(copied, "s", table(**{"key": (0,), **more}), lost, new)
+
+
+@pytest.mark.parametrize(
+    "wrong", [BYTES, psycopg.errors.DataCorrupted("missing chunk"), psycopg.OperationalError("gone")]
+)
+def test_a_row_that_cannot_be_read_is_noted(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> None:
+    loss = read_one(monkeypatch, Copied(wrong), None)
+    assert loss.changes == []
+    assert any("the version at (0, 1) cannot be read" in note for note in loss.notes)
+
+
+@pytest.mark.parametrize("shape", [None, (7, None, ["id integer", "v text"], False)])
+def test_a_view_in_the_tables_place_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[object, ...] | None
+) -> None:
+    loss = read_one(monkeypatch, Copied([("1", "a")], SHAPE), Copied([], shape))
+    assert [one.state for one in loss.changes] == ["not compared"]
+    assert any("has no such table" in note for note in loss.notes)
+
+
+@pytest.mark.parametrize(
+    ("new", "key", "is_new_file", "says"),
+    [
+        (Copied([], SHAPE), (), True, ("update", "not compared", False)),  # or each row of it would be there twice
+        (None, (), True, ("update", "not compared", False)),
+        (Copied([], SHAPE), (0,), True, ("insert", "unsure", True)),  # the new primary may have deleted it
+        (Copied([("t", "1", "b")], SHAPE), (0,), True, ("insert", "conflict", True)),
+        (Copied([], SHAPE), (), False, ("insert", "not compared", True)),
+        (Copied([], SHAPE), (0,), False, ("insert", "clean", True)),
+        (Copied([], None), (), True, ("insert", "not compared", True)),  # a new table
+    ],
+)
+def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
+    monkeypatch: pytest.MonkeyPatch,
+    new: Copied | None,
+    key: tuple[int, ...],
+    is_new_file: bool,
+    says: tuple[str, str, bool],
+) -> None:
+    copied = Copied([("1", "a")], SHAPE)
+    (change,) = read_one(monkeypatch, copied, new, is_new_file=is_new_file, key=key).changes
+    assert (change.kind, change.state, change.is_in_sql) == says
+
+
+def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, notes in (([("1", "a")], ["the SQL fires its trigger a?b"]), ([], [])):
+        assert read_one(monkeypatch, Copied(found), None, warnings=("the SQL fires its trigger a\x1bb",)).notes == notes
