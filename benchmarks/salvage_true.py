@@ -150,7 +150,6 @@ def salvaged(target: LabTarget, kept: Iterable[Path], drill: int) -> Found:
     rows, read_to, undecided, number = set[Key](), 0, list[str](), 0
     for path in kept:
         chosen, number = plan(path, dsn, None, target.blueprint.postgres_bin), number + 1
-        undecided += chosen.doubts
         if chosen.spans:
             with tempfile.TemporaryDirectory(prefix="walproof-salvage-true-", dir=state_folder()) as folder:
                 os.chmod(folder, 0o711)

@@ -96,8 +96,8 @@ def test_ten_thousand_files_are_in_their_order() -> None:
 
 
 DELETE_1 = """DELETE FROM ONLY "public"."t1" AS lost WHERE lost."id" OPERATOR(pg_catalog.=) '1' AND """
-HELD = "pg_catalog.format('%s', lost.\"id\") OPERATOR(pg_catalog.=) '1' AND "
-HELD += "pg_catalog.format('%s', lost.\"v\") OPERATOR(pg_catalog.=) 'a'"
+HELD = "pg_catalog.format('%s', lost.\"id\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) '1' AND "
+HELD += "pg_catalog.format('%s', lost.\"v\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) 'a'"
 INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALUES ('2', 'a')"""
 
 

@@ -68,4 +68,4 @@ def salvage(
         tree |= {"out": str(folder), **run(chosen, new, folder, print_step, trial)}
         write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
     print_result(tree, *text(tree), as_json=as_json)
-    return ExitCode.UNDECIDED if not chosen.spans or tree["undecided"] else ExitCode.HELD
+    return ExitCode.UNDECIDED if not chosen.spans or tree.get("undecided") else ExitCode.HELD

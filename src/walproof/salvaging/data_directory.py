@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +19,7 @@ from pathlib import Path
 from walproof.machine.programs import postgres_bin, program, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import (
-    PAGE,
-    Span,
-    page_header,
-    position,
-    read_history,
-    record_end,
-    segment,
-    segment_start,
-)
+from walproof.salvaging.wal import PAGE, Span, page_header, position, record_end, segment, segment_start
 
 PROGRAMS = ("postgres", "pg_controldata", "pg_waldump")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
@@ -99,19 +91,10 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
 
 def _check_unused(directory: Path) -> None:
     """A refusal when a server works in it: its processes have the directory as their working directory."""
-    here = directory.stat()
-    words = small_text(directory, "postmaster.pid").split()
-    named = words[0] if words else ""
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            is_server = (entry / "comm").read_text().startswith("post")
-            there = os.stat(entry / "cwd") if is_server else None
-        except PermissionError:
-            there = here if entry.name == named else None  # another user's server, of the pid that is written here
-        except OSError:
-            continue
-        if there and (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
-            raise refused("in-use", directory=directory, pid=entry.name)
+        with suppress(OSError):  # it ended
+            if (entry / "comm").read_text().startswith("post") and (entry / "cwd").samefile(directory):
+                raise refused("in-use", directory=directory, pid=entry.name)
 
 
 def _programs(major: int, given: Path | None) -> Path:
@@ -154,15 +137,6 @@ def _control(directory: Path, programs: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
 
 
-def own_history(old: OldServer, archive: Path | None) -> tuple[Span, ...]:
-    """The spans of its timeline's history, from pg_wal or the archive; ValueError for one that is none."""
-    name = f"{old.timeline:08X}.history"
-    text = small_text(old.wal, name) or (small_text(archive, name) if archive else "")
-    if not text and old.timeline > 1:
-        raise refused("no-history", folder=old.wal, what=name)
-    return read_history(old.timeline, text)
-
-
 def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
     """The folder of each WAL segment, by its name: pg_wal before the archive, whole regular files only."""
     found: dict[str, Path] = {}
@@ -175,43 +149,27 @@ def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
     return found
 
 
-def holds(present: Mapping[str, Path], span: Span, size: int, before: bytes) -> bool:
-    """Whether these bytes stand before the span, as far as its segment reaches; True where it is not there."""
-    number = (span.start - 1) // size
-    before = before[-(span.start - number * size) :]
-    name = segment(span.timeline, number, size)
-    if name not in present:
-        return True
-    with regular(present[name], present[name] / name) as file:
-        file.seek(span.start - number * size - len(before))
-        return file.read(len(before)) == before
-
-
 def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
     """True when `end` is not the end of what the span's timeline wrote: a record is damaged, or a segment is missing.
 
     A page that was written for its place holds its own position, a recycled one another (xlp_pageaddr).
     The last record of a server that crashed may be there in part: pages up to its end are its own.
     """
-    last = end - 1  # the page of the last byte of the record that begins at `end`
+    begin, length, pages = end if end % PAGE else end + page_header(end, size), 0, list[int]()
     for name in sorted(name for name in files if int(name[:8], 16) == span.timeline):
         start = segment_start(name, size)
         with regular(files[name], files[name] / name) as file:
             for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
                 file.seek(address - start)
-                page = file.read(PAGE if address <= end else 16)
-                if _number(page[8:16]) != address:
-                    continue
-                if address > end:
-                    if address >= last:
-                        return True
-                    continue
-                at = end % PAGE or page_header(address, size)
-                length = _number(page[at : at + 4])
-                last = (record_end(address + at, length, size) - 1) // PAGE * PAGE if length < 1 << 30 else address
-                if length and (length < 24 or last <= address):
-                    return True
-    return span.end is not None and span.end <= last
+                if _number(file.read(16)[8:]) == address:
+                    pages.append(address)
+                    if address <= end:
+                        file.seek(begin - start)
+                        length = _number(file.read(4))
+    if not 24 <= length < 1 << 30:
+        return length > 0 or any(address > end for address in pages)
+    last = (record_end(begin, length, size) - 1) // PAGE * PAGE
+    return pages[-1] >= last or (span.end is not None and span.end <= last)
 
 
 def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:

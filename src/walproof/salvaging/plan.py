@@ -1,7 +1,7 @@
 """What is known before anything is copied: both servers inspected, the fork found, WAL and files listed. Only reads."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,12 +12,11 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
-from walproof.model.units import lsn_text
 from walproof.salvaging import data_directory
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.server import QUERIES, SESSION
-from walproof.salvaging.wal import PAGE, Span, lost_spans, read_history, segment, segment_start
+from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200
@@ -27,7 +26,7 @@ _MOST = 200
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
-    where the segments do. Without spans nothing was lost. `doubts`: why more may be lost."""
+    where the segments do. Without spans nothing was lost."""
 
     old: OldServer
     new_timeline: int
@@ -36,7 +35,6 @@ class Plan:
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
-    doubts: list[str] = field(default_factory=list)
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:
@@ -52,19 +50,12 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     if major != old.major:
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
-        mine = data_directory.own_history(old, archive)
-        theirs = history(new, timeline, archive)
-        spans = lost_spans(mine, theirs)
+        spans = lost_spans(history(old.timeline, (old.wal, archive)), history(timeline, (archive,), new))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
     present, size = data_directory.wal_files(old, archive), old.segment_size
-    others = _others(present, size, mine, theirs)
-    doubts = [f"WAL of timeline {one} is there too, which neither server followed: it is not read" for one in others]
     if not spans:
-        return Plan(old, timeline, (), doubts=doubts)
-    theirs_before = wal_before(new, spans[0].timeline, spans[0].start)
-    if not data_directory.holds(present, spans[0], size, theirs_before):
-        doubts.append("the new primary has other WAL before the fork: two servers had that timeline and parted earlier")
+        return Plan(old, timeline, ())
     wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
     spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
     first = spans[0].start // size
@@ -73,14 +64,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
         first, wal[name] = first - 1, None
     copied = data_directory.size(old) + len(wal) * size
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, doubts)
-
-
-def _others(present: Iterable[str], size: int, mine: Sequence[Span], theirs: Sequence[Span]) -> list[int]:
-    """Timelines of WAL that is there and that neither history holds: another server's, from another fork."""
-    ends = {one.timeline: one.end for one in theirs} | dict.fromkeys(one.timeline for one in mine)
-    found = ((int(name[:8], 16), segment_start(name, size)) for name in present)
-    return sorted({one for one, start in found if (end := ends.get(one, 0)) is not None and start >= end})
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present)
 
 
 @contextmanager
@@ -115,25 +99,15 @@ def identity(dsn: str) -> tuple[int, int, int]:
     return int(system), int(str(name)[:8], 16), int(major)
 
 
-def history(dsn: str, timeline: int, archive: Path | None) -> tuple[Span, ...]:
-    """The spans of its history: from the archive, or over the replication protocol, which asks for REPLICATION."""
+def history(timeline: int, folders: Iterable[Path | None], dsn: str = "") -> tuple[Span, ...]:
+    """The spans of its history: of a file in these folders, or over the replication protocol, which asks for
+    REPLICATION; ValueError for one that is none."""
     name = f"{timeline:08X}.history"
-    text = small_text(archive, name) if archive else ""
-    if not text and timeline > 1:
+    text = next(filter(None, (small_text(folder, name) for folder in folders if folder)), "")
+    if not text and timeline > 1 and dsn:
         with suppress(Error), new_session(dsn, replication="database") as opened:
             result = opened.pgconn.exec_(f"TIMELINE_HISTORY {timeline}".encode())
             text = (result.get_value(0, 1) or b"").decode(errors="replace") if result.ntuples else ""
     if not text and timeline > 1:
-        raise refused("history-refused", what=name)
+        raise refused("history-refused" if dsn else "no-history", what=name)
     return read_history(timeline, text)
-
-
-def wal_before(dsn: str, timeline: int, end: int) -> bytes:
-    """The last WAL of a timeline before a position, as the new primary holds it; b"" where it does not hand it out."""
-    start = max(end - PAGE, 0)
-    with suppress(Error), new_session(dsn, replication="database") as opened:
-        opened.pgconn.exec_(f"START_REPLICATION PHYSICAL {lsn_text(start)} TIMELINE {timeline}".encode())
-        _, message = opened.pgconn.get_copy_data(0)
-        content = bytes(message[25:])[: end - start]  # XLogData: w, two positions and a time before it
-        return content if len(content) == end - start else b""
-    return b""

@@ -12,7 +12,8 @@ SELECT oid, encode(convert_to(datname::text, getdatabaseencoding()), 'hex') AS n
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
 -- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
--- no = of their own. A foreign key of a partition that repeats its parent's is left out.
+-- no = of their own. A foreign key of a partition that repeats its parent's is left out; a row
+-- that names itself is in nobody's way.
 SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid),
   pg_relation_filenode(t.oid), t.relname,
   CASE WHEN c.relpersistence = 'u' THEN 'unlogged: a crash empties it, nothing of it can be told'
@@ -30,7 +31,8 @@ FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
 LEFT JOIN (
   SELECT one.named, array_agg(one.condition ORDER BY one.id) AS conditions FROM (
-    SELECT k.confrelid AS named, k.oid AS id, format('NOT EXISTS (SELECT FROM %I.%I naming WHERE %s)', fn.nspname, f.relname,
+    SELECT k.confrelid AS named, k.oid AS id, format('NOT EXISTS (SELECT FROM %I.%I naming WHERE %s AND NOT ('
+      'naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid))', fn.nspname, f.relname,
       string_agg(format('lost.%I OPERATOR(%I.%s) naming.%I', own.attname, opn.nspname, o.oprname, theirs.attname), ' AND ')
       ) AS condition
     FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
@@ -94,12 +96,13 @@ WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
   AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$') ORDER BY 1 LIMIT 1
 
 -- name: sequences
--- And what moves one on where it is further on the old primary; never back.
+-- And what moves one on where it is further on the old primary; never back. Where both hold the same value, the new
+-- primary may not have handed it out yet (is_called).
 SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid), format(
   'SELECT pg_catalog.setval(%L, %s) FROM %I.%I WHERE last_value OPERATOR(pg_catalog.%s) %s;',
   quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.last, n.nspname, c.relname, s.before, s.last)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL (
-  SELECT pg_sequence_last_value(c.oid) AS last, CASE WHEN seqincrement > 0 THEN '<' ELSE '>' END AS before
+  SELECT pg_sequence_last_value(c.oid) AS last, CASE WHEN seqincrement > 0 THEN '<=' ELSE '>=' END AS before
   FROM pg_sequence WHERE seqrelid = c.oid) s
 WHERE c.relkind = 'S' AND s.last IS NOT NULL ORDER BY 1
 

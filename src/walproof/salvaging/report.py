@@ -29,18 +29,16 @@ def plan_tree(plan: Plan) -> Tree:
         "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
         "copied_bytes": plan.copied_bytes,
         "wal_segments": len(plan.wal),
-        "undecided": plan.doubts,
     }
 
 
 def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[Tree], notes: list[str]) -> Tree:
     """All of it."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
-    before = plan_tree(plan)
     failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
     return {
-        **before,
-        "undecided": [*before["undecided"], *lost.undecided, *failed],
+        **plan_tree(plan),
+        "undecided": [*lost.undecided, *failed],
         "wal_read_to": lsn_text(lost.end),
         "lost_wal_bytes": max(0, lost.end - lost.fork),
         "lost_transactions": lost.commits,

@@ -15,7 +15,7 @@ from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
-from walproof.salvaging.wal import MANAGERS, LostWal
+from walproof.salvaging.wal import LostWal
 
 Check = Callable[[str, Sequence[TableLoss], Sequence[Path]], list[str]]
 
@@ -56,16 +56,13 @@ def read_wal(copied: Copy, plan: Plan, held: Container[int] = ()) -> LostWal:
     """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing."""
     size, said = plan.old.segment_size, ""
     lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
-    # PostgreSQL 14 takes one --rmgr alone: there a message that looks like a record makes the count differ.
-    chosen = [f"--rmgr={name}" for name in MANAGERS if copied.old.major > 14]
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
-        with copied.waldump(span, *chosen) as process:
+        with copied.waldump(span) as process:
             for line in process.stdout or ():
                 lost.add(line)
             said += process.stderr.read() if process.stderr else ""
         is_last = span.timeline == plan.spans[-1].timeline
-        with copied.waldump(span, "--stats") as process:
-            lost.close(process.communicate()[0], max(lost.fork, span.start) if is_last else span.end or 0)
+        lost.close(max(lost.fork, span.start) if is_last else span.end or 0)
     if not lost.end:
         raise refused("wal-unreadable", why=said.strip() or "pg_waldump ended without a word")
     if lost.end >= lost.fork and goes_on(plan.present, plan.spans[-1], lost.end, size):

@@ -64,10 +64,10 @@ class Copy:
         alone = [str(program("unshare")), "--ipc", "--net", "--"]
         return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
-    def waldump(self, span: Span, *options: str) -> "subprocess.Popen[str]":
+    def waldump(self, span: Span) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
         where = ("-t", str(span.timeline), "-s", lsn_text(span.start), "-e", lsn_text(span.end or 0))
-        argv: list[str | Path] = ["pg_waldump", "-p", self.work / "data/pg_wal", *where, *options]
+        argv: list[str | Path] = ["pg_waldump", "-p", self.work / "data/pg_wal", *where]
         return self._start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:

@@ -12,13 +12,9 @@ from walproof.model.units import lsn_text
 
 PAGE = 8192
 """Bytes of a page of WAL, as PostgreSQL's packages are built."""
-MANAGERS = ("Transaction", "Heap", "Heap2", "Sequence", "Standby", "XLOG", "Storage", "Tablespace")
-"""Resource managers whose records are read."""
 _LINE = re.compile(
-    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ +(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev \w+/\w{8}, desc: (.*)"
+    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ +(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev (\w+/\w{8}), desc: (.*)"
 )
-_COUNTED = re.compile(r"^(\w+) +(\d+) \(", re.MULTILINE)
-_READ_TO = re.compile(r"^WAL statistics between \S+ and (\w+/\w+):", re.MULTILINE)
 _CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
 _BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) UTC")
@@ -125,7 +121,6 @@ class LostWal:
     redo: int = 0
     held: Container[int] = ()
     end: int = 0
-    records: int = 0
     undecided: list[str] = field(default_factory=list)
     commits: int = 0
     subtransactions: int = 0
@@ -142,6 +137,9 @@ class LostWal:
     tablespaces: list[str] = field(default_factory=list)
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
+    _last: str = ""
+    _left_out: int = 0
+    """The position of the last record, and lines since that follow another one."""
 
     @property
     def all_blocks_known(self) -> bool:
@@ -149,13 +147,18 @@ class LostWal:
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
 
     def add(self, line: str) -> None:
-        """One line of pg_waldump; a line of another kind is left out."""
+        """One line of pg_waldump; one of another kind is left out, and text of users that does not follow the last."""
         match = _LINE.match(line)
         if match is None:
             return
-        manager, length, xid, lsn, text = match[1], int(match[2]), int(match[3]), position(match[4]), match[5]
-        self.records += manager in MANAGERS
-        self.end = max(self.end, record_end(lsn, length, self.segment_size))
+        manager, length, number, at, before, text = match.groups()
+        xid, lsn, size = int(number), position(at), self.segment_size
+        if self._last and (before != self._last or lsn < self.end):
+            self._left_out += 1
+            return
+        self._last, self._left_out = at, 0
+        is_switch = manager == "XLOG" and text.startswith("SWITCH")  # the rest of its segment is empty
+        self.end = (lsn // size + 1) * size if is_switch else record_end(lsn, int(length), size)
         if lsn < self.fork and xid:
             self._next(xid + 1)
         if manager == "Transaction":
@@ -166,10 +169,15 @@ class LostWal:
             self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
         elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
             self.tablespaces.append(text.removeprefix("CREATE "))
-        elif manager in ("Standby", "XLOG") and (found := _NEXT_XID.search(text)):
+        elif manager in ("Standby", "XLOG"):
+            self._counted(text, lost=lsn >= self.fork)
+
+    def _counted(self, text: str, *, lost: bool) -> None:
+        """One record of Standby or XLOG, which may say the next transaction id."""
+        if found := _NEXT_XID.search(text):
             if self.known_from is None and found[1]:  # a checkpoint's is from when it began
                 self.known_from = int(found[1])
-            if lsn < self.fork:
+            if not lost:
                 self._next(int(found[1] or found[2]))
 
     def _written(self, xid: int, text: str) -> None:
@@ -185,14 +193,13 @@ class LostWal:
         if self.next_xid is None or precedes(self.next_xid, xid):
             self.next_xid = xid % (1 << 32)
 
-    def close(self, statistics: str, until: int) -> None:
-        """Beside pg_waldump's own count, which text of users does not enter; the span must reach `until`."""
-        self.end = max(self.end, *(position(text) for text in _READ_TO.findall(statistics)), 0)
-        if self.records != sum(int(n) for name, n in _COUNTED.findall(statistics) if name in MANAGERS):
+    def close(self, until: int) -> None:
+        """The end of a span, which must reach `until`."""
+        if self._left_out:
             self.undecided.append("text that users wrote into the WAL looks like its records: the counts are not sure")
         if self.end < until:
             self.undecided.append(f"the WAL was read up to {lsn_text(self.end)}, and needed up to {lsn_text(until)}")
-        self.records = 0
+        self._last, self._left_out = "", 0
 
     def _transaction(self, xid: int, text: str, *, lost: bool) -> None:
         kind = text.split(" ", 1)[0]
