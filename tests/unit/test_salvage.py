@@ -188,6 +188,30 @@ def test_only_whole_regular_segments_count(directory: Path) -> None:
     assert list(wal_files(inspect(directory, None), None)) == [segment(1, 3, SEGMENT)]
 
 
+def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: Path, tmp_path: Path) -> None:
+    old = inspect(directory, None)
+    wal(directory / "pg_wal", 3)
+    for at, in_place in enumerate((False, True)):
+        (tmp_path / str(at)).mkdir()
+        data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place)
+        for name in ("base/5/1259", f"pg_wal/{segment(1, 3, SEGMENT)}"):
+            assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == in_place
+
+
+@pytest.mark.parametrize(
+    ("in_place", "says"), [(True, "cannot be worked on in place: it is elsewhere"), (False, "cannot be read")]
+)
+def test_files_that_cannot_be_linked_or_copied_are_named(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, says: str
+) -> None:
+    failing = tmp_path / "cp"
+    failing.write_text("#!/bin/sh\necho it is elsewhere >&2; exit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(data_directory, "program", lambda _: failing)
+    with pytest.raises(MachineError, match=says):
+        data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=in_place)
+
+
 # The verb
 
 
@@ -215,6 +239,8 @@ def test_where_nothing_is_left_the_exit_code_is_undecided(
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert code == 0
     assert "parted at 0/410000 on timeline 1" in out
+    code, out, err = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run", "--in-place")
+    assert (code, "to copy: 0.000 GB" in out, "no evidence any more" in err) == (0, True, True)
     monkeypatch.setattr("walproof.cli.salvage.run", lambda *_: {"lost_transactions": 0, "undecided": ["it is damaged"]})
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--out", str(directory))
     assert (code, "UNDECIDED: it is damaged" in out, "nothing was lost" in out) == (4, True, False)

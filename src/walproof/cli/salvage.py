@@ -1,5 +1,6 @@
 """`walproof salvage`: which commits a failover lost, and their rows, from the old primary's data directory."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +31,7 @@ _FOLDER = partial(click.Path, path_type=Path)
 )
 @opt.output(
     opt.option("--out", "DIR", "A new folder for the report and the copy.  [default: salvage]", type=_FOLDER()),
+    opt.flag("--in-place", "Work in --old itself, a copy that you made: its files change. --out on the same disk."),
     opt.flag("--check", "Try the SQL on the new primary in a transaction that is rolled back; asks for --allow load."),
     opt.allow("load, existing-tables (fires triggers)"),
     opt.flag("--keep", "Print what to set so that the disk can be read after the next failover."),
@@ -40,6 +42,7 @@ def salvage(
     new: str | None,
     wal: Path | None,
     bin: Path | None,
+    in_place: bool,
     check: bool,
     allow: str | None,
     keep: bool,
@@ -62,6 +65,9 @@ def salvage(
     if check and "load" not in allowed:
         raise refused("no-consent")
     chosen, folder = plan(old, new, wal, bin), out or Path("salvage")
+    if in_place:
+        chosen = replace(chosen, copied_bytes=0, in_place=True)
+        print_step(f"WARNING: --in-place: files of {old} change, so it is no evidence any more")
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:
         trial = partial(tried, new, allowed) if check else None

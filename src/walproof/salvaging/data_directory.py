@@ -214,8 +214,8 @@ def size(old: OldServer) -> int:
     return total
 
 
-def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path) -> None:
-    """Copy what is needed below `to`; a refusal when there is no space, or the directory changed meanwhile."""
+def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> None:
+    """Copy, or link, what is needed below `to`; a refusal when there is no space or it changed meanwhile."""
     free = shutil.disk_usage(to).free
     if free < size * 1.1:
         raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
@@ -224,21 +224,22 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path) -> None:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
     for source, place in roots(old).items():
         (to / place).parent.mkdir(parents=True, exist_ok=True)
-        _cp([source], to / place.parent)
+        _cp([source], to / place.parent, in_place)
     for folder in set(wal.values()):
-        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal")
+        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal", in_place)
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
     if small_file(old.directory, "global/pg_control") != before:
         raise refused("changed", directory=old.directory)
 
 
-def _cp(sources: list[Path], to: Path) -> None:
+def _cp(sources: list[Path], to: Path, in_place: bool) -> None:
     """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both)."""
-    options = ("-R", "--no-dereference", "--reflink=auto", "--sparse=always", "-t", str(to), "--")
+    how = ("--link",) if in_place else ("--reflink=auto", "--sparse=always")
+    options = ("-R", "--no-dereference", *how, "-t", str(to), "--")
     done = subprocess.run([program("cp"), *options, *sources], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise refused("unreadable", file=sources[0], why=done.stderr.strip())
+        raise refused("not-linked" if in_place else "unreadable", file=sources[0], why=done.stderr.strip())
 
 
 def give(paths: Iterable[Path], user: int) -> None:

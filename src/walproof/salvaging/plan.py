@@ -26,7 +26,8 @@ _MOST = 200
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
-    where the segments do. Without spans nothing was lost."""
+    where the segments do. Without spans nothing was lost.
+    `in_place`: the directory's files are linked, not copied."""
 
     old: OldServer
     new_timeline: int
@@ -35,6 +36,7 @@ class Plan:
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
+    in_place: bool = False
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:

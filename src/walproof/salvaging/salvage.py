@@ -38,7 +38,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check:
         work = Path(folder)
         work.chmod(0o711)
         progress(f"copying {plan.copied_bytes / 1e9:,.3f} GB")
-        copy(plan.old, plan.wal, plan.copied_bytes, work)
+        copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place)
         with tempfile.TemporaryDirectory(prefix="walproof-salvage-") as sockets:
             copied = Copy(plan.old, work, Path(sockets))
             progress("reading the WAL")
