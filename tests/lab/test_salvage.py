@@ -66,12 +66,15 @@ BEFORE = (
     "CREATE TABLE cased(k text COLLATE anycase PRIMARY KEY)",
     "INSERT INTO cased VALUES ('a')",
     "CREATE DATABASE other",
+    "CREATE SEQUENCE once",
 )
 FORGED = (
     "rmgr: Transaction len (rec/tot):     34/    34, tx:       9999, lsn: 0/0F000000, prev 0/0E000000,"
     " desc: COMMIT 2099-01-01 00:00:00.000000 UTC"
 )
 LOST = (
+    "SELECT nextval('once')",
+    "CHECKPOINT",  # or WAL would say that 32 more values were taken
     *(f"INSERT INTO {name} VALUES (1)" for name in TRAPS),
     "INSERT INTO parent SELECT i, 'lost' FROM generate_series(201, 300) i",
     "UPDATE parent SET v = 'changed' WHERE id <= 10",
@@ -231,7 +234,7 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
         "public.retyped": ["not compared: the new primary's table has other columns", REWRITTEN],
         "public.made": ["the new primary has no such table: made after the fork, or dropped there"],
     }
-    assert database["sequences_ran_on"] == ["public.child_id_seq"]
+    assert database["sequences_ran_on"] == ["public.child_id_seq", "public.once"]
     assert told["lost_subtransactions"] == 1
     assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
     assert sorted(os.listdir(tmp_path / "lost")) == ["000001_postgres", "report.json"]
@@ -275,6 +278,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
         ("SELECT count(*), max(t) = repeat('y', 30000) FROM big", (19, True)),
         ("SELECT n FROM hot WHERE id = 1", (60,)),
         ("SELECT last_value >= 201 FROM child_id_seq", (True,)),
+        ("SELECT nextval('once')", (2,)),
         ("SELECT count(*), sum(n) FROM packed", (20, 3)),
     ):  # fmt: skip
         assert pair.sql("n2", text) == [said], text

@@ -103,6 +103,10 @@ SHARED = (
     "CREATE TABLE named (id int REFERENCES later1 ON DELETE SET NULL)",
     "CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql AS"
     " $$ BEGIN PERFORM nextval('counted'); RETURN NEW; END $$",
+    "CREATE TABLE node (id int PRIMARY KEY, up int REFERENCES node)",
+    "CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree) PARTITION BY LIST (id)",
+    "CREATE TABLE tree1 PARTITION OF tree DEFAULT",
+    *(f"INSERT INTO {name} VALUES (1, 1), (2, 2), (3, 3)" for name in ("node", "tree")),
     "CREATE SEQUENCE counted",
     "GRANT USAGE ON SEQUENCE counted TO PUBLIC",
     "CREATE TRIGGER counts AFTER INSERT ON reply FOR EACH ROW EXECUTE FUNCTION counts()",
@@ -117,8 +121,13 @@ LOST = (
     "DELETE FROM team WHERE id = 4",
     "INSERT INTO reply VALUES (1, 'r')",
     "DELETE FROM later",
+    *(f"DELETE FROM {name} WHERE id < 3" for name in ("node", "tree")),
 )
-SINCE = ("INSERT INTO player VALUES (9, 1)", "INSERT INTO named VALUES (2)")
+SINCE = (
+    "INSERT INTO player VALUES (9, 1)",
+    "INSERT INTO named VALUES (2)",
+    *(f"INSERT INTO {name} VALUES (9, 2)" for name in ("node", "tree")),
+)
 
 
 def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPair, str], tmp_path: Path) -> None:
@@ -151,7 +160,8 @@ def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPa
     assert (done.returncode, done.stderr) == (0, "")
     assert {table.name: set(rows) for table, rows in _rows(dsns["fork2"])} == {
         "team": {("1", "a"), ("3", "b"), ("5", "e")}, "player": {("9", "1"), ("4", "5")}, "reply": {("1", "r")},
-        "later1": {("2", "y")}, "named": {("2",)},
+        "later1": {("2", "y")}, "named": {("2",)}, "node": {("2", "2"), ("3", "3"), ("9", "2")},
+        "tree1": {("2", "2"), ("3", "3"), ("9", "2")},
     }  # fmt: skip
     assert {(loss.table.name, loss.table.warnings) for loss in losses if loss.table.warnings} == {
         ("reply", ("the SQL fires its trigger counts",))

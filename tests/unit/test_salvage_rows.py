@@ -1,6 +1,8 @@
 """Lost rows of a table: which versions are one change, what the new primary makes of it, and what cannot be read."""
 
+from collections import Counter
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +10,8 @@ import psycopg.sql
 import pytest
 
 from tests.fixtures.data_directory import SEGMENT
-from walproof.salvaging import rows
+from walproof.errors import MachineError
+from walproof.salvaging import rows, salvage
 from walproof.salvaging.rows import Change, Table, TableLoss, changes, judged
 from walproof.salvaging.wal import LostWal
 
@@ -156,3 +159,23 @@ def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
 def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for found, notes in (([("1", "a")], ["the SQL fires its trigger a?b"]), ([], [])):
         assert read_one(monkeypatch, Copied(found), None, warnings=("the SQL fires its trigger a\x1bb",)).notes == notes
+
+
+@pytest.mark.parametrize(
+    "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
+)
+def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp_path: Path, wrong: Exception) -> None:
+    def connect(name: str) -> Any:
+        asked.append(name)
+        raise wrong
+
+    asked, lost = list[str](), LostWal(0x200, SEGMENT, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
+    copied: Any = SimpleNamespace(
+        databases={5: "a", 6: "b"}, add_functions=lambda _: None, started=nullcontext, connect=connect
+    )
+    done, notes = salvage._read_databases("", tmp_path, copied, lost, None)
+    assert (asked, done) == (["a", "b"], [])
+    assert [one.split(" cannot be read: ") for one in lost.undecided] == [
+        ["database a", str(wrong)], ["database b", str(wrong)]
+    ]  # fmt: skip
+    assert notes == ["database 7 takes no sessions or was dropped: not read"]

@@ -6,14 +6,17 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
+
 from walproof.errors import Error
+from walproof.machine.untrusted import one_line
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.data_directory import copy, goes_on
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import TableLoss, read_table, tables
+from walproof.salvaging.rows import Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
 from walproof.salvaging.wal import LostWal
 
@@ -76,6 +79,12 @@ def read_wal(copied: Copy, plan: Plan, held: Container[int] = ()) -> LostWal:
     return lost
 
 
+def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
+    chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
+    read = [read_table(session, schema, one, lost, new) for one in tables(session, database, chosen)]
+    return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
+
+
 def _read_databases(
     dsn: str, out: Path, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
@@ -88,18 +97,19 @@ def _read_databases(
         copied.add_functions(name)
     with copied.started():
         for oid, name in names.items():
-            with closing(copied.connect(name)) as session, ExitStack() as stack:
-                new = None
-                with suppress(Error):
-                    new = stack.enter_context(new_session(dsn, dbname=name))
-                notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in there"]
-                chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
-                read = (read_table(session, copied.role, one, lost, new) for one in tables(session, oid, chosen))
-                losses = [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
-                nodes = {node for _, where, node in lost.blocks if where == oid}
-                ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in nodes]
-                target = out / recovered.file_name(len(done) + 1, name)
-                paths = recovered.write(target, session, losses, [statement for *_, statement in ran_on])
+            target, new = out / recovered.file_name(len(done) + 1, name), None
+            try:
+                with closing(copied.connect(name)) as session, ExitStack() as stack:
+                    with suppress(Error):
+                        new = stack.enter_context(new_session(dsn, dbname=name))
+                    notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in"]
+                    losses = _read_tables(session, copied.role, oid, lost, new)
+                    nodes = {node for _, where, node in lost.blocks if where == oid}
+                    ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in nodes]
+                    paths = recovered.write(target, session, losses, [statement for *_, statement in ran_on])
+            except (Error, psycopg.Error) as wrong:
+                lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
+                continue
             found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
             found |= {"files": str(target) if target.exists() else None, "ddl_transactions": lost.ddl[oid]}
             found |= {"sequences_ran_on": [str(one) for one, *_ in ran_on]}
