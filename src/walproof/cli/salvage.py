@@ -66,7 +66,7 @@ def salvage(
         raise refused("no-consent")
     chosen, folder = plan(old, new, wal, bin), out or Path("salvage")
     if in_place:
-        chosen = replace(chosen, copied_bytes=0, in_place=True)
+        chosen = replace(chosen, copied_bytes=len(chosen.wal) * chosen.old.segment_size, in_place=True)
         print_step(f"WARNING: --in-place: files of {old} change, so it is no evidence any more")
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:

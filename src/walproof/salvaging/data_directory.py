@@ -215,7 +215,7 @@ def size(old: OldServer) -> int:
 
 
 def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> None:
-    """Copy, or link, what is needed below `to`; a refusal when there is no space or it changed meanwhile."""
+    """Copy what is needed below `to`, or link all but WAL; a refusal without space, or when it changed meanwhile."""
     free = shutil.disk_usage(to).free
     if free < size * 1.1:
         raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
@@ -226,14 +226,14 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
         (to / place).parent.mkdir(parents=True, exist_ok=True)
         _cp([source], to / place.parent, in_place)
     for folder in set(wal.values()):
-        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal", in_place)
+        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal")
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
     if small_file(old.directory, "global/pg_control") != before:
         raise refused("changed", directory=old.directory)
 
 
-def _cp(sources: list[Path], to: Path, in_place: bool) -> None:
+def _cp(sources: list[Path], to: Path, in_place: bool = False) -> None:
     """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both)."""
     how = ("--link",) if in_place else ("--reflink=auto", "--sparse=always")
     options = ("-R", "--no-dereference", *how, "-t", str(to), "--")
@@ -243,8 +243,13 @@ def _cp(sources: list[Path], to: Path, in_place: bool) -> None:
 
 
 def give(paths: Iterable[Path], user: int) -> None:
-    """Give folders and what is below them to that user; links themselves, never what they name."""
+    """Give folders and what is below them to that user; links themselves, never what they name.
+
+    A file that we linked has two names: one with a third, of `cp -al` perhaps, would change under that too."""
     for folder, _, names in (walked for path in paths for walked in os.walk(path)):
         os.chmod(folder, 0o700)
-        for one in (folder, *(os.path.join(folder, name) for name in names)):
-            os.chown(one, user, user, follow_symlinks=False)
+        os.chown(folder, user, user)
+        for path in (Path(folder, name) for name in names):
+            if path.lstat().st_nlink > 2:
+                raise refused("not-linked", file=path, why="it has another name, and would change there too")
+            os.chown(path, user, user, follow_symlinks=False)

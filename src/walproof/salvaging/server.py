@@ -55,7 +55,6 @@ class Copy:
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)
         give((self.work / "data", self.work / "tablespaces", self.sockets), user)
-        (self.work / "data").chmod(0o700)
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
