@@ -157,7 +157,8 @@ def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
 
 
 def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for found, notes in (([("1", "a")], ["the SQL fires its trigger a?b"]), ([], [])):
+    there: list[tuple[str, ...]] = [("1", "a")]
+    for found, notes in ((there, ["the SQL fires its trigger a?b"]), ([], [])):
         assert read_one(monkeypatch, Copied(found), None, warnings=("the SQL fires its trigger a\x1bb",)).notes == notes
 
 

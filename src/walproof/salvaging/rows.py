@@ -94,7 +94,7 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
             code = "" if why_not else own_code(session, oid)
             why = f"it would run the directory's own code (function {code})" if code else why_not
             stored = ((relation[0], database, int(toast)), toast_name) if toast else None
-            values = (tuple(value) if isinstance(value, list) else value for value in rest)
+            values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in rest]
             found.append(Table(relation, stored, why, oid, schema, name, *values))
     return found
 
