@@ -181,6 +181,19 @@ def test_text_of_users_that_looks_like_a_record_is_left_out_or_told(
 
 
 @pytest.mark.parametrize(
+    ("lengths", "xid"),
+    [
+        ("    34/    34", "        7"), ("257/104457", "7"), ("100034/100034", "4294967295"), ("   49/1048576", "7"),
+    ],
+)  # fmt: skip
+def test_records_of_any_length_are_read(lengths: str, xid: str) -> None:
+    """A commit with 25,000 subtransactions is longer than the width that pg_waldump gives a length."""
+    lost = LostWal(0x200, SEGMENT)
+    lost.add(f"rmgr: Transaction len (rec/tot): {lengths}, tx: {xid}, lsn: 0/00000208, prev 0/00000200, desc: {FALSE}")
+    assert lost.xids == {int(xid)}
+
+
+@pytest.mark.parametrize(
     ("text", "lsn", "end"),
     [
         ("SWITCH", "0/00000208", SEGMENT), ("SWITCH ", "0/003FFFF8", 4 * SEGMENT), ("NOOP", "0/00000208", 0x210),

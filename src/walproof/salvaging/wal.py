@@ -13,7 +13,7 @@ from walproof.model.units import lsn_text
 PAGE = 8192
 """Bytes of a page of WAL, as PostgreSQL's packages are built."""
 _LINE = re.compile(
-    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ +(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev (\w+/\w{8}), desc: (.*)"
+    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ *(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev (\w+/\w{8}), desc: (.*)"
 )
 _CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
 _BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
