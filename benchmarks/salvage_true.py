@@ -2,13 +2,15 @@
 
 The lab's pg_rewind is the program that `salvage --keep` prints: it copies the old leader's data directory first.
 After each drill every copy is salvaged against the leader. Every row that was acknowledged and is gone must be found,
-unless it was committed at `off` and the copies' WAL ends before it (no server had written it when it was killed); what
+unless it was committed at `off` and the copies' WAL ended before it when the server crashed (none had written it); what
 else is found must be gone too, and of an attempt that nobody heard the end of. Then the SQL is applied to the leader in
 one transaction, and every row that was found must be there. Needs root. A round has six drills."""
 
 import csv
 import os
+import re
 import shutil
+import subprocess
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -29,13 +31,14 @@ from walproof.lab.create import LabOrder
 from walproof.lab.home import state_folder
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
+from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, drawn
 from walproof.proving.faults import CATALOGUE, IN_STORMS, STORM
 from walproof.proving.history import History, decode, history_name
 from walproof.proving.lost_commits import lost_rows
 from walproof.proving.run import Shell, one_drill
-from walproof.salvaging.plan import plan
+from walproof.salvaging.plan import Plan, plan
 from walproof.salvaging.report import KEEP
 from walproof.salvaging.salvage import run
 from walproof.salvaging.wal import position
@@ -144,6 +147,17 @@ def held(target: LabTarget, drill: int) -> set[Key]:
         return {(int(writer), int(number)) for writer, number in connection.execute(query, (drill,))}
 
 
+def crashed_at(chosen: Plan) -> int:
+    """Where WAL begins that was written after a crash, over what had not been flushed: at the checkpoint with which the
+    old leader came back; ALL without one."""
+    span = chosen.spans[0]
+    words = ("-t", str(span.timeline), "-s", lsn_text(span.start), "--rmgr=XLOG")
+    argv: list[str | Path] = [chosen.old.programs / "pg_waldump", "-p", chosen.old.wal, *words]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"lsn: (\w+/\w+), prev \S+ desc: (?:CHECKPOINT_SHUTDOWN|OVERWRITE_CONTRECORD)", said)
+    return position(found[1]) if found else ALL
+
+
 def salvaged(target: LabTarget, kept: Iterable[Path], drill: int) -> Found:
     """Every copy salvaged against the leader."""
     dsn = make_conninfo(target.endpoint("direct").client_conninfo(), user="salvager", password="salvager")
@@ -157,7 +171,7 @@ def salvaged(target: LabTarget, kept: Iterable[Path], drill: int) -> Found:
                 rows.update(ledger_rows(Path(folder) / "out", drill))
                 apply(target, tree["databases"])
             undecided += tree["undecided"]
-            read_to = max(read_to, position(tree["wal_read_to"]))
+            read_to = max(read_to, min(position(tree["wal_read_to"]), crashed_at(chosen)))
     absent = len(rows - held(target, drill))
     return Found(frozenset(rows), read_to, tuple(undecided), number, absent)
 

@@ -1,14 +1,16 @@
 """The judge of `benchmarks.salvage_true`: it lets no row pass that salvage missed or made up."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.salvage_true import ALL, Found, Judged, Key, judge
+from benchmarks.salvage_true import ALL, Found, Judged, Key, crashed_at, judge
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
+from walproof.salvaging.wal import Span
 
 ATTEMPTS = (
     # outcome, on the leader, position
@@ -58,6 +60,27 @@ def test_only_commits_at_off_may_be_in_no_servers_wal(level: Level, found: Found
 
 def test_a_refusal_found_nothing_of_what_was_in_the_wal() -> None:
     assert judge(HISTORY, Found(frozenset(), ALL, ("refused",), 1)) == Judged(2, 0, 0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("records", "at"),
+    [
+        (["43F0048 CHECKPOINT_SHUTDOWN redo", "5000028 CHECKPOINT_SHUTDOWN redo"], 0x43F0048),
+        (["43F0018 OVERWRITE_CONTRECORD lsn", "43F0048 CHECKPOINT_SHUTDOWN redo"], 0x43F0018),
+        (["43F0018 CHECKPOINT_ONLINE redo", "43F0D68 SWITCH "], ALL),
+        ([], ALL),
+    ],
+)
+def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost(
+    tmp_path: Path, records: list[str], at: int
+) -> None:
+    head = "rmgr: XLOG        len (rec/tot):    114/   114, tx:          0, lsn: 0/0"
+    lines = [f"{head}{one.split()[0]}, prev 0/043EFF40, desc: {one.partition(' ')[2]}" for one in records]
+    (tmp_path / "pg_waldump").write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    (tmp_path / "pg_waldump").chmod(0o755)
+    old = SimpleNamespace(programs=tmp_path, wal=tmp_path)
+    chosen: Any = SimpleNamespace(spans=(Span(1, 0x43EFFF8),), old=old)
+    assert crashed_at(chosen) == at
 
 
 def test_a_row_that_the_sql_did_not_bring_back_is_wrong() -> None:
