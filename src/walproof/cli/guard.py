@@ -69,7 +69,7 @@ def guard(
     if its is None:
         why = chosen.capabilities().why_not(Capability.TAKEOVER)
         raise TargetError(f"{chosen.name} cannot be guarded: {why}", "see docs/guard.md")
-    if chosen.external and not dry_run:
+    if not dry_run and chosen.external:
         consent.require("guarding", ["takeover"], allowed, chosen.name)
     policy = Policy(
         f"{GUARD}{secrets.token_hex(4)}",
