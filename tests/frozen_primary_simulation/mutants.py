@@ -131,7 +131,7 @@ MUTANTS = {
     )),
     "empties for a target that was named by hand": Mutant(
         "nobody elected", by_hand(("lag", 0.0, 99.0, "pg-2"), ("switchover", 17.0, 1.0, "pg-2")),
-        (("(by_hand, f", "(False, f"),)
+        (("(not elected, f", "(False, f"),)
     ),
     "does not ask what is to be replayed": Mutant(
         _LONGER, by_hand(("slow replay", 1.0, 99.0), ("slow replay", 1.0, 99.0, "pg-2"), length_s=5.0),
