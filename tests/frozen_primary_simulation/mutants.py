@@ -28,129 +28,89 @@ def by_hand(*faults: tuple[str, float, float] | tuple[str, float, float, str], *
     """Frozen at 12 s for good unless told otherwise; faults: name, from when, how long, on which standby."""
     come = tuple(Fault(f[0], f[1], f[2], f[3] if len(f) == 4 else "pg-3", given.get("step", 0)) for f in faults)
     freeze, length_s = given.get("freeze", "freeze"), given.get("length_s", 300.0)
-    seed, freeze_s, idle = given.get("seed", 1), given.get("freeze_s", 12.0), given.get("idle", False)
-    return Schedule(seed, freeze, freeze_s, length_s, idle, come)
+    return Schedule(given.get("seed", 1), freeze, given.get("freeze_s", 12.0), length_s, False, come)
 
 
-_HANDS_ON = tuple((f"return {of}cluster.hands_off or first", "return first") for of in ("", "sight."))
-PLAIN, LIVING, LIVES, FEW = by_hand(), "living primary", "which lives", "too few standbys"
+PLAIN, LIVING, LIVES = by_hand(), "living primary", "which lives"
 _LAGS = ("lag", 0.0, 99.0)
-_FORCED = by_hand(("late dying", 0.0, 15.0), ("delete by force", 18.6, 1.0))
-_NO_LOOK = ("if reason or not _frozen(memory, sight, policy):", "if reason:")
-_AGAIN = "if sight.now - memory.step_at < ASKED_S:"
-_ALL = "(len(able) < standbys,"
-_DEAF = by_hand(("SQL hiccup", 4.0, 90.0), ("WAL hiccup", 12.0, 6.0), freeze="none")
-_LONGER = "without a guard"
-_APART = ("(heard_at - min(waits) > _APART_S, ", "(False, ")
-_GAP, _AT_ONCE = (
-    ("(now - sight.manager.answered_at > _GAP_S, ", "(False, "),
-    (_AGAIN, "if sight.now - memory.step_at < 0.2:"),
-)
+_FORCED = by_hand(("late dying", 0.0, 15.0), ("delete by force", 17.4, 1.0))
 MUTANTS = {
-    "deletes without a second look": Mutant(LIVING, by_hand(("guard frozen at a step", 0.0, 1.5), length_s=3.6), (
-        _NO_LOOK,
-        ("(sight.stalled, ", "(False, "), (_AGAIN, "if False:"), ("sight.now - memory.step_at > limit_s", "False"),
+    "deletes without a second look": Mutant(LIVING, by_hand(("guard frozen at a step", 0.0, 1.5), length_s=2.4), (
+        ("if not _frozen(heard, sight, policy):", "if False:"), ("> _VALID_S or sight.stalled", "> 9.0"),
     )),
     "suspects by one way": Mutant(
         LIVING, by_hand(("peers cut", 12.0, 15.0), ("service away", 12.0, 15.0), freeze="none"),
-        (("for way in (sight.service, sight.direct)]\n    streams_s", "for way in (sight.service,)]\n    streams_s"),),
+        (("ways = all(", "ways = any("),),
     ),
     "does not ask the standbys": Mutant(
         LIVING, by_hand(("SQL hiccup", 12.0, 15.0), freeze="none"),
-        (("and streams_s >= max(allowed_s, pings_s) and lives", "and lives"),)
-    ),
-    "takes a quiet stream for a silent one": Mutant(
-        LIVING, by_hand(("SQL hiccup", 12.0, 15.0), freeze="none", idle=True), (
-            ("max(allowed_s, pings_s)", "allowed_s"),
-            _NO_LOOK,
-        )
+        (("return ways and streams and", "return ways and"),)
     ),
     "does not ask the manager": Mutant(
-        LIVING, by_hand(("network hiccup", 12.0, 5.0), freeze="none"), (_GAP, _AT_ONCE)
+        LIVING, by_hand(("network hiccup", 12.0, 5.0), freeze="none"),
+        (("answered_s < allowed_s and renewed_s", "renewed_s"),)
     ),
-    "forgets that the manager did not answer": Mutant(
-        LIVING, by_hand(("network hiccup", 12.0, 3.6), freeze="none", seed=6),
-        (_GAP, _AT_ONCE, ("lives = now", "lives = now - sight.manager.answered_at < _LEAST_S and now")),
+    "suspects at once": Mutant(
+        LIVING, by_hand(freeze="brief freeze", length_s=1.9),
+        (("suspect_after_s: float = 1.5", "suspect_after_s: float = 0.2"),)
     ),
-    "takes SQL that waits for long for a freeze": Mutant(LIVING, _DEAF, (_APART,)),
-    "suspects at once": Mutant(LIVING, by_hand(freeze="brief freeze", length_s=2.7), (
-        ("max(policy.suspect_after_s, _LEAST_S)", "0.2"), ("max(allowed_s, pings_s)", "0.2"),
-    )),
     "acts late": Mutant(
-        LIVING, by_hand(("guard frozen at a step", 0.0, 15.0), step=1, length_s=5.0),
-        (("_VALID_S, _DIED_S, _ELECTED_S = 2.0,", "_VALID_S, _DIED_S, _ELECTED_S = 60.0,"),)
+        LIVING, by_hand(("guard frozen at a step", 0.0, 15.0), step=1, length_s=4.0),
+        (("_VALID_S = 2.0", "_VALID_S = 60.0"),)
+    ),
+    "deletes at preferred": Mutant(
+        "preferred", by_hand(("preferred", 0.0, 1.0)), (('cluster.durability != "required" or ', ""),)
     ),
     "deletes with ALTER SYSTEM in effect": Mutant(
-        "ALTER SYSTEM", by_hand(("ALTER SYSTEM", 0.2, 1.0)),
-        (("(cluster.in_effect != cluster.number, f", "(False, f"),)
+        "ALTER SYSTEM", by_hand(("ALTER SYSTEM", 0.2, 1.0)), (("if cluster.in_effect != cluster.number:", "if False:"),)
     ),
     "needs one standby less": Mutant(
-        FEW, by_hand(_LAGS, ("standby paused", 8.0, 99.0, "pg-2")),
-        ((_ALL, "(len(able) < 1,"),),
-    ),
-    "does not need every standby": Mutant(
-        _LONGER, by_hand(("two of two", 0.0, 1.0), ("standby unready", 8.0, 99.0, "pg-2"), length_s=5.0),
-        ((_ALL, "(len(able) < max(1, len(cluster.instances) - cluster.number),"),),
+        "lost", by_hand(_LAGS, ("standby paused", 11.9, 99.0, "pg-2")),
+        (("len(names) + self.cluster.number > len(self.cluster.standbys)", "len(names) > 0"),),
     ),
     "counts standbys that the operator cannot choose": Mutant(
-        FEW, by_hand(_LAGS, ("standby unready", 8.0, 99.0, "pg-2")), (("in followed and seen.ready", "in followed"),)
+        "lost", by_hand(_LAGS, ("standby unready", 12.5, 99.0, "pg-2")), (("in followed and one.ready", "in followed"),)
     ),
     "deletes when fenced": Mutant(
-        "fence", by_hand(("fence", 5.0, 99.0), ("two of two", 0.0, 1.0)), (*_HANDS_ON, (_ALL, "(len(able) < 1,"))
+        "fence", by_hand(("fence", 5.0, 99.0), ("two of two", 0.0, 1.0)), (("if cluster.fenced:", "if False:"),)
     ),
     "deletes when hibernated": Mutant(
-        "hibernate", by_hand(("hibernate", 0.2, 1.0)), _HANDS_ON
+        "hibernate", by_hand(("hibernate", 0.2, 1.0)), (("if cluster.hibernated:", "if False:"),)
     ),
     "deletes while restoring": Mutant(
-        "restore", by_hand(("restore", 0.2, 1.0)), _HANDS_ON
+        "restore", by_hand(("restore", 0.2, 1.0)), (("if cluster.restoring:", "if False:"),)
     ),
     "deletes when paused": Mutant(
-        "pause", by_hand(("pause", 0.2, 1.0)), _HANDS_ON
+        "pause", by_hand(("pause", 0.2, 1.0)), (('if cluster.paused else ""', 'if False else ""'),)
     ),
     "deletes on a lost node": Mutant(
-        "lose node", by_hand(("lose node", 5.0, 1.0)), (("(not (sight.pod and sight.pod_ready), f", "(False, f"),)
+        "lose node", by_hand(("lose node", 0.2, 1.0)), (("if not sight.pod.node_ready:", "if False:"),) * 2
     ),
     "deletes whatever the phase": Mutant(
         "at work", by_hand(("roll", 11.0, 1.0), ("two of two", 0.0, 1.0), freeze_s=13.0),
-        (("(cluster.phase != HEALTHY,", "(False,"),)
+        (("if cluster.phase != HEALTHY:", "if False:"),)
     ),
     "takes over twice": Mutant(
-        "second takeover", by_hand(("freeze again", 38.0, 7.0)),
-        (("if by and now - memory.claimed_at < rest_s:", "if False:"),)
+        "second takeover", by_hand(("freeze again", 36.0, 9.0)),
+        (("if taken_at and now - taken_at < REST_S:", "if False:"),)
     ),
-    "an object gone is proof enough": Mutant(
-        LIVES, _FORCED, (("if not silent or sight.cluster.target", "if sight.cluster.target"),)
-    ),
-    "a short silence is proof enough": Mutant(
-        LIVES, _FORCED, ((">= max(sight.lease.retry_s, memory.gap_s) + _LATE_S", ">= _LATE_S"),)
-    ),
+    "an object gone is proof enough": Mutant(LIVES, _FORCED, (("if not silent or not named", "if not named"),)),
+    "a short silence is proof enough": Mutant(LIVES, _FORCED, ((">= lease.retry_s + _MARGIN_S", ">= _MARGIN_S"),)),
     "does not wait for the end at all": Mutant(LIVES, by_hand(("late dying", 0.0, 15.0)), (
-        ("    if dying:\n        return memory, None\n", ""),
-        ("(sight.pod, f", "(False, f"),
-        ("if not silent or sight.cluster.target", "if sight.cluster.target"),
+        ("    if sight.pod.uid:\n        return _late(memory, sight)\n", ""),
+        ("    if sight.pod.uid:\n        return f", "    if False:\n        return f"),
+        ("if not silent or not named", "if not named"),
     )),
-    "empties for a target that was named by hand": Mutant(
-        "nobody elected", by_hand(("lag", 0.0, 99.0, "pg-2"), ("switchover", 17.0, 1.0, "pg-2")),
-        (("(not elected, f", "(False, f"),)
-    ),
-    "does not ask what is to be replayed": Mutant(
-        _LONGER, by_hand(("slow replay", 1.0, 99.0), ("slow replay", 1.0, 99.0, "pg-2"), length_s=5.0),
-        (("any(one.behind for", "any(False for"),)
-    ),
-    "takes SQL that waits long after WAL for a freeze": Mutant(
-        LIVING, by_hand(("WAL hiccup", 4.0, 90.0), ("SQL hiccup", 20.0, 6.0), freeze="none"),
-        (("(min(*waits, sight.asked_at) - heard_at > sight.pings_s + _MARGIN_S, ", "(False, "),)
-    ),
     "waits for the end for ever": Mutant(
-        "in time", by_hand(("late dying", 0.0, 21.5)),
-        (("_DIED_S, _ELECTED_S = 2.0, 20.0,", "_DIED_S, _ELECTED_S = 2.0, 2000.0,"),)
+        "in time", by_hand(("late dying", 0.0, 25.0)), (("_CONFIRMED_S = 20.0", "_CONFIRMED_S = 2000.0"),)
     ),
     "does not notice renewals": Mutant(
-        "no takeover", PLAIN, (("if renewed != memory.renewed:", "if renewed[0] != memory.renewed[0]:"),)
+        "no takeover", PLAIN,
+        (("if (lease.holder, lease.renewed) != memory.renewed:", "if lease.holder != memory.renewed[0]:"),)
     ),
     "does not learn who follows": Mutant("no takeover", PLAIN, (("memory.followed | follow", "memory.followed"),)),
     "takes what it did for another's": Mutant(
-        "no takeover", PLAIN, (("sight.cluster.claim[:2] == (policy.name", "sight.cluster.claim[:2] != (policy.name"),)
+        "no takeover", PLAIN, (("taken_by == policy.name", "taken_by != policy.name"),)
     ),
 }  # fmt: skip
 
