@@ -136,8 +136,7 @@ def predictions(seen: Sequence[WaitsSeen]) -> tuple[Predicted, ...]:
 def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Predicted:
     """When these shares of commits are made at these levels: the lags waited for then over those waited for now.
 
-    Where nothing waits for standbys now, it is the lags themselves. Throughput: from that of sessions that are busy all
-    the time to that of all the sessions there are.
+    Where nothing waits for standbys now, it is the lags themselves.
     """
     what, shares, quorum, more_ms = asked
     then = {level: share for level, share in shares.items() if level.remote}
@@ -161,8 +160,9 @@ def _changed(seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tup
 
     Sessions that wait less for standbys meet in the flush: one that comes while another's is under way waits for its
     rest and for the next (XLogFlush, xlog.c), so up to twice as long; where they wait longer, they meet less. What they
-    run meanwhile may need a processor that is not there: of that one is sure. Intervals are of what as long a look at
-    it would show: both looks err, and throughput is never twice the same.
+    run meanwhile may need a processor that is not there: of that one is sure. Throughput: from that of sessions that
+    are busy all the time to that of all the sessions there are. Intervals are of what as long a look at it would show:
+    both looks err, and throughput is never twice the same.
     """
     factor, more_ms, flushing = changed
     counts = resampled(len(seen))

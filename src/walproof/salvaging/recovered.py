@@ -58,9 +58,9 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
         chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
         if chosen:
             text = template.generate(table=loss.table, changes=chosen, zip=zip)
-            done.append(_write(folder, len(done) + 1, f"{loss.table.schema}.{loss.table.name}.sql", text))
+            done.append(_write(folder, len(done) + 1, f"{loss.name}.sql", text))
     for at, loss in enumerate(ordered, 1):
-        _write(folder, at, f"{loss.table.schema}.{loss.table.name}.csv", _csv(loss))
+        _write(folder, at, f"{loss.name}.csv", _csv(loss))
     if moving:
         _write(folder, len(done) + 1, SEQUENCES, [f"{one}\n" for one in moving])
     return done

@@ -57,7 +57,7 @@ def table_tree(loss: TableLoss) -> Tree:
     kinds, states = (Counter(getattr(one, name) for one in loss.changes) for name in ("kind", "state"))
     by_kind = {"inserted": "insert", "updated": "update", "deleted": "delete"}
     return {
-        "table": f"{loss.table.schema}.{loss.table.name}",
+        "table": loss.name,
         **{name: kinds[kind] for name, kind in by_kind.items()},
         **{state.replace(" ", "_"): states[state] for state in STATES},
         "old_versions_without_key": loss.unkeyed_old,

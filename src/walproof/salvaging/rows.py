@@ -84,6 +84,11 @@ class TableLoss:
     unkeyed_old: int = 0
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """The table's name with its schema, as a reader is told it: not quoted."""
+        return f"{self.table.schema}.{self.table.name}"
+
 
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
     """The tables of these relations, or all of them, and unlogged ones, by their oids."""

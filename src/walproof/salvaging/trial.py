@@ -23,10 +23,9 @@ def tried(
     dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], paths: Sequence[Path]
 ) -> list[str]:
     """What stands in the way of the files, a sentence each; [] when they bring every row to its lost state."""
-    names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
     try:
         with new_session(dsn, dbname=database) as session:
-            found = session.execute(QUERIES["outside"], (names,)).fetchall()
+            found = session.execute(QUERIES["outside"], ([loss.name for loss in losses],)).fetchall()
             codes = [own_code(session, oid, writes=True) for oid in dict(found)]
         outside = [one_line(one, 120) for one in (*(fired for _, fired in found), *codes) if one]
         if outside and "existing-tables" not in allowed:
@@ -53,8 +52,7 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
     steps: list[tuple[str, Callable[[], object]]] = [(path.name, partial(_run, session, path)) for path in paths]
     steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
     steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
-    names = [f"{loss.table.schema}.{loss.table.name}" for loss in losses]
-    steps += [(name, partial(_compare, session, loss, name, says)) for name, loss in zip(names, losses, strict=True)]
+    steps += [(loss.name, partial(_compare, session, loss, says)) for loss in losses]
 
     def give_up() -> None:
         late.set()
@@ -77,7 +75,7 @@ def _run(session: Session, path: Path) -> None:
     session.execute(path.read_bytes())
 
 
-def _compare(session: Session, loss: TableLoss, name: str, says: list[str]) -> None:
+def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:
     wanted = [one for one in loss.changes if one.state in ("clean", "unsure")]
     left = sum(one.state != "there" for one in compared(session, loss.table, wanted, "false, "))
-    says += [f"{name}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []
+    says += [f"{loss.name}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []
