@@ -164,6 +164,7 @@ def guard_process(address: str, name: str, folder: str, number: int) -> None:
     target, attack, blinded = choose(address), ATTACKS[name], Path(folder) / "blind"
     takeover = target.capabilities().takeover
     assert takeover is not None
+    assert not callable(takeover)
     guard = open_guard(takeover, target.clock, Policy(f"walproof-guard-{number}-{os.getpid()}"), _say)
     if attack.blind:
         guard.life, guard.lock = BlindSigns(guard.life, blinded), BlindLock(guard.lock, blinded)

@@ -9,8 +9,8 @@ DISTURBANCES = (
     "switchover", "roll", "fence", "hibernate", "pause", "restore", "slow API", "API away", "network hiccup",
     "SQL hiccup", "service away", "peers cut", "manager cut", "primary isolated", "kill", "lose node", "lag",
     "standby paused", "standby unready", "delete by force", "guard frozen", "guard killed", "guard frozen at a step",
-    "guard killed at a step", "preferred", "answer lost", "thaw", "second guard", "two of two", "lease deleted",
-    "ALTER SYSTEM", "operator late", "late dying", "freeze again",
+    "guard killed at a step", "standby unheard", "answer lost", "thaw", "second guard", "two of two", "lease deleted",
+    "ALTER SYSTEM", "operator late", "late dying", "freeze again", "slow replay",
 )  # fmt: skip
 
 
@@ -48,7 +48,8 @@ def draw(seed: int) -> Schedule:
         near = freeze_s + of.uniform(-4.0, 9.0)
         at_s = of.uniform(0.0, 24.0) if of.random() < 0.3 else near
         lasts_s = of.choice((1.0, 3.0, 5.0, 15.0, 100.0))
+        lasts_s = of.uniform(2.5, 5.0) if name == "network hiccup" else lasts_s
         faults.append(Fault(name, max(0.0, at_s), lasts_s, of.choice(("pg-2", "pg-3")), of.randrange(3)))
     freeze = of.choice(FREEZES)
-    length_s = of.choice((1.0, 1.2) if freeze == "brief freeze" else (3.0, 8.0, 300.0))
+    length_s = of.choice((1.0, 1.2, 2.2) if freeze == "brief freeze" else (3.0, 8.0, 300.0))
     return Schedule(seed, freeze, freeze_s, length_s, of.random() < 0.2, tuple(faults))

@@ -11,10 +11,11 @@ from types import ModuleType
 from typing import Any
 
 from tests.fixtures.kubernetes.events import Machine, next_due
-from tests.fixtures.kubernetes.state import Cluster, Cut, Member, Server, Synchronous, Template, healthy
-from tests.frozen_primary_simulation.judge import manager_runs, wrong_deletion, wrong_emptying
+from tests.fixtures.kubernetes.state import PENDING, Cluster, Cut, Member, Server, Synchronous, Template, healthy
+from tests.frozen_primary_simulation.judge import manager_runs, wrong_deletion, wrong_emptying, wrong_outage
 from tests.frozen_primary_simulation.schedule import Schedule
 from walproof.guarding import kubernetes_freeze, kubernetes_sight
+from walproof.guarding.decide import Policy
 
 STEP_S, END_S = 0.2, 45.0
 NAMES = ("pg-1", "pg-2", "pg-3")
@@ -65,19 +66,19 @@ class World:
     lsn: int = 0
     last_ack_s: float = 0.0
     outage_s: float = 0.0
-    annotation: tuple[float, str] = (0.0, "")
+    annotation: tuple[str, str, str] = ("", "", "")
     touched: int = 0
+    by_hand: str = ""  # who was named, not elected: asked for no WAL, so that what it lacks is not the guard's loss
 
     def __post_init__(self) -> None:
         s = self.schedule
         self.random = random.Random(s.seed + 1_000_000)
-        durability = "preferred" if s.of("preferred") else "required"
         self.number = 2 if s.of("two of two") else 1
         late = max((f.at_s + f.lasts_s for f in s.of("operator late")), default=0.0)
         self.position = dict.fromkeys(NAMES, 0)
         dying_s = min(sum(f.lasts_s for f in s.of("late dying")), 30.0)
         self.machine = Slow(min(late, 45.0), dying_s, self.position)
-        setting = Synchronous(number=self.number, durability=durability)
+        setting = Synchronous(number=self.number, failover_quorum=True)
         self.cluster = healthy(tuple(Member(name) for name in NAMES), synchronous=setting)
         self.heard = dict.fromkeys(NAMES, 0.0)
         self.renewals, self.renewed_s = 0, 0.0
@@ -86,9 +87,9 @@ class World:
         self.answered: dict[tuple[str, str], float] = {}
         self.frozen_last_s = float("-inf")
         self.ended_s = 0.0
-        self.second_failure_s = float("inf")
         self.guards = [self._guard(f"g{n}") for n in range(2 if s.of("second guard") else 1)]
         self.began: dict[str, float] = {}
+        self.sql_from = self.wal_from = 0.0  # after a hiccup: once logins are through, TCP has sent again
         self.done: set[tuple[str, int]] = set()
 
     def _guard(self, name: str) -> Guard:
@@ -98,15 +99,16 @@ class World:
     def now(self) -> float:
         return self.cluster.now_s
 
-    def run(self) -> "World":
+    def run(self, *, guarded: bool = True) -> "World":
         for n in range(1, int(END_S / STEP_S)):
             self._faults()
             self._step_to(n * STEP_S)
             self._wal()
-            for number, guard in enumerate(self.guards):
+            for number, guard in enumerate(self.guards if guarded else ()):
                 self._ways(guard)
                 self._api(guard)
                 self._turn(guard, number)
+        self.outage_s = max(self.outage_s, self.now - self.last_ack_s)
         return self
 
     def _step_to(self, now: float) -> None:
@@ -131,8 +133,7 @@ class World:
             self.frozen_last_s = now
 
     def _promoted(self, name: str) -> None:
-        within = not self.deletions or self.second_failure_s > self.deletions[-1]
-        if self.deletions and self.position[name] < self.acked and within and self.second_failure_s > self.now:
+        if self.deletions and self.position[name] < self.acked and name != self.by_hand:
             self.wrong.append(f"lost: {name} has {self.position[name]} of {self.acked} at {self.now:.1f}")
         self.lsn = self.position[name]
         self.acked = min(self.acked, self.lsn)
@@ -141,7 +142,7 @@ class World:
         c, now = self.cluster, self.now
         one = c.member(c.primary)
         led = one.server is Server.RUNNING and one.cut is Cut.NONE and not one.lingers and c.target == c.primary
-        if not led:
+        if not (led and one.role == "primary"):  # a promotion is over once the write service leads there
             return
         streams = [n for n in NAMES if n != c.primary and self._streams(n)]
         if not self.schedule.idle:
@@ -154,17 +155,16 @@ class World:
             self.position[name] = moved
         self.position[c.primary] = self.lsn
         held = sorted((self.position[n] for n in NAMES if n != c.primary), reverse=True)
-        waits = self.number if c.synchronous and c.synchronous.durability == "required" else 0
-        waits = 0 if self.began.get("ALTER SYSTEM", now) < now else waits
+        waits = 0 if self.began.get("ALTER SYSTEM", now) < now else self.number
         safe = held[waits - 1] if waits else self.lsn
         if safe > self.acked:
             self.acked = safe
             self.outage_s, self.last_ack_s = max(self.outage_s, now - self.last_ack_s), now
 
     def _streams(self, name: str) -> bool:
-        c, one = self.cluster, self.cluster.member(name)
-        first = c.member(c.primary)
-        alive = first.server is Server.RUNNING and first.cut is Cut.NONE
+        one, first = self.cluster.member(name), self.cluster.member(self.cluster.primary)
+        alive = first.server is Server.RUNNING and first.cut is Cut.NONE and self.now >= self.wal_from
+        alive = alive and not self._active("WAL hiccup")
         return alive and one.server is Server.RUNNING and one.cut is Cut.NONE and bool(one.pod)
 
     def _on(self, fault: Any, now: float) -> bool:
@@ -196,13 +196,12 @@ class World:
     def _begins(self, name: str, standby: str) -> None:
         m, c = self.machine, self.cluster
         self.began.setdefault(name, self.now)
-        if name in ("standby paused", "standby unready") and self.deletions:
-            self.second_failure_s = min(self.second_failure_s, self.now)
-        leads = c.member(c.primary).server is Server.RUNNING and c.target == c.primary
         does: dict[str, Callable[[], Cluster]] = {
             "standby paused": lambda: c.with_member(standby, server=Server.FROZEN) if standby != c.primary else c,
             "standby unready": lambda: c.with_member(standby, ready=False) if standby != c.primary else c,
-            "switchover": lambda: m.switch_over(c, standby) if leads and standby != c.primary else c,
+            "standby unheard": lambda: c.with_member(standby, reports=False) if standby != c.primary else c,
+            "switchover": lambda: self._promote(standby),
+            "slow replay": lambda: c.with_member(standby, to_replay_s=100.0),
             "roll": lambda: m.change_template(c, Template("2")),
             "fence": lambda: m.fence(c, standby),
             "freeze again": lambda: m.freeze(c, c.primary) if c.primary == c.target else c,
@@ -221,6 +220,14 @@ class World:
         elif name == "guard killed":
             self.guards[0] = self._guard("g0 again")
 
+    def _promote(self, standby: str) -> Cluster:
+        """As kubectl cnpg promote, once."""
+        c = self.cluster
+        if standby == c.primary or c.target not in (c.primary, PENDING) or not c.member(standby).pod:
+            return c
+        self.by_hand = "" if c.member(c.primary).server is Server.RUNNING else standby
+        return self.machine.switch_over(c, standby)
+
     def _forcible(self) -> bool:
         """Force on a lost node is a promise of the person who uses it: not drawn together."""
         return bool(self.cluster.member("pg-1").pod and self.deletions and "lose node" not in self.began)
@@ -231,8 +238,14 @@ class World:
             self.cluster = c.with_member(standby, server=Server.RUNNING)
         elif name == "standby unready":
             self.cluster = c.with_member(standby, ready=True)
+        elif name == "standby unheard":
+            self.cluster = c.with_member(standby, reports=True)
         elif name in ("peers cut", "primary isolated", "network hiccup"):
             self.cluster = m.mend_network(c, "pg-1")
+            if name == "network hiccup":
+                again = (self.began[name] + 0.2 * (2**tries - 1) for tries in range(1, 10))
+                self.wal_from = next(at for at in again if at >= self.now)
+                self.sql_from = self.now + self.random.choice((0.1, 0.6, 1.2, 2.0))
         elif name == "fence" and c.member(standby).fenced:
             self.cluster = m.fence(c, standby, False)
 
@@ -242,10 +255,10 @@ class World:
         if now < guard.frozen_until:
             return
         apart = one.cut is Cut.ALL
-        sql = one.server is not Server.FROZEN and not apart and not self._active("SQL hiccup")
+        sql = one.server is not Server.FROZEN and not apart and not self._active("SQL hiccup") and now >= self.sql_from
         manager = (bool(one.pod) or one.lingers) and one.container == "running" and not apart
         service = sql and not self._active("service away")
-        for way, answers in (("service", service), ("direct", sql), ("manager", manager)):
+        for way, answers in {"service": service, "direct": sql, "manager": manager}.items():
             if answers:
                 self.waiting[guard.name, way], self.answered[guard.name, way] = None, now
             elif self.waiting.get((guard.name, way)) is None:
@@ -277,20 +290,19 @@ class World:
         c, s = self.cluster, self.seen
         if kind == "lease":
             version = f"{self.touched}/{self.renewals}/{c.lease.holder}"
-            return s.LeaseSeen(at, version, c.lease.holder, str(self.renewals))
+            return at, s.LeaseSeen(version, c.lease.holder, str(self.renewals))
         if kind == "pod":
             one = c.member(guard.memory.primary or c.primary)
             uid = f"{one.name}/{self.uids[one.name]}" if one.pod else ""
-            return s.PodSeen(at, uid, one.pod == "Running", one.terminating, c.node_ready)
-        setting = c.synchronous
+            return at, (uid, one.pod == "Running" and one.ready and not one.terminating)
         in_effect = 0 if self.began.get("ALTER SYSTEM", self.now) < self.now else self.number
         fenced = tuple(m.name for m in c.members if m.fenced)
-        on = {name: bool(self.began.get(name) is not None) for name in ("hibernate", "pause", "restore")}
-        version = f"{c.primary}/{c.target}/{c.phase}/{fenced}/{on}/{self.annotation}"
-        return s.ClusterSeen(
-            at, version, c.primary, c.target, c.phase, NAMES, setting.durability if setting else "", self.number,
-            in_effect, fenced, on["hibernate"], on["pause"], on["restore"], "", *self.annotation,
-        )  # fmt: skip
+        on = [name for name in ("hibernate", "pause", "restore") if self.began.get(name) is not None]
+        hands_off = " and ".join((*on, *fenced))
+        version = f"{c.primary}/{c.target}/{c.phase}/{hands_off}/{self.annotation}"
+        return at, s.ClusterSeen(
+            version, c.primary, c.target, c.phase, NAMES, self.number, in_effect, hands_off, self.annotation
+        )
 
     def _turn(self, guard: Guard, number: int) -> None:
         now = self.now
@@ -308,11 +320,11 @@ class World:
             w: self.seen.Way(self.answered.get((guard.name, w), 0.0), self.waiting.get((guard.name, w)))
             for w in ("service", "direct", "manager")
         }
-        r = guard.readings
-        seen = (now, r["cluster"], r["pod"], r["lease"])
+        (at, cluster), (pod_at, pod), (lease_at, lease) = (guard.readings[kind] for kind in ("cluster", "pod", "lease"))
+        seen = (now, min(at, pod_at, lease_at), cluster, *pod, lease)
         sight = self.seen.Sight(*seen, **way, standbys=self._standbys(), stalled=stalled)
-        guard.memory, action = self.decide.turn(guard.memory, sight, self.decide.Policy(guard.name))
-        if action.act == "none":
+        guard.memory, action = self.decide.turn(guard.memory, sight, Policy(guard.name))
+        if action is None:
             return
         for name, does in (("guard frozen at a step", "freeze"), ("guard killed at a step", "kill")):
             for fault in self.schedule.of(name):
@@ -333,15 +345,19 @@ class World:
         assert guard.request is not None
         ends, carried, action = guard.request
         if guard.pending is None and self.now >= carried:
-            if self.now > action.until + 4.0 or (guard.frozen_until > action.until and self.now >= guard.frozen_until):
-                guard.memory, guard.request = self.decide.refused(guard.memory, action, self.now), None
+            deletes = action.act == self.decide.Act.DELETE_POD
+            late = deletes and self.now > action.until + 2.0  # as the API server is asked (timeout=2s)
+            if late or (guard.frozen_until > action.until and self.now >= guard.frozen_until):
+                guard.memory, guard.request = self.decide.not_done(guard.memory, action, "late"), None
                 return
             done = not self._active("API away") and self._carried_out(guard, action)
             guard.pending = (done, self._active("answer lost") or self._active("API away"))
         if guard.pending is not None and self.now >= ends:
             done, lost = guard.pending
-            answer = self.decide.not_known if lost else self.decide.done if done else self.decide.refused
-            guard.memory = answer(guard.memory, action, self.now)
+            if done and not lost:
+                guard.memory = self.decide.done(guard.memory, action, self.now)
+            else:
+                guard.memory = self.decide.not_done(guard.memory, action, "no answer" if lost else "changed")
             guard.request = guard.pending = None
 
     def _standbys(self) -> dict[str, Any]:
@@ -349,16 +365,16 @@ class World:
         for name in NAMES:
             one = self.cluster.member(name)
             if name != self.cluster.primary and one.server is Server.RUNNING and one.pod:
-                streams = self._streams(name)
-                seen[name] = self.seen.StandbySeen(self.now, self.position[name], self.heard[name], streams, one.ready)
+                its = self.now, self.heard[name], self._streams(name), one.ready, 2.5, one.to_replay_s > 0
+                seen[name] = self.seen.StandbySeen(*its)
         return seen
 
     def _carried_out(self, guard: Guard, action: Any) -> bool:
         c = self.cluster
         if action.act == self.decide.Act.CLAIM:
-            if action.onto != self._taken("cluster", 0.0, guard).version:
+            if action.onto != self._taken("cluster", 0.0, guard)[1].version:
                 return False
-            self.annotation = (self.now, guard.name)
+            self.annotation = (guard.name, guard.memory.uid, str(self.now))
         elif action.act == self.decide.Act.DELETE_POD:
             name = guard.memory.primary
             if action.onto != f"{name}/{self.uids[name]}" or not c.member(name).pod:
@@ -367,7 +383,7 @@ class World:
             self.deletions.append(self.now)
             self.cluster = self.machine.terminate(c, name, 1.0)
         else:
-            if action.onto != self._taken("lease", 0.0, guard).version:
+            if action.onto != self._taken("lease", 0.0, guard)[1].version:
                 return False
             self.wrong += wrong_emptying(self)
             self.emptied += 1
@@ -377,4 +393,8 @@ class World:
 
 
 def judge(schedule: Schedule, decide: ModuleType = kubernetes_freeze, seen: ModuleType = kubernetes_sight) -> World:
-    return World(schedule, decide, seen).run()
+    """What becomes of it with a guard, and where that deleted a pod also how long writes stop without one."""
+    world = World(schedule, decide, seen).run()
+    if world.deletions and not schedule.idle:
+        world.wrong += wrong_outage(world, World(schedule, decide, seen).run(guarded=False).outage_s)
+    return world

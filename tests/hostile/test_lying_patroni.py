@@ -70,13 +70,15 @@ def test_a_host_of_the_target_file_gets_its_command(fake: FakePatroni, tmp_path:
 def test_the_scope_that_rest_gives_is_shown_and_not_obeyed(fake: FakePatroni, tmp_path: Path) -> None:
     fake.scope = "prod"
     etcd = '[etcd3]\nhosts = ["127.0.0.1:1"]\n'
-    takeover = opened(fake, tmp_path, "127.0.0.1", etcd).capabilities().takeover
+    takeover = opened(fake, tmp_path, "127.0.0.1", etcd).takeover()
     assert takeover is not None
+    assert not callable(takeover)
     with pytest.raises(UsageError) as refused:
         takeover.lock()
     assert 'scope = "prod"' in refused.value.hint
-    named = opened(fake, tmp_path, "127.0.0.1", f'{etcd}scope = "staging"\n').capabilities().takeover
+    named = opened(fake, tmp_path, "127.0.0.1", f'{etcd}scope = "staging"\n').takeover()
     assert named is not None
+    assert not callable(named)
     assert named.lock()
 
 

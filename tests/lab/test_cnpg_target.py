@@ -12,11 +12,13 @@ from unittest import mock
 import pytest
 
 from tests.fixtures.command_line import returned
-from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
+from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled, target_of
 from tests.fixtures.same_list import WITH_MANAGER, same_list
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.studies.declaration import studies
+from walproof.targets.cnpg.guard import Network
+from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.external.configuration_patches import at, paths_of
 
 pytestmark = pytest.mark.lab
@@ -71,6 +73,27 @@ def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lack
             kubernetes.members.psql(leader, "REVOKE pg_monitor FROM app")
     assert code == 0, out
     assert json.loads(out)["leader"] == leader and json.loads(out)["polls"] > 0
+
+
+_EVIL = """CREATE SCHEMA evil;
+CREATE FUNCTION evil.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT pg_sleep(30) IS NOT NULL';
+CREATE FUNCTION evil.pg_has_role(name, text, text) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+ALTER DATABASE app SET search_path = evil, pg_catalog; ALTER ROLE app SET search_path = evil, pg_catalog"""
+_GOOD = "ALTER DATABASE app RESET search_path; ALTER ROLE app RESET search_path; DROP SCHEMA evil CASCADE"
+
+
+def test_the_databases_owner_cannot_answer_for_postgresql_what_a_guard_asks(kubernetes: Kubernetes) -> None:
+    members = kubernetes.members
+    members.psql(members.primary, _EVIL, ("-d", "app"))
+    try:
+        with target_of(kubernetes.running) as target:
+            assert isinstance(target, CnpgCluster)
+            access = target.access
+            for name, pod in access.state.pods.items():
+                row = Network(access.login.at, ("", 0))(name, pod)
+                assert (row.in_recovery, row.pings_s > 0) == (name != members.primary, True)
+    finally:
+        members.psql(members.primary, _GOOD, ("-d", "app"))
 
 
 def test_what_the_role_does_not_allow_is_said_alike_by_a_dry_run_and_by_the_run(

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
-from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, apart, healthy, seen
+from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, apart, guarded, healthy, seen
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
+from walproof.model.cnpg_facts import why_not_guarded
 from walproof.model.facts import Facts, Sender
 from walproof.targets.cnpg.kubernetes_api import POOLERS, SERVICES
+from walproof.targets.cnpg.state_and_doctor_facts import GUARDED, TAKEN
 
 
 def ids(facts: Facts) -> list[str]:
@@ -265,3 +267,52 @@ def test_what_is_not_checked_without_a_right_is_said() -> None:
     assert "may not list" in services.evidence and "cnpg-service-of-all is not checked" in services.evidence
     assert "pooler-paused" in poolers.evidence and 'resources: ["poolers"], verbs: ["list"]' in poolers.fix
     assert services.severity is Severity.NOTE
+
+
+def quorum(**spec: Any) -> dict[str, Any]:
+    return {"postgresql": {"synchronous": {"failoverQuorum": True}}, **spec}
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "no quorum": ("failoverQuorum is not true", {}),
+    "asynchronous": (
+        "dataDurability is not required; failoverQuorum is not true",
+        {"postgresql": {"synchronous": None}},
+    ),
+    "preferred": (
+        "dataDurability is not required",
+        {"postgresql": {"synchronous": {"failoverQuorum": True, "dataDurability": "preferred"}}},
+    ),
+    "the former keys": (
+        "dataDurability is not required; failoverQuorum is not true",
+        {"postgresql": {"synchronous": None}, "minSyncReplicas": 2, "maxSyncReplicas": 2},
+    ),
+    "elsewhere": (
+        "standbyNamesPre or standbyNamesPost is set",
+        {"postgresql": {"synchronous": {"failoverQuorum": True, "standbyNamesPost": ["dr"], "number": 2}}},
+    ),
+    "delay": ("failoverDelay is set", quorum(failoverDelay=20)),
+    "streaming": ("a streaming readiness probe", quorum(probes={"readiness": {"type": "streaming"}})),
+    "hasty": ("within 7 s", quorum(probes={"readiness": {"periodSeconds": 6, "failureThreshold": 2}})),
+    "one instance": ("there is no standby", quorum(instances=1)),
+}
+
+
+@pytest.mark.parametrize(("reasons", "spec"), REFUSED.values(), ids=REFUSED)
+def test_what_the_guard_would_refuse_is_found_where_one_watches(reasons: str, spec: dict[str, Any]) -> None:
+    facts = guarded(**spec)
+    assert facts.cnpg is not None
+    (found,) = (f for f in diagnosed(facts) if f.id == "cnpg-guard-refuses")
+    assert reasons in found.evidence and found.evidence.endswith(why_not_guarded(facts.cnpg))
+    wanted = json.loads(found.fix.split("--patch '")[1].rstrip("'"))["spec"]
+    sync = wanted["postgresql"]["synchronous"]
+    assert sync["dataDurability"] == "required" and sync["failoverQuorum"] is True and sync["number"] > 0
+    assert wanted.get("maxSyncReplicas", 0) == 0 and ("maxSyncReplicas" in wanted) == ("maxSyncReplicas" in spec)
+    assert "cnpg-guard-refuses" not in ids(healthy(**spec)), "no guard is meant"
+
+
+@pytest.mark.parametrize("annotation", [GUARDED, TAKEN])
+def test_what_the_guard_takes_is_not_found(annotation: str) -> None:
+    for spec in (quorum(), quorum(probes={"readiness": {"periodSeconds": 7, "failureThreshold": 2}})):
+        assert "cnpg-guard-refuses" not in ids(guarded(annotation, **spec))
+    assert "cnpg-guard-refuses" in ids(guarded(annotation))

@@ -168,6 +168,30 @@ def test_failover_quorum_is_asked(ready: tuple[str, ...], number: int, elected: 
     assert until(without, 8.0)[0].target == "pg-2"
 
 
+CHOSEN = {
+    "the most WAL": ({}, "pg-3"),
+    "the most WAL is not ready": ({"pg-3": {"ready": False}}, None),
+    "the most WAL does not report": ({"pg-3": {"reports": False}}, "pg-2"),
+    "the most WAL is frozen": ({"pg-3": {"server": Server.FROZEN}}, "pg-2"),
+    "the other does not report": ({"pg-2": {"reports": False}}, "pg-3"),
+    "the other is not ready": ({"pg-2": {"ready": False}}, "pg-3"),
+    "none reports": ({"pg-2": {"reports": False}, "pg-3": {"reports": False}}, None),
+    "the most WAL is fenced": ({"pg-3": {"fenced": True}}, "pg-2"),
+}
+
+
+@pytest.mark.parametrize("quorum", [False, True])
+@pytest.mark.parametrize(("changes", "chosen"), CHOSEN.values(), ids=CHOSEN)
+def test_the_most_wal_of_those_that_report_is_elected_and_waited_for(
+    changes: dict[str, dict[str, Any]], chosen: str | None, quorum: bool
+) -> None:
+    cluster = in_order(failover_quorum=quorum).with_member("pg-3", received=7)
+    for name, change in changes.items():
+        cluster = cluster.with_member(name, **change)
+    too_few = quorum and any({"ready", "reports", "server"} & change.keys() for change in changes.values())
+    assert until(cluster, 8.0)[0].target == ("pg-1" if too_few else chosen or PENDING)
+
+
 def test_a_pod_on_a_lost_node_lingers_and_its_manager_renews() -> None:
     cluster, _ = until(MACHINE.lose_node(in_order()), 120.0)
     assert cluster.member("pg-1").pod and cluster.lease.holder == "pg-1" and cluster.primary == "pg-1"

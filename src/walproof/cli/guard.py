@@ -63,11 +63,14 @@ def guard(
     address = _address(listen)
     allowed = consent.read(allow)
     chosen = choose(target)
-    able = chosen.capabilities()
-    if able.takeover is None:
-        raise TargetError(f"{chosen.name} cannot be guarded: {able.why_not(Capability.TAKEOVER)}", "see docs/guard.md")
-    if not dry_run:
-        consent.check(chosen, "guarding", ["takeover"], allowed)
+    # Of an external cluster nothing else is asked: what is asked for other capabilities, its owner could answer.
+    own = getattr(chosen, "takeover", None)
+    its = own() if own is not None else chosen.capabilities().takeover
+    if its is None:
+        why = chosen.capabilities().why_not(Capability.TAKEOVER)
+        raise TargetError(f"{chosen.name} cannot be guarded: {why}", "see docs/guard.md")
+    if not dry_run and chosen.external:
+        consent.require("guarding", ["takeover"], allowed, chosen.name)
     policy = Policy(
         f"{GUARD}{secrets.token_hex(4)}",
         suspect_after,
@@ -77,7 +80,7 @@ def guard(
     )
     ended = threading.Event()
     call_after(duration, ended.set)
-    watcher = open_guard(able.takeover, chosen.clock, policy, _log)
+    watcher = its(policy, _log) if callable(its) else open_guard(its, chosen.clock, policy, _log)
     with closing(watcher):
         server = None
         if address:

@@ -21,7 +21,7 @@ def target() -> None:
 @opt.option("--target address", "WHERE", "The cluster: cnpg:NAMESPACE/NAME, or a target file.", callback=opt.addressed)
 @opt.kube_context
 @opt.flag("--print-rbac printed", "Print an account and the least Role that it needs.")
-@opt.words("--for uses", "USE,…", f"{', '.join(USES)}; load-pods, scale, chaos-mesh.  [default: the first four]")
+@opt.words("--for uses", "USE,…", f"{', '.join(USES)}; load-pods, scale, chaos-mesh, guard.  [default: the first four]")
 @opt.dry_run
 @opt.json_output
 def cnpg(address: str | None, printed: bool, uses: str | None, dry_run: bool, as_json: bool) -> ExitCode:

@@ -1,72 +1,43 @@
 """What a guard of CloudNativePG sees, and why it must keep its hands off. Pure.
 
-Which fields decide, and CloudNativePG's reasons: its internal/controller/replicas.go (the election) and
-internal/cmd/manager/instance/run/lease/runnable.go (who may lead).
+CloudNativePG's reasons: internal/controller/replicas.go (the election) and internal/cmd/manager/instance/run/lease/.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-HEALTHY = "Cluster in healthy state"
-PENDING = "pending"
-"""What the operator writes as the target while it looks for one (api/v1, PendingFailoverMarker)."""
-READ_S = 3.0
-"""What was not read for so long is not known."""
-CHANGED_S = 10.0
-"""A new configuration reaches every instance by then."""
-REST_S = 600.0
-"""Least time between two takeovers of a Cluster, by any guard."""
+HEALTHY, FAILING_OVER, PENDING = "Cluster in healthy state", "Failing over", "pending"
+"""The operator's phases at rest and in an election; its target while it looks for one (PendingFailoverMarker)."""
+READ_S, ASKED_S = 2.0, 1.0
+"""What was read longer ago, or a standby that was asked longer ago, is not known."""
+_PINGS_S = 3.75
+"""The longest silence of a healthy WAL receiver by which a frozen primary is still told."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSeen:
-    """The Cluster, from one reading that began at `at`. version: its resourceVersion.
+    """The Cluster's object. version: its resourceVersion.
 
     number: of standbys that a commit waits for, by the spec; in_effect: by the primary's own setting, when it last
-    told. unsuitable: why its spec is none that this guard knows, "" where it is. taken_at, taken_by: the annotation of
-    the last takeover, 0 for never.
+    told. hands_off: why no guard may act on it (its spec, fenced …), "" where one may. claim: the annotation of the
+    last takeover: by which guard ("" for none), of which pod's uid, when by its clock.
     """
 
-    at: float
     version: str
     primary: str
     target: str
     phase: str
     instances: tuple[str, ...]
-    durability: str
     number: int
     in_effect: int
-    fenced: tuple[str, ...] = ()
-    hibernated: bool = False
-    paused: bool = False
-    restoring: bool = False
-    unsuitable: str = ""
-    taken_at: float = 0.0
-    taken_by: str = ""
-
-    @property
-    def standbys(self) -> tuple[str, ...]:
-        """Every instance but the primary."""
-        return tuple(name for name in self.instances if name != self.primary)
-
-
-@dataclass(frozen=True, slots=True)
-class PodSeen:
-    """The pod of the primary's name; uid "" for none. node_ready: of its node, or where it last ran."""
-
-    at: float
-    uid: str = ""
-    running: bool = False
-    ending: bool = False
-    node_ready: bool = False
+    hands_off: str = ""
+    claim: tuple[str, str, str] = ("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """The primary's Lease. version: its resourceVersion; renewed: its renewTime as it stands there, never compared
-    with a clock. retry_s: how often a living holder renews."""
+    """The primary's Lease. renewed: its renewTime, never compared with a clock; retry_s: how often that is written."""
 
-    at: float
     version: str = ""
     holder: str = ""
     renewed: str = ""
@@ -75,7 +46,7 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to the primary. answered_at: the last answer, a refusal too; waiting_since: an attempt without one."""
+    """One way to the primary. answered_at: the last answer; waiting_since: the first question since without one."""
 
     answered_at: float = 0.0
     waiting_since: float | None = None
@@ -85,107 +56,88 @@ class Way:
 class StandbySeen:
     """What a standby answered that was asked at `at`. heard_at: its WAL receiver's last message, by this guard's clock.
 
-    position: of the WAL it has, received or replayed, in bytes. streams: from the primary, in recovery. ready: its pod
-    is, so that the operator may choose it.
+    streams: from the primary. ready: its pod is. pings_s: after so long a silence its WAL receiver asks for an answer,
+    which a living primary gives (half of wal_receiver_timeout: walreceiver.c, WalReceiverMain). behind: a promotion
+    would wait for its replay.
     """
 
     at: float
-    position: int
     heard_at: float = 0.0
     streams: bool = False
     ready: bool = True
+    pings_s: float = 2.5
+    behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is seen in one turn. service, direct: SQL through the write service and the pod's address; manager: the
-    instance manager's status port. stalled: the guard itself did not run for a while."""
+    """What is seen in one turn. read_at: when the reading of the API began. pod: the primary's uid, "" for none.
+
+    pod_ready: it is Ready, and not being deleted. service, direct: SQL through the write service and the pod's address;
+    manager: its status port. stalled: the guard itself did not run for a while. unread: why the API was not read since.
+    """
 
     now: float
+    read_at: float
     cluster: ClusterSeen
-    pod: PodSeen
+    pod: str
+    pod_ready: bool
     lease: LeaseSeen
     service: Way = Way()
     direct: Way = Way()
     manager: Way = Way()
     standbys: Mapping[str, StandbySeen] = field(default_factory=dict)
     stalled: bool = False
+    unread: str = ""
 
     @property
-    def read_at(self) -> float:
-        """The oldest of the three readings of the API."""
-        return min(self.cluster.at, self.pod.at, self.lease.at)
+    def pings_s(self) -> float:
+        """The longest silence of a healthy standby."""
+        return max((one.pings_s for one in self.standbys.values()), default=0.0)
 
-    def answering(self, since: float) -> dict[str, StandbySeen]:
-        """The standbys that were asked after that moment, and answered."""
-        return {name: self.standbys[name] for name in self.cluster.standbys if name in self.standbys
-                and self.standbys[name].at > since}  # fmt: skip
+    @property
+    def answering(self) -> dict[str, StandbySeen]:
+        """The standbys that were asked just now, and answered."""
+        names = [name for name in self.cluster.instances if name in self.standbys and name != self.cluster.primary]
+        return {name: self.standbys[name] for name in names if self.standbys[name].at > self.now - ASKED_S}
 
-    def enough(self, names: Mapping[str, StandbySeen]) -> bool:
-        """Whether each acknowledged commit is on one of them: more than the standbys that no commit waits for."""
-        return len(names) + self.cluster.number > len(self.cluster.standbys)
-
-
-def why_never(cluster: ClusterSeen) -> str:
-    """Why a guard can do nothing for this Cluster as it is configured; "" where it can."""
-    if cluster.unsuitable:
-        return cluster.unsuitable
-    if cluster.durability != "required" or cluster.number < 1:
-        return "dataDurability is not required: a takeover could lose acknowledged commits"
-    if len(cluster.instances) < 2:
-        return "there is no standby"
-    return ""
+    @property
+    def asked_at(self) -> float:
+        """Up to when it is known what the standbys heard."""
+        return min((one.at for one in self.answering.values()), default=0.0)
 
 
-def why_hands_off(sight: Sight) -> str:
-    """Why no step may be taken now, be it the first or the last; "" where it may."""
-    cluster = sight.cluster
-    if never := why_never(cluster):
-        return never
-    if sight.now - sight.read_at > READ_S:
-        return f"the Kubernetes API has not answered for {READ_S:g} s"
-    if not sight.pod.node_ready:
-        return f"the node of {cluster.primary} is not Ready: what runs there cannot be proven dead"
-    if cluster.fenced:
-        return f"{', '.join(cluster.fenced)} is fenced"
-    if cluster.hibernated:
-        return "the Cluster is hibernated"
-    if cluster.restoring:
-        return "a backup is being restored"
-    return "the operator's reconciliation is paused" if cluster.paused else ""
+def first(*reasons: tuple[object, str]) -> str:
+    """The text of the first that is so, "" for none."""
+    return next((text for is_so, text in reasons if is_so), "")
 
 
 def why_not(sight: Sight, followed: frozenset[str]) -> str:
-    """Why deleting the primary's pod would not be safe now; "" where it is. followed: streamed from this primary."""
-    cluster, pod, lease = sight.cluster, sight.pod, sight.lease
-    if reason := why_hands_off(sight):
-        return reason
-    if cluster.target != cluster.primary:
-        return f"a switchover or failover is under way: the target is {cluster.target}"
-    if cluster.phase != HEALTHY:
-        return f"the operator is at work: {cluster.phase}"
-    if not pod.uid or not pod.running or pod.ending:
-        return f"the pod {cluster.primary} is not running, or is being deleted: the operator's case"
-    if lease.holder != cluster.primary:
-        return f"{cluster.primary} does not hold the Lease"
-    if cluster.in_effect != cluster.number:
-        return f"{cluster.primary} waits for {cluster.in_effect} standbys, its Cluster says {cluster.number}"
-    answers = sight.answering(sight.now - 1.0)
-    able = {name: one for name, one in answers.items() if name in followed and one.ready}
-    if not sight.enough(able):
-        needed = len(cluster.standbys) - cluster.number + 1
-        return (
-            f"{len(able)} standbys answer, are ready and followed, {needed} are needed to hold each acknowledged commit"
-        )
-    return ""
+    """Why deleting the primary's pod would not be safe now, "" where it is; followed: who streamed from it."""
+    cluster, name, standbys = sight.cluster, sight.cluster.primary, max(1, len(sight.cluster.instances) - 1)
+    able = [one for one, seen in sight.answering.items() if one in followed and seen.ready]
+    behind = any(one.behind for one in sight.answering.values())  # of any: who will be elected is not known before
+    return cluster.hands_off or first(
+        (sight.now - sight.read_at > READ_S, f"no reading of the Kubernetes API within {READ_S:g} s{sight.unread}"),
+        (cluster.target != name, f"a switchover or failover is under way: the target is {cluster.target}"),
+        (cluster.phase != HEALTHY, f"the operator is at work: {cluster.phase}"),
+        (not (sight.pod and sight.pod_ready), f"the pod {name} is not Ready, or is being deleted: the operator's case"),
+        (sight.lease.holder != name, f"{name} does not hold the Lease"),
+        (cluster.in_effect != cluster.number, f"{name} waits for {cluster.in_effect} standbys, not {cluster.number}"),
+        # All: the operator elects nobody while the one with the most WAL is not Ready, and asks each in turn for 30 s.
+        (len(able) < standbys, f"{len(able)} of {standbys} standbys answer, are ready and stream (as pg_monitor sees)"),
+        (sight.pings_s > _PINGS_S, f"wal_receiver_timeout of a standby is 0, over {2 * _PINGS_S:g} s, or a role's own"),
+        (behind, "a standby has more than 16 MB to replay, or its replay is paused or waits for a query"),
+    )
 
 
 def why_left_alone(sight: Sight, dead: str) -> str:
     """Why the Lease of that instance, whose pod was deleted, is left as it is for good; "" where it is not."""
-    if reason := why_hands_off(sight):
-        return reason
-    if sight.pod.uid:
-        return f"the pod {dead} was made anew: its manager may hold the Lease rightly"
-    if sight.cluster.primary != dead:
-        return f"{sight.cluster.primary} was promoted"
-    return ""
+    target, phase = sight.cluster.target, sight.cluster.phase
+    elected = target in (dead, PENDING, "") or phase == FAILING_OVER
+    return sight.cluster.hands_off or first(
+        (not elected, f"whether {target} was elected or named by hand is not known: the phase is {phase}"),
+        (sight.pod, f"the pod {dead} was made anew: its manager may hold the Lease rightly"),
+        (sight.cluster.primary != dead, f"{sight.cluster.primary} was promoted"),
+        (sight.lease.holder != dead, f"{sight.lease.holder or 'nobody'} holds the Lease"),
+    )

@@ -5,6 +5,7 @@ Decides nothing itself."""
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from enum import StrEnum
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -37,6 +38,14 @@ _PART_S = 2.0
 Log = Callable[[str], None]
 
 
+def a_thread_ended() -> MachineError:
+    """What ends a guard that would go on blind."""
+    return MachineError(
+        "the guard cannot see any more: one of its threads ended by the error above",
+        "start it again; as a service with Restart=always",
+    )
+
+
 class Guard:
     """A guard of one cluster: one thread reads the lock, another takes turns."""
 
@@ -53,10 +62,7 @@ class Guard:
     def turn(self) -> None:
         """One turn: see, decide, act, and a short pause; MachineError when a thread that sees has ended."""
         if self._reading.failed or self._parting.failed or self.life.failed():
-            raise MachineError(
-                "the guard cannot see any more: one of its threads ended by the error above",
-                "start it again; as a service with Restart=always",
-            )
+            raise a_thread_ended()
         now = self.clock.now()
         stalled = self._paused_at is not None and now - self._paused_at > _PACE_S + _STALL_S
         if self._seen is not None:
@@ -145,7 +151,8 @@ class GuardMetrics:
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Every metric now."""
         status = self._status()
-        states = {str(state): float(status.state == state) for state in State}
+        own = type(status.state) if isinstance(status.state, StrEnum) else State
+        states = {str(state): float(status.state == state) for state in own}
         yield _labelled("state", "1 for what the guard is doing now", "state", states)
         yield _single("ready", "1 when it would take over now if the leader disappeared", float(status.ready))
         yield _single("suspicions_total", "times the leader showed no sign of life for too long", status.suspicions)

@@ -121,6 +121,10 @@ class CnpgProbes:
     """How long PostgreSQL may be unresponsive before the container is killed (period × failures)."""
     readiness_s: float = 30.0
     """Likewise before the primary is taken to have failed."""
+    readiness_least_s: float = 20.0
+    """At the soonest: the first of the failures may come at once (period × (failures - 1))."""
+    readiness_streams: bool = False
+    """Whether a standby is ready only while it streams."""
     startup_s: float = 3600.0
     """How long it may start, which includes crash recovery, before the container is killed."""
     smart_shutdown_s: float = 180.0
@@ -165,6 +169,8 @@ class CnpgFacts:
     services_of_all: tuple[str, ...] = ()
     """Services made by hand that lead to its instances of any role, and are not for reads by their name."""
     pods: tuple[CnpgPod, ...] = ()
+    guarded: bool = False
+    """Whether an annotation of it says that `walproof guard` watches it, or that one took over."""
     resources: str = ""
     """spec.resources in words, "" where none are declared."""
     refusals: tuple[str, ...] = ()
@@ -194,3 +200,29 @@ class CnpgFacts:
     @property
     def wal_volume_mib(self) -> float | None:
         return mebibytes(self.wal_storage or self.storage)
+
+
+GUARD_ACTS_S = 7.0
+"""How soon a guard has deleted a frozen primary, with the longest --suspect-after that it takes."""
+
+
+def why_not_guarded(cnpg: CnpgFacts) -> str:
+    """Every reason in its spec for which `walproof guard` refuses it, "" where it does not (docs/guard.md).
+
+    >>> why_not_guarded(CnpgFacts("db", "pg", 3, synchronous=CnpgSync(failover_quorum=True)))
+    ''
+    """
+    sync, probes = cnpg.synchronous or CnpgSync(required=False), cnpg.probes
+    reasons = {
+        "it follows another Cluster": cnpg.replica,
+        "dataDurability is not required": not sync.required or sync.number < 1,
+        "failoverQuorum is not true": not sync.failover_quorum,
+        "standbyNamesPre or standbyNamesPost is set": sync.elsewhere,
+        "failoverDelay is set": probes.failover_delay_s,
+        "a streaming readiness probe takes the standbys out of the operator's election": probes.readiness_streams,
+        f"its readiness probe makes the pod the operator's case within {GUARD_ACTS_S:g} s": (
+            probes.readiness_least_s < GUARD_ACTS_S
+        ),
+        "there is no standby": cnpg.instances < 2,
+    }
+    return "; ".join(reason for reason, is_so in reasons.items() if is_so)

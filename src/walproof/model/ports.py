@@ -13,7 +13,7 @@ from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRun, Rows
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
-from walproof.model.takeover import GuardSwitch, Takeover
+from walproof.model.takeover import GuardSwitch, OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
 
 
@@ -304,7 +304,7 @@ class Capabilities:
     configuration: Configuration | None = None
     inspection: Inspection | None = None
     commit_waits: CommitWaits | None = None
-    takeover: Takeover | None = None
+    takeover: Takeover | OwnGuard | None = None
     guard: GuardSwitch | None = None
     links: Links | None = None
     pool: Pool | None = None

@@ -1,8 +1,8 @@
 """What a guard sees of a cluster and may do to it: the leader lock in the DCS, signs of life, receivers. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 GUARD = "walproof-guard-"
 """How the name of a holder of the leader lock begins that is a guard, and no member."""
@@ -204,6 +204,10 @@ class Takeover(Protocol):
 
     def signs_of_life(self) -> SignsOfLife:
         """Starts asking the members; the caller closes it."""
+
+
+OwnGuard = Callable[[Any, Callable[[str], None]], Any]
+"""Opens a guard of another kind, with the turn, status and close of guarding.run.Guard, by a Policy and a log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from walproof.advising.doctor.finding import (
     reset_all,
     reset_names,
 )
-from walproof.model.cnpg_facts import CnpgFacts, is_off
+from walproof.model.cnpg_facts import CnpgFacts, CnpgSync, is_off, why_not_guarded
 from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
 from walproof.model.units import counted
@@ -74,6 +74,18 @@ def _cnpg_failover_quorum(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if sync.number > len(sync.elsewhere) and sync.own_copies < (cnpg.instances - 1) // 2:
         evidence = f"{sync.text} with {cnpg.instances} instances, failoverQuorum: false"
         yield _patched(cnpg, evidence, SYNC, {"postgresql": {"synchronous": {"failoverQuorum": True}}})
+
+
+@of_cnpg
+def _cnpg_guard_refuses(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
+    """By the function that the guard asks at its start."""
+    if cnpg.guarded and (reasons := why_not_guarded(cnpg)):
+        sync = cnpg.synchronous or CnpgSync()
+        number = max(1, sync.number if sync.least is None else sync.least)
+        former = {} if sync.least is None else {"minSyncReplicas": 0, "maxSyncReplicas": 0}
+        required = {"method": sync.method, "number": number, "dataDurability": "required", "failoverQuorum": True}
+        spec = {"failoverDelay": 0, **former, "postgresql": {"synchronous": required}}
+        yield _patched(cnpg, f"walproof guard refuses it: {reasons}", "spec", spec)
 
 
 @of_cnpg

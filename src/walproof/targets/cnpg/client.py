@@ -7,6 +7,7 @@ import socket
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import yaml
@@ -18,6 +19,7 @@ from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, T
 try:
     import urllib3
     from kubernetes.client import ApiClient, ApiException, Configuration
+    from kubernetes.config import ConfigException
     from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websocket_call
     from websocket import WebSocketConnectionClosedException, WebSocketException
 except ModuleNotFoundError:
@@ -26,7 +28,7 @@ except ModuleNotFoundError:
         "in walproof's checkout: pip install '.[kubernetes]'",
     ) from None
 
-_CONNECT_S, _READ_S, _EXEC_S = 5.0, 10.0, 30.0
+_CONNECT_S, _READ_S, _EXEC_S, _CREDENTIAL_S, _ONCE_S = 5.0, 10.0, 30.0, 0.5, 1.0
 _PAGE = 500
 _MOST, _MOST_WAITING, _MOST_STATUS = 1 << 24, 1 << 28, 1 << 16
 """Bytes of one answer, all pages of a list together (a thousand lines of a log are fewer); of a forward that wait here
@@ -46,6 +48,7 @@ class _Request:
     subresource: str = ""
     body: Mapping[str, Any] | None = None
     query: Query = ()
+    once: bool = False
 
 
 class Client:
@@ -106,19 +109,24 @@ class Client:
         query = [("dryRun", "All")] if dry_run else []
         return self._asked(_Request("patch", kind, name, subresource, body, query))
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str = "") -> None:
-        """Delete an object and what it owns; gone already is fine, another of that name than `uid` too."""
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str | None = None) -> bool:
+        """Delete an object and what it owns; False where it is gone already, or there is another of that name."""
         # A Job's pods outlive it unless that is asked for.
         options: dict[str, Any] = {"propagationPolicy": "Background"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        if uid:
+        if uid is not None:
             options["preconditions"] = {"uid": uid}
         try:
-            self._asked(_Request("delete", kind, name, body=options))
+            # One that waits in the API server for longer is not carried out, nor is it sent late or once more because
+            # a credential had to be asked for: it was meant for what was seen.
+            once = uid is not None
+            self._asked(_Request("delete", kind, name, "", options, [("timeout", "2s")] if once else (), once))
         except ApiError as wrong:
-            if wrong.code != 404 and not (uid and wrong.code == 409):
+            if wrong.code != 404 and not (uid is not None and wrong.code == 409):
                 raise
+            return False
+        return True
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
         """Run a command in a container and wait for it, for at most half a minute."""
@@ -157,8 +165,11 @@ class Client:
         self._api.close()
 
     def _headers(self) -> dict[str, str]:
-        # Basic authentication stands there too; a credential about to expire is asked for anew.
-        token = self._configuration.get_api_key_with_prefix("BearerToken")
+        # Basic authentication stands there too; a credential about to expire is asked for anew, of a plugin or a file.
+        try:
+            token = self._configuration.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError, ValueError, KeyError, TypeError, AttributeError) as wrong:
+            raise ApiError(f"no new credential for {self.server}: {wrong}", "kubectl auth whoami") from None
         return {"authorization": token} if token else {}
 
     def _url(self, kind: Kind, name: str, subresource: str, query: Query) -> str:
@@ -171,25 +182,32 @@ class Client:
 
     def _answered(self, request: _Request) -> str:
         url = self._url(request.kind, request.name, request.subresource, request.query)
-        status, text = self._called(_METHODS[request.verb], url, request.body)
+        status, text = self._called(_METHODS[request.verb], url, request.body, once=request.once)
         if status >= 300:
             raise self._refused(request.verb, request.kind.within(request.subresource), request.name, status, text)
         return text
 
     def _called(
-        self, method: str, url: str, body: Mapping[str, Any] | None = None, *, renew: bool = True
+        self, method: str, url: str, body: Mapping[str, Any] | None = None, *, renew: bool = True, once: bool = False
     ) -> tuple[int, str]:
-        """(HTTP status, body) of one request, asked once more where another credential is there meanwhile; ApiError."""
+        """(HTTP status, body) of one request, asked once more where another credential is there meanwhile; ApiError.
+
+        once: never asked once more, nor where the credential or the connection takes long.
+        """
+        began = monotonic()
         headers = {"Accept": "application/json, */*", "Accept-Encoding": "identity", "User-Agent": "walproof"}
         headers |= self._headers()
+        if once and monotonic() - began > _CREDENTIAL_S:
+            raise ApiError(f"a credential for {self.server} came too late for this request", "kubectl auth whoami")
         if body is not None:
             headers["Content-Type"] = _MERGE if method == "PATCH" else "application/json"
         try:
-            answer = self._api.call_api(method, url, headers, body, _request_timeout=(_CONNECT_S, _READ_S))
+            limits_s = (_ONCE_S if once else _CONNECT_S, _READ_S)
+            answer = self._api.call_api(method, url, headers, body, _request_timeout=limits_s)
             text = self._read(answer.response)
         except (ApiException, urllib3.exceptions.HTTPError, OSError) as wrong:
             raise unanswered(self.server, wrong) from None
-        if answer.status == 401 and renew and self._logged_in_again(headers.get("authorization")):
+        if answer.status == 401 and renew and not once and self._logged_in_again(headers.get("authorization")):
             return self._called(method, url, body, renew=False)
         return answer.status, text
 

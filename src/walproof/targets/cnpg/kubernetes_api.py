@@ -100,8 +100,8 @@ class KubernetesApi(Protocol):
         dry_run: everything but the change, admission too.
         """
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str = "") -> None:
-        """Delete an object and what it owns; gone already is fine. grace_s 0 forces; `uid`: only that very one."""
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str | None = None) -> bool:
+        """Delete an object and what it owns; False: it is gone already. grace_s 0 forces; `uid`: only that very one."""
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
         """Run a command in a container and wait for it."""

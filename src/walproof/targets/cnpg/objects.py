@@ -28,6 +28,7 @@ class Metadata(Read):
     name: str
     namespace: str = ""
     uid: str = ""
+    resource_version: str = ""
     creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
     annotations: dict[str, str] = {}
@@ -44,8 +45,9 @@ class IsolationCheck(Read):
 
 
 class Probe(Read):
-    """isolation_check is the liveness probe's alone."""
+    """isolation_check is the liveness probe's alone, type never its."""
 
+    type: str = ""
     isolation_check: IsolationCheck = IsolationCheck()
     period_seconds: float | None = None
     failure_threshold: int | None = None
@@ -127,6 +129,10 @@ class MaintenanceWindow(Read):
     in_progress: bool = False
 
 
+class PrimaryLease(Read):
+    retry_period_seconds: float = 2
+
+
 class ClusterSpec(Read):
     instances: int = 1
     min_sync_replicas: int = 0
@@ -149,6 +155,7 @@ class ClusterSpec(Read):
     primary_update_strategy: str = "unsupervised"
     primary_update_method: Literal["restart", "switchover"] = "restart"
     node_maintenance_window: MaintenanceWindow = MaintenanceWindow()
+    primary_lease: PrimaryLease = PrimaryLease()
 
 
 class RolesByStatus(Read):
@@ -160,6 +167,7 @@ class RolesByStatus(Read):
 class ClusterStatus(Read):
     current_primary: str = ""
     target_primary: str = ""
+    timeline_id: int = Field(default=0, alias="timelineID")
     phase: Words = ""
     ready_instances: int = 0
     instance_names: list[str] = []
@@ -192,6 +200,7 @@ class ContainerPort(Read):
 
 class Container(Read):
     name: str = ""
+    command: list[str] = []
     ports: list[ContainerPort] = []
     resources: dict[str, Any] = {}
     restart_policy: str = ""
@@ -315,9 +324,10 @@ class Pod(Read):
 class LeaseSpec(Read):
     holder_identity: str | None = None
     acquire_time: datetime | None = None
+    renew_time: str | None = None
 
 
-class Lease(Read):
+class Lease(Object):
     spec: LeaseSpec = LeaseSpec()
 
 

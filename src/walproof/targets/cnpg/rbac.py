@@ -125,6 +125,16 @@ def for_load(names: Names) -> tuple[Rule, ...]:
     return (*_owned(JOBS, name), *_owned(SECRETS, name), Rule(PODS.within("portforward"), _STREAM))
 
 
+def for_guard(names: Names) -> tuple[Rule, ...]:
+    """What a guard reads, and may do about a frozen primary: annotate, delete its pod, empty its Lease."""
+    once = ("get", "patch")
+    return (
+        Rule(CLUSTERS, once, (names.cluster,)),
+        Rule(PODS, ("get", "delete"), names.instances),
+        Rule(LEASES, once, (names.cluster,)),
+    )
+
+
 def for_forward_by_kubectl(names: Names) -> tuple[Rule, ...]:
     """What kubectl port-forward asks for first (pitfall K7); the list of pods shows no less."""
     return (Rule(PODS, ("get",), names.instances),)
@@ -146,8 +156,8 @@ def _breaking(names: Names) -> tuple[Rule, ...]:
 
 
 USES = ("doctor", "price", "prove", "apply")
-CHAOS_MESH, SCALE, LOAD_PODS = "chaos-mesh", "scale", "load-pods"
-FURTHER = (LOAD_PODS, SCALE, CHAOS_MESH)
+CHAOS_MESH, SCALE, LOAD_PODS, GUARD = "chaos-mesh", "scale", "load-pods", "guard"
+FURTHER = (LOAD_PODS, SCALE, CHAOS_MESH, GUARD)
 """Further uses: load from within, other sizes of the pods, Chaos Mesh's faults; meant only where they are named."""
 
 
@@ -162,6 +172,8 @@ def rules_for(uses: Iterable[str], names: Names) -> tuple[Rule, ...]:
         CHAOS_MESH: tuple(rule for kind in EXPERIMENTS for rule in for_experiment(kind, names)),
         SCALE: for_scaling(names),
         LOAD_PODS: for_load(names),
+        # The list is what every verb opens the target with: the guard itself asks for each pod by its name.
+        GUARD: (*for_guard(names), Rule(PODS, ("list",)), Rule(SECRETS, ("get",), (names.secret,))),
     }
     wanted = tuple(uses)
     for use in wanted:
@@ -233,6 +245,18 @@ def _review(api: KubernetesApi, kind: Kind, name: str, spec: Mapping[str, object
     return read(Review, api.create(kind, body)).status
 
 
+def named_instances(cluster: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names, as a status has them; TargetError where one is none of the operator's.
+
+    Who may write the status would else add pods of others to a Role that an administrator pastes, or to what a guard
+    deletes.
+    """
+    for name in (names := tuple(names)):
+        if re.fullmatch(rf"{re.escape(cluster)}-[0-9]{{1,9}}", name) is None:
+            raise TargetError(f"its status has an instance {name[:80]!r}, which is no name of the operator's", "")
+    return names
+
+
 class CnpgRights:
     """The rights that one Cluster needs, or any one."""
 
@@ -256,12 +280,8 @@ class CnpgRights:
 
     def _instances(self) -> tuple[str, ...]:
         cluster = read(Cluster, self._api().get(CLUSTERS, self._file.name))
-        for name in cluster.status.instance_names:
-            # A user who may write the status would else add pods of others to a Role that an administrator pastes.
-            if re.fullmatch(rf"{re.escape(self._file.name)}-[0-9]{{1,9}}", name) is None:
-                raise TargetError(f"its status has an instance {name[:80]!r}, which is no name of the operator's", "")
         counted = tuple(f"{self._file.name}-{number}" for number in range(1, cluster.spec.instances + 1))
-        return tuple(cluster.status.instance_names) or counted
+        return named_instances(self._file.name, cluster.status.instance_names) or counted
 
     def _api(self) -> KubernetesApi:
         if self._connect is None:

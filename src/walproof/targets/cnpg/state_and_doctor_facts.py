@@ -29,6 +29,10 @@ FENCED = "cnpg.io/fencedInstances"
 RECONCILIATION = "cnpg.io/reconciliationLoop"
 """`disabled` ends the operator's reconciliation at once (internal/controller/cluster_controller.go:313, v1.30.0)."""
 
+TAKEN, GUARDED = "walproof/takeover", "walproof/guard"
+"""The guard's own annotation: who announced the last takeover, of which pod (its uid), and, for a reader, when in
+seconds since the epoch; and the one by which an owner says that a guard watches the Cluster."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -71,6 +75,18 @@ def pods_labelled(api: KubernetesApi, labels: str) -> dict[str, Pod]:
     """Pods with these labels by name, in order."""
     pods = [read(Pod, tree) for tree in api.list(PODS, labels)]
     return {pod.metadata.name: pod for pod in sorted(pods, key=lambda pod: pod.metadata.name)}
+
+
+def pods_named(api: KubernetesApi, names: Iterable[str]) -> dict[str, Pod]:
+    """These pods by name, without those that the API has no more (404)."""
+    found = {}
+    for name in names:
+        tree = _optional(partial(api.get, PODS, name))
+        if isinstance(tree, ApiError):
+            raise tree
+        if tree is not None:
+            found[name] = read(Pod, tree)
+    return found
 
 
 def state_of(api: KubernetesApi, name: str) -> State:
@@ -182,6 +198,7 @@ def facts_of(state: State) -> CnpgFacts:
         storage=spec.storage.requested,
         wal_storage=spec.wal_storage.requested if spec.wal_storage else "",
         fenced=fenced_in(cluster),
+        guarded=not {TAKEN, GUARDED}.isdisjoint(cluster.metadata.annotations),
         pods=tuple(CnpgPod(name, pod.spec.node_name, pod.ready) for name, pod in state.pods.items()),
         resources=_resources(spec),
         refusals=state.refusals,
@@ -263,7 +280,7 @@ def _synchronous(spec: ClusterSpec) -> CnpgSync | None:
         return CnpgSync(
             sync.method,
             sync.number,
-            sync.data_durability != "preferred",
+            sync.data_durability == "required",
             sync.failover_quorum,
             named_instances=sync.max_standby_names_from_cluster,
             ahead=tuple(sync.standby_names_pre),
@@ -280,11 +297,13 @@ def _seconds_of(probe: Probe, whole_s: float | None = None) -> float:
 
 
 def _probes(spec: ClusterSpec) -> CnpgProbes:
-    liveness = spec.probes.liveness
+    liveness, readiness = spec.probes.liveness, spec.probes.readiness
     return CnpgProbes(
         isolation_check=liveness.isolation_check.enabled,
         liveness_s=_seconds_of(liveness, spec.liveness_probe_timeout),
-        readiness_s=_seconds_of(spec.probes.readiness),
+        readiness_s=_seconds_of(readiness),
+        readiness_least_s=_seconds_of(readiness) - (readiness.period_seconds or _PERIOD_S),
+        readiness_streams=readiness.type == "streaming",
         startup_s=_seconds_of(spec.probes.startup, spec.start_delay),
         smart_shutdown_s=spec.smart_shutdown_timeout,
         stop_delay_s=spec.stop_delay,

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import psycopg
 
@@ -15,6 +15,7 @@ from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
 from walproof.model.load import LoadRunner
 from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
+from walproof.model.takeover import OwnGuard
 from walproof.model.topology import ClusterView, Description, Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
@@ -33,6 +34,7 @@ from walproof.targets.cnpg.faults_and_undo import (
     Instances,
 )
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
+from walproof.targets.cnpg.guard import FrozenPrimaryGuard, Network
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
@@ -292,6 +294,14 @@ class CnpgCluster(ExternalCluster):
         with suppress(Error), shielded():
             self._load_pods.close()
         self.access.addresses.close()
+
+    def takeover(self) -> OwnGuard:
+        """A guard of a frozen primary; the write service is the target file's route rw, where it names one."""
+        route, (host, port) = self.access.file.routes.get("rw"), self.access.write_service()
+        # Not relative: a Service of the guard's own namespace could be named like it.
+        service = route.host if route else (f"{host}.svc", port)
+        ways = partial(Network, self.access.login.at, service)
+        return partial(FrozenPrimaryGuard, self._cluster, ways, self.clock)
 
     def capabilities(self) -> Capabilities:
         """What Chaos Mesh does where it is installed, else the target file's commands, else Kubernetes alone."""

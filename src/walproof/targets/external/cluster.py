@@ -30,7 +30,7 @@ from walproof.model.ports import (
     Switchover,
     Workloads,
 )
-from walproof.model.takeover import Takeover
+from walproof.model.takeover import OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.targets.configure import NoJournal, noted
 from walproof.targets.external import own_database
@@ -251,8 +251,8 @@ class ExternalCluster(ABC):
         """A switchover that the manager does itself."""
         return None
 
-    def _takeover(self) -> Takeover | None:
-        """What a guard needs, where the manager has a leader lock."""
+    def takeover(self) -> Takeover | OwnGuard | None:
+        """What a guard needs, where the manager has a leader lock; or what opens another kind of guard."""
         return None
 
     def _elected_by_log(self, log: str, since: float) -> float | None:
@@ -327,7 +327,7 @@ class ExternalCluster(ABC):
             configuration=self.configuration,
             inspection=self._inspection(),
             commit_waits=SqlCommitWaits(self, self.as_administrator),
-            takeover=self._takeover(),
+            takeover=self.takeover(),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons={**commands.reasons(), **refused},
         )

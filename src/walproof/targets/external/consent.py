@@ -28,7 +28,7 @@ MEANS = {
     "scale": "changes the pods' processors and memory: every instance restarts, and again at the end",
     "restart": "restarts PostgreSQL: sessions are lost",
     "switchover": "hands the leadership over: sessions are lost, writes pause",
-    "takeover": "hands the leadership over when the leader shows no sign of life",
+    "takeover": "hands the leadership over when the leader shows no sign of life; on CloudNativePG deletes its pod",
     "etcd-leader": "moves etcd's own leader off the machine of Patroni's: every lease in that etcd is renewed",
     "kill": "kills PostgreSQL: by your command, or through Kubernetes",
     "not-in-effect": "measures remote levels although no standby is named",

@@ -125,7 +125,7 @@ class PatroniCluster(ExternalCluster):
 
     _switchover = _restart
 
-    def _takeover(self) -> PatroniTakeover:
+    def takeover(self) -> PatroniTakeover:
         """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
         return PatroniTakeover(self.rest, self._patroni_file, self.members, self.clock)
 
