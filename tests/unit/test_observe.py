@@ -151,7 +151,7 @@ def test_the_record_is_reported_like_every_other(
         ({"applications": 1}, ""),
         (
             {},
-            "Application app makes about 91% of the commits and 94% of the waiting; at `local` it would wait 2.75 ms",
+            "Application app makes about 91 % of the commits and 94 % of the waiting; at local it would wait 2.75 ms",
         ),
     ],
     ids=["none ended", "none waits for a standby", "it is the only one", "it waits"],
@@ -165,7 +165,7 @@ def test_what_local_would_save_is_said_where_it_is_known(
     code, out, err = walproof("observe")
     assert code == 0, err
     assert says in " ".join(out.split())
-    assert says or "at `local` it would" not in out
+    assert says or "at local it would" not in out
     assert "nan" not in out
 
 

@@ -30,7 +30,7 @@ from walproof.model.observed_waits import WaitsSeen
 DIMENSIONS = ("application", "role", "database", "statement")
 """Fields of SessionSums."""
 MODEL_ERROR = 0.10
-"""Half width, as a share of what changes, that a prediction's interval has beyond that of what was observed."""
+"""Half width, as a share of what changes or of what is left, that a prediction has beyond that of what was observed."""
 LONGER_MS = (1.0, 10.0)
 """Round trips that much longer are predicted."""
 MOST_ROWS = 8
@@ -58,12 +58,11 @@ class Payer:
     @property
     def text(self) -> str:
         """What it would mean to make its commits wait for the local flush alone."""
-        behind = self.others_behind_ms
+        behind, made, waiting = self.others_behind_ms, 100 * self.commits_share, 100 * self.waiting_share
         others = f", and sessions {behind:.2f} ms less behind its locks" if behind else ""
         return (
-            f"{self.by.capitalize()} {self.name or '(none)'} makes about {self.commits_share:.0%} of the commits and "
-            f"{self.waiting_share:.0%} of the waiting; at `local` it would wait {self.standby_ms:.2f} ms less per "
-            f"commit{others}"
+            f"{self.by.capitalize()} {self.name or '(none)'} makes about {made:.0f} % of the commits and {waiting:.0f} "
+            f"% of the waiting; at local it would wait {self.standby_ms:.2f} ms less per commit{others}"
         )
 
 
@@ -143,7 +142,7 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
     now = {level: share for level, share in columns.shares.items() if level.remote and columns.standby.any()}
     synced = [1 - of.get(Level.OFF, 0.0) for of in (columns.shares, shares)]
     if synced[0] < 0.01 < synced[1]:
-        return Predicted(what, _NONE, _NONE, "commits are at `off`: how long the local flush takes was not seen")
+        return Predicted(what, _NONE, _NONE, "commits are at off: how long the local flush takes was not seen")
     if quorum is None and (then == now or (len(now) <= 1 and then.keys() <= now.keys())):
         lag_now, lag_then = sum(now.values()), sum(then.values())  # the one lag cancels out
     else:
@@ -159,21 +158,25 @@ def _changed(seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tup
     """When standbys are waited for so many times as long and so many ms longer, and so many times as often the flush.
 
     Sessions that wait less for standbys meet in the flush: one that comes while another's is under way waits for its
-    rest and for the next (XLogFlush, xlog.c), so up to twice as long; where they wait longer, they meet less. What they
-    run meanwhile may need a processor that is not there: of that one is sure. Throughput: from that of sessions that
-    are busy all the time to that of all the sessions there are. Intervals are of what as long a look at it would show:
-    both looks err, and throughput is never twice the same.
+    rest, half of it on average or all, and for the next (XLogFlush, xlog.c). Now that is half of one for the share of
+    time in which others are seen to flush, at least; then one each time, at most. Where sessions wait longer, they meet
+    less. What they run meanwhile may need a processor that is not there: of that one is sure. Throughput: from that of
+    sessions that are busy all the time to that of all the sessions there are. Intervals are of what as long a look at
+    it would show: both looks err, and throughput is never twice the same.
     """
     factor, more_ms, flushing = changed
     counts = resampled(len(seen))
     commits, seconds = np.maximum(counts @ columns.commits, 1e-9), counts @ columns.seconds
-    numbers = (np.array([sum(getattr(g, n) for g in s.groups) * s.poll_s for s in seen]) for n in ("busy", "sessions"))
+    names = ("busy", "sessions", "syncing")
+    numbers = (np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen]) for name in names)
     sums = (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS], *numbers)
-    standby, flush, locks, busy, sessions = (1000 * (counts @ one) / commits for one in sums)
+    standby, flush, locks, busy, sessions, syncing = (1000 * (counts @ one) / commits for one in sums)
     rate = commits / seconds
     before, apart = standby + flush, standby * factor + more_ms + flush * flushing
     others = np.maximum(0.0, 1 - 1 / np.maximum(busy * rate / 1000, 1e-9))
-    meeting = apart + others * np.clip(before - apart, -flush / 2, flush * flushing)
+    met = others * np.minimum(1.0, syncing * rate / 1000) / 2
+    more = np.clip(before - apart, -flush / 2, flush * flushing * (1 - met) / (1 + met))
+    meeting = apart + np.minimum(1.0, 2 * others) * more
     carried = np.maximum(1.0, 1000 / np.maximum((busy - before) * rate, 1e-9))
     ratios = []
     for after in (apart, meeting):
@@ -191,7 +194,7 @@ def _either(ways: Sequence[Numbers], before: float, stretches: int, sighting: fl
     """The middle of predictions, each in its first row, and from the lowest end of their intervals to the highest."""
     each = []
     for one in ways:
-        model = MODEL_ERROR * abs(float(one[0]) - before)
+        model = MODEL_ERROR * min(abs(float(one[0]) - before), float(one[0]))
         each.append(estimated(one[0] + math.sqrt(2) * (one - one[0]), stretches, sighting, model))
     values = [one.value for one in each]
     return Estimate((min(values) + max(values)) / 2, min(e.low for e in each), max(e.high for e in each))

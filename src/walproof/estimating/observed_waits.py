@@ -386,8 +386,8 @@ def _caveats(seen: Sequence[WaitsSeen], columns: Waited, made: Observation) -> t
             not _split(mean_stages(seen, made.level)) and made.standby_wait_ms.value > 0
         ),
         "commits are made at several levels: about "
-        + ", ".join(f"{share:.0%} at `{level}`" for level, share in shares): len(shares) > 1,
-        "commits at `off` wait for nothing and count as commits": Level.OFF in levels,
+        + ", ".join(f"{100 * share:.0f} % at {level}" for level, share in shares): len(shares) > 1,
+        "commits at off wait for nothing and count as commits": Level.OFF in levels,
         f"fewer than {FEWEST} stretches of time: no intervals; let it run longer": len(seen) < FEWEST,
         f"the leader changed meanwhile: {', '.join(leaders)}": len(leaders) > 1,
         f"standbys that streamed and went: {', '.join(sorted(gone))}": gone,

@@ -10,10 +10,10 @@ from walproof.model.guarantee import Level
 class SessionSums:
     """Sessions of one database, role, application and statement (its query_id, "" unknown), added up over polls.
 
-    standby: in wait for a standby; flush: for the local flush of WAL; lock: for a heavyweight lock. writing: those
-    with a transaction id whose transaction was younger than a second, writing_s: the sum of these ages in seconds.
-    wal: bytes written meanwhile, known from PostgreSQL 18 on and for no statement. Background workers count, but as
-    sessions and busy ones: those are clients.
+    standby: in wait for a standby; flush: for the local flush of WAL, of which syncing flush it themselves, the others
+    wait for these; lock: for a heavyweight lock. writing: those with a transaction id whose transaction was younger
+    than a second, writing_s: the sum of these ages in seconds. wal: bytes written meanwhile, known from PostgreSQL 18
+    on and for no statement. Background workers count, but as sessions and busy ones: those are clients.
     """
 
     database: str
@@ -28,6 +28,7 @@ class SessionSums:
     flush: float
     lock: float
     wal: float = 0.0
+    syncing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

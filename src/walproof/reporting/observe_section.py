@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import pairwise, repeat
 from statistics import fmean
 from typing import Any
 
@@ -34,6 +34,7 @@ from walproof.reporting.outline import (
     SeriesSlot,
     Table,
     columns,
+    filled,
     row,
 )
 from walproof.reporting.wording import NOT_KNOWN, count, in_bytes, interval, number, percent, utc_time
@@ -102,7 +103,7 @@ def _causes_table(made: Observation) -> Table:
     rows.append(row("a commit itself, in all", interval(made.commit_wait_ms), ""))
     rows.append(row(Cell(str(Cause.LOCKS), "other"), interval(made.causes_ms[Cause.LOCKS]), ""))
     rows.append(row("oldest statement seen to wait for a standby, ms", number(made.longest_ms), ""))
-    rows.append(row("1 % of commits still wait so long after their statement began, ms", interval(made.late_ms), ""))
+    rows.append(row("age of statement that 1 % of commits outlast, ms", interval(made.late_ms), ""))
     heads = columns("what is waited for", ">ms per commit (95 % CI)", ">share")
     return Table("observed", f"what a commit waits for on {made.leader}", heads, tuple(rows))
 
@@ -117,11 +118,11 @@ def _payers_table(paying: Sequence[Payer]) -> Table:
         for p in paying
     )
     heads = columns(
-        "by", "name", ">commits, about", ">waiting", ">WAL", ">standby ms", ">flush ms", ">others behind it, ms",
-        "own level", fold=["name"], drop=["own level"],
+        "by", "name", ">commits, about", ">waiting", ">WAL", ">standby ms", ">flush ms",
+        ">others behind its standby ms", "own level", fold=["name"], drop=["own level"],
     )  # fmt: skip
     title = "who pays: shares, and ms per commit of its own; statements by query_id, WAL from PostgreSQL 18 on"
-    return Table("payers", title, heads, rows)
+    return filled(Table("payers", title, heads, rows))
 
 
 def _predictions_table(predicted: Sequence[Predicted]) -> Table:
@@ -132,7 +133,7 @@ def _predictions_table(predicted: Sequence[Predicted]) -> Table:
     heads = columns(
         "this load at", ">commit waits, ms", ">throughput, closed loop, ratio to now", "why not", line=["why not"]
     )
-    return Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows)
+    return filled(Table("predicted", "what other levels, quorums and round trips would cost this load", heads, rows))
 
 
 def _figure(seen: Sequence[WaitsSeen], made: Observation) -> Figure:
@@ -143,11 +144,12 @@ def _figure(seen: Sequence[WaitsSeen], made: Observation) -> Figure:
     spans = [(s.at - s.seconds - began, s.at - began) for s in seen]
     streaming = [sorted(standby.name for standby in s.standbys if standby.state == "streaming") for s in seen]
 
-    def line(tone: str, values: Sequence[float]) -> SeriesLine:
-        return SeriesLine(tone, "thick", (tuple((sum(at) / 2, one) for at, one in zip(spans, values, strict=True)),))
+    def line(tone: str, values: Sequence[float], weight: str = "thick") -> SeriesLine:
+        return SeriesLine(tone, weight, (tuple((sum(at) / 2, one) for at, one in zip(spans, values, strict=True)),))
 
+    stacked = np.cumsum(waiting, axis=1).T.tolist()
     panels = (
-        SeriesPanel("sessions waiting", tuple(map(line, TONES.values(), np.cumsum(waiting, axis=1).T.tolist()))[::-1]),
+        SeriesPanel("sessions waiting", tuple(map(line, TONES.values(), stacked, repeat("area")))[::-1]),
         SeriesPanel("commits per second", (line("local", rates),)),
         SeriesPanel("oldest statement, ms", (line("on", oldest_ms),)),
     )

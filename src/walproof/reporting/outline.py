@@ -1,7 +1,7 @@
 """What a report consists of, before it is a page, Markdown or CSV: sections of text, tables, figures, evidence."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate
@@ -126,7 +126,7 @@ class PercentileChart:
 
 @dataclass(frozen=True, slots=True)
 class SeriesLine:
-    """A line over time in runs of (seconds, value) that are not joined; weight: thick, thin or faint."""
+    """A line over time in runs of (seconds, value) that are not joined; weight: thick, thin, faint, area."""
 
     tone: str
     weight: str
@@ -254,6 +254,13 @@ def columns(*names: str, **in_terminal: Collection[str]) -> tuple[Column, ...]:
     how = {name: way for way, shown in in_terminal.items() for name in shown}
     plain = [n.removeprefix(">") for n in names]
     return tuple(Column(p, n.startswith(">"), how.get(p, "")) for p, n in zip(plain, names, strict=True))
+
+
+def filled(table: Table) -> Table:
+    """The table without columns that say nothing in any row."""
+    kept = [i for i in range(len(table.columns)) if any(cells[i].text for cells in table.rows)]
+    rows = tuple(tuple(cells[i] for i in kept) for cells in table.rows)
+    return replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows)
 
 
 def row(*cells: Cell | str) -> tuple[Cell, ...]:

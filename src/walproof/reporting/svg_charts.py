@@ -359,6 +359,8 @@ def _panel(panel: SeriesPanel, x: Scale, top: float) -> list[str]:
     for one in panel.lines:
         for run in one.runs:
             path = "L".join(f"{x(at):g} {y(value):g}" for at, value in run)
+            if one.weight == "area":
+                path = f"{x(run[0][0]):g} {bottom}L{path}L{x(run[-1][0]):g} {bottom}Z"
             body.append(f'<path class="s {one.weight} t-{one.tone}" d="M{path}"/>')
     return body
 

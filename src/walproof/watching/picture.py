@@ -197,7 +197,8 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
     if made is None:
         return replace(picture, waits=f"what commits wait for is not known: {unknown}" if unknown else "")
     if math.isinf(made.commit_wait_ms.value):
-        return replace(picture, waits=f"no commit that wrote ends: sessions wait, {made.longest_first[0]} first")
+        what = "waits for standbys" if made.commits_per_s.value else "wrote"
+        return replace(picture, waits=f"no commit that {what} ends: sessions wait, {made.longest_first[0]} first")
     for cause in Cause:
         picture = _with_point(picture, Point(picture.at, str(cause), waited=made.causes_ms[cause].value))
     causes = f": {made.parts}" if made.parts else ""
