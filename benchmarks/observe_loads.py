@@ -29,6 +29,8 @@ from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.connection import session
 
 _WARM_S, _SETTLED_S = 2.0, 0.5
+_OFF_S = 10.0
+"""Commits at `off` wait for nothing, and all that is needed is how long their END takes."""
 _NETWORK, _FLUSH, _STANDBY, _REPLAY = ({c} for c in (Cause.NETWORK, Cause.FLUSH, Cause.STANDBY_FLUSH, Cause.REPLAY))
 
 
@@ -104,6 +106,8 @@ def _entered(target: LabTarget, load: Load) -> Iterator[None]:
             for standby in standbys:
                 able.faults[Capability.PAUSE_REPLAY].inject(standby)
                 undo.callback(able.faults[Capability.PAUSE_REPLAY].undo, standby)
+            # Patroni resumes it at each of its looks (patroni/postgresql/__init__.py), and the fault pauses it anew:
+            # commits end about a second later.
         yield
 
 
@@ -131,9 +135,10 @@ class Run:
 def run(target: LabTarget, load: Load, seconds: float) -> Run:
     """The load for so long, observed."""
     with session(target.endpoint("direct")) as connection:
+        sampled = "1" if load.trouble else "0.2"
         level = load.levels[0] if len(load.levels) == 1 else "DEFAULT"  # two applications set theirs by themselves
         connection.execute(f"ALTER DATABASE walproof_bench SET synchronous_commit = {level}".encode())
-        for name, value in (("log_min_duration_sample", "0"), ("log_statement_sample_rate", "0.2")):
+        for name, value in (("log_min_duration_sample", "0"), ("log_statement_sample_rate", sampled)):
             connection.execute(f"ALTER DATABASE walproof_bench SET {name} = {value}".encode())
     running = [_pgbench(target, level, load, seconds + 2 * _WARM_S) for level in load.levels]
     target.clock.pause(_WARM_S)
@@ -145,12 +150,6 @@ def run(target: LabTarget, load: Load, seconds: float) -> Run:
     with log.open("rb") as file:
         file.seek(begin)
         text = file.read().decode(errors="replace")
-    if load.trouble == "replay paused":
-        # Its sessions wait for ever: they end when their connections do.
-        for one in running:
-            one.terminate()
-            one.wait()
-        return Run(seen, math.inf, math.inf, 0.0)
     ends, rates = [], []
     for one in running:
         out, _ = one.communicate(timeout=120)
@@ -185,9 +184,11 @@ def measured(target: LabTarget, load: Load, seconds: float) -> Done:
         with _entered(target, base):
             before = run(target, base, seconds)
     with _entered(target, load):
-        made = run(target, load, seconds)
-        if made.tps and load.levels != ("off",):
-            off_ms = run(target, replace(load, levels=("off",), rate=max(1, round(made.tps))), seconds).end_ms
+        at_off = load.levels == ("off",)
+        made = run(target, load, min(_OFF_S, seconds) if at_off else seconds)
+        if not at_off:
+            off = replace(load, levels=("off",), rate=max(1, round(made.tps)))
+            off_ms = run(target, off, min(_OFF_S, seconds)).end_ms
     return Done(load, made, off_ms, before)
 
 
