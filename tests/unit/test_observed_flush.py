@@ -3,6 +3,7 @@
 import heapq
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def _loop(clients: int, work_ms: float, standby_ms: float, flush_ms: Callable[[r
             commits += 1
             heapq.heappush(coming, (ends + waited + worked, one))
     waits = {"busy": busy, "flush": waiting, "standby": standby, "syncing": flushing}
-    sums = {name: _POLLS * ms / now for name, ms in waits.items()}
+    sums: dict[str, Any] = {name: _POLLS * ms / now for name, ms in waits.items()}
     return group(sessions=_POLLS * clients, writing=commits / (now / 1000), **sums)
 
 
