@@ -66,6 +66,21 @@ PROVE = an_object(
     ),
     loss_bound={"type": "object", "additionalProperties": NUMBER},
 )
+SALVAGED = an_object(
+    salvage={
+        **a_list(
+            an_object(
+                number=WHOLE,
+                verdict={"enum": ["held", "broken", "undecided"]},
+                **{n: WHOLE for n in ("lost", "found", "unwritten", "not_found", "not_lost")},
+                members=a_list(TEXT),
+                rows=a_list(TEXT),
+                why=TEXT,
+            )
+        ),
+        "minItems": 1,
+    },
+)
 STATUS = an_object(
     members=a_list(
         an_object(

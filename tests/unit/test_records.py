@@ -10,7 +10,8 @@ import pytest
 
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
-from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.drill import Verdict
+from walproof.model.event import Ended, Event, LoadSeen, Note, SalvageJudged, ScenarioLeftOut, SearchStep, Started
 from walproof.model.guarantee import Level
 from walproof.model.load import LoadFigures
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
@@ -37,7 +38,9 @@ WAITS = WaitsSeen(
 
 def test_every_kind_of_event_comes_back_equal() -> None:
     load = LoadSeen(1.0, 3, "own.sql@3", 4, LoadFigures(812.5, 7.25, 0.0, failed=2, reconnects=1))
-    events = (*full_record(), ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it"), load, WAITS)
+    salvage = SalvageJudged(1.0, 3, Verdict.BROKEN, ("n1",), 3, 1, 1, 1, 2, ("3/120", "4/7"), "n2: it was rewound")
+    left_out = ScenarioLeftOut(1.0, Scenario(cores=4.0), "no node takes it")
+    events = (*full_record(), left_out, load, salvage, WAITS)
     assert {e.kind for e in events} == set(KINDS)
     for event in events:
         assert decode(encode(event)) == (event, "")

@@ -13,13 +13,25 @@ from rich.text import Text
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
+from walproof.cli.prove_salvage import check_salvage, salvage_of_drills
 from walproof.cli.runs import keep_journal, kept_files, started
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.load.workload_options import is_relative, scale_on
 from walproof.machine.signals import shielded
 from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
-from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
+from walproof.model.event import (
+    Described,
+    DrillDone,
+    DrillStarted,
+    Emit,
+    Ended,
+    Event,
+    FaultChanged,
+    LoadSeen,
+    Note,
+    SalvageJudged,
+)
 from walproof.model.junit import junit
 from walproof.model.ports import Target
 from walproof.model.topology import route_of
@@ -57,6 +69,9 @@ from walproof.targets.external import consent
     opt.flag("--quick", "With --matrix: one drill per cell."),
     opt.words("--pitfall", "P1|all", "A known pitfall, or all, on a lab of its own; K1 … on --target cnpg:…"),
     opt.option("--seed", "N", "Seed of every random choice.  [default: 1]"),
+    opt.flag(
+        "--salvage", "On a lab: find each lost commit on the old leader's disk (walproof salvage); exit 1 if not."
+    ),
 )
 @opt.group(
     "Load",
@@ -95,6 +110,8 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     chosen = choose(target)
     options = _with_workload(_with_running_guard(options, raw, chosen), raw, chosen)
     options = _with_orders(options, raw, chosen)
+    if options.salvage:
+        check_salvage(chosen)
     route_of(chosen.routes(), options.route)
     plan = _plan(options, chosen)
     if dry_run:
@@ -110,18 +127,21 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
             writer.keep(kept, Path(name).read_text("utf-8"))
         with _guard_as_before(chosen):
             drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
+    salvages = [event for event in events if isinstance(event, SalvageJudged)]
     if as_json:
-        seen = [asdict(event) for event in events if isinstance(event, LoadSeen)]
-        print_json(answer_as_json(options, drills, str(writer.directory), limits) | ({"load": seen} if seen else {}))
+        kinds = {"load": LoadSeen, "salvage": SalvageJudged}
+        seen = {name: [asdict(event) for event in events if isinstance(event, kind)] for name, kind in kinds.items()}
+        told = {name: some for name, some in seen.items() if some}
+        print_json(answer_as_json(options, drills, str(writer.directory), limits) | told)
     elif junit_file != "-":
         _print_answer(drills, events, limits, str(writer.directory))
     if junit_file:
         write_file(
             junit_file,
-            junit("walproof prove", cases(drills, limits)),
+            junit("walproof prove", cases(drills, limits, salvages)),
             "the record holds the verdicts; name another --junit FILE",
         )
-    return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits)
+    return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits, salvages)
 
 
 def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
@@ -226,8 +246,9 @@ def _campaign(
 
     emit(started("prove", raw, at=clock.now(), seed=options.seed))
     emit(Described(clock.now(), target.describe()))
-    shell = Shell(target, emit, writer.keep, options.seed, options.own_load)
-    drills, interrupted = _conducted(shell, options, emit)
+    with salvage_of_drills(target, writer.directory, asked=options.salvage) as salvage:
+        shell = Shell(target, emit, writer.keep, options.seed, options.own_load, salvage)
+        drills, interrupted = _conducted(shell, options, emit)
     for sentence in control_sentences(drills):
         emit(Note(clock.now(), sentence))
     emit(Ended(clock.now(), "interrupted" if interrupted else "done"))
@@ -271,7 +292,7 @@ def _print_event(event: Event) -> None:
             text = f"  {event.fault}: {'cleared' if event.cleared else 'in effect'} on {who}"
         case DrillDone():
             text = f"  {event.drill.verdict.mark} {event.drill.why}"
-        case LoadSeen():
+        case LoadSeen() | SalvageJudged():
             text = f"  {event.text}"
         case _:
             return
@@ -284,6 +305,7 @@ def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Tar
     writers = f"with {counted(options.writers, 'writer')} over {options.route}{guard}"
     arm = options.own_load
     beside = f", and {counted(arm.clients, 'client')} of {arm.workload.text} beside them" if arm else ""
+    beside += ", each lost commit looked for on the old leader's disk" if options.salvage else ""
     lines = [f"{counted(len(plan), 'drill')} on {target.name} {writers}{beside}:"]
     for fault in dict.fromkeys(drill.fault for drill in plan):
         drills = [drill for drill in plan if drill.fault is fault]
@@ -314,6 +336,7 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
         "route": options.route,
         "workload": options.own_load and options.own_load.workload.text,
         "clients": options.own_load and options.own_load.clients,
+        "salvage": options.salvage,
         "drills": [
             {
                 "fault": d.fault.name,
@@ -337,5 +360,5 @@ def _print_answer(drills: list[Drill], events: list[Event], limits: Gate | None,
     over = {drill.number: exceeded(limits, drill) for drill in drills} if limits else {}
     exceeding = (Text(f"drill {n} exceeds the requirement: {why}", "red") for n, why in over.items() if why)
     least = [smallest] if (smallest := fewest(drills)) else []
-    seen = (event.text for event in events if isinstance(event, LoadSeen))
+    seen = (event.text for event in events if isinstance(event, LoadSeen | SalvageJudged))
     print_tables(conclusion(drills), tables(results(events)), *seen, *exceeding, *least, f"record: {record}")

@@ -4,7 +4,9 @@ Capabilities are objects (`Target.capabilities`): what a target cannot do is abs
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from walproof.model.drill import Capability, Finding, Mark
@@ -142,6 +144,26 @@ class Traces(Protocol):
 
     def discard(self) -> None:
         """Remove what was put aside; safe to call twice."""
+
+
+class OldDisks(Protocol):
+    """Data directories of old leaders, copied before the manager rewinds them."""
+
+    @property
+    def programs(self) -> Path:
+        """The folder of PostgreSQL's programs."""
+
+    def kept(self, script: str) -> AbstractContextManager[None]:
+        """The manager runs the script, which copies, in place of pg_rewind meanwhile; `dsn` can log in."""
+
+    def copies(self) -> Sequence[tuple[str, Path]]:
+        """Members and copies of their data directories since they were discarded, oldest first."""
+
+    def discard(self) -> None:
+        """Remove the copies; safe to call twice."""
+
+    def dsn(self) -> str:
+        """Of the leader now, as a role that may read it; TargetError when no member leads."""
 
 
 class Pricing(Protocol):
@@ -301,6 +323,7 @@ class Capabilities:
     pitfalls: Mapping[str, Callable[[], Finding]] = field(default_factory=dict)
     """Known pitfalls that can be reproduced here, by their numbers."""
     traces: Traces | None = None
+    old_disks: OldDisks | None = None
     configuration: Configuration | None = None
     inspection: Inspection | None = None
     commit_waits: CommitWaits | None = None

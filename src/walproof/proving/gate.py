@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from walproof.errors import ExitCode, UsageError
 from walproof.model.drill import Drill, Verdict
+from walproof.model.event import SalvageJudged
 from walproof.model.junit import Case
 from walproof.model.units import counted, duration_s
 
@@ -57,16 +58,22 @@ def exceeded(limits: Gate, drill: Drill) -> str:
     return "; ".join(clauses)
 
 
-def exit_code(drills: Sequence[Drill], limits: Gate | None = None) -> ExitCode:
+def exit_code(drills: Sequence[Drill], limits: Gate | None = None, salvages: Sequence[SalvageJudged] = ()) -> ExitCode:
     """BROKEN also when a limit is exceeded; UNDECIDED also when every drill was skipped or none was run."""
     if any(exceeded(limits, d) if limits else d.verdict is Verdict.BROKEN for d in drills):
         return ExitCode.BROKEN
-    if any(d.verdict is Verdict.UNDECIDED for d in drills) or all(d.verdict is Verdict.SKIPPED for d in drills):
+    if any(one.verdict is Verdict.BROKEN for one in salvages):
+        return ExitCode.BROKEN
+    if any(one.verdict is Verdict.UNDECIDED for one in (*drills, *salvages)) or all(
+        d.verdict is Verdict.SKIPPED for d in drills
+    ):
         return ExitCode.UNDECIDED
     return ExitCode.HELD
 
 
-def cases(drills: Sequence[Drill], limits: Gate | None = None) -> Iterator[Case]:
+def cases(
+    drills: Sequence[Drill], limits: Gate | None = None, salvages: Sequence[SalvageJudged] = ()
+) -> Iterator[Case]:
     """A case of JUnit's a drill: failure when broken or exceeded, error when undecided, skipped, or fine."""
     outcomes = {
         Verdict.EXPECTED_LOSS: "system-out", Verdict.UNDECIDED: "error", Verdict.SKIPPED: "skipped"
@@ -83,3 +90,6 @@ def cases(drills: Sequence[Drill], limits: Gate | None = None) -> Iterator[Case]
             drill.why if outcome in ("failure", "system-out") else "",
             drill.rto_s or 0.0,
         )
+    for one in salvages:
+        outcome = {Verdict.BROKEN: "failure", Verdict.UNDECIDED: "error"}.get(one.verdict, "")
+        yield Case("walproof prove", "walproof.salvage", f"drill {one.number}: salvage", outcome, one.text)

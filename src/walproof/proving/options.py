@@ -46,6 +46,7 @@ class ProveOptions:
     client_timeout_s: float = 3.0
     own_load: Arm | None = None
     """A workload to run beside the writers, at each drill's own level and route."""
+    salvage: bool = False
     return_orders: tuple[tuple[str, ...], ...] = ((),)
     """Each drill once for every order in which members come back; () for all at once."""
 
@@ -87,6 +88,7 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         guarded=(True, False) if raw.get("compare_guard") else (bool(raw.get("guard")),),
         client_timeout_s=_client_timeout(raw.get("client_timeout")),
         own_load=_own_load(raw),
+        salvage=bool(raw.get("salvage")),
     )
 
 
@@ -124,6 +126,7 @@ _CONTRADICTIONS = (
         "--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard",
     ),
     ("pitfall", ("workload",), "a pitfall brings its own load", "leave --workload out"),
+    ("pitfall", ("salvage",), "a pitfall has no ledger to salvage", "leave --salvage out"),
     ("storm", ("fault",), "--storm draws its own faults", "leave --fault out"),
     ("return_order", ("matrix", "storm"), "--return-order is of a fault of all members", "--fault power-cut-all"),
     ("storm", ("victim",), "--storm draws its own victims", "leave --victim out"),

@@ -10,7 +10,7 @@ import numpy as np
 from walproof.errors import Error, MachineError, UsageError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability, Drill, Mark, Verdict
-from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
+from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note, SalvageJudged
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
 from walproof.model.sample import Arm
@@ -45,6 +45,8 @@ class Shell:
     seed: int = 1
     own_load: Arm | None = None
     """A workload to run beside the writers."""
+    salvage: Callable[[Drill], SalvageJudged] | None = None
+    """Looks for the lost commits of a drill that was judged."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -64,10 +66,12 @@ def run_drills(shell: Shell, plan: Iterable[PlannedDrill], *, enough: Callable[[
     for planned in plan:
         try:
             drill = one_drill(shell, planned)
+            drills.append(drill)
+            shell.emit(DrillDone(shell.target.clock.now(), drill))
+            if shell.salvage is not None and drill.verdict is not Verdict.SKIPPED:
+                shell.emit(shell.salvage(drill))
         except KeyboardInterrupt:
             raise Interrupted(drills) from None
-        drills.append(drill)
-        shell.emit(DrillDone(shell.target.clock.now(), drill))
         if drill.assumptions.get("cluster recovered") is False:
             shell.emit(Note(shell.target.clock.now(), "the cluster did not recover: no further drill"))
             break

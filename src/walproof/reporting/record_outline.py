@@ -12,6 +12,7 @@ from walproof.model.event import (
     FigureCompared,
     LoadSeen,
     Note,
+    SalvageJudged,
     ScenarioLeftOut,
     is_simulated,
 )
@@ -176,7 +177,8 @@ def claim_sections(events: Sequence[Event]) -> tuple[Section, ...]:
 
 
 def _notes(events: Sequence[Event]) -> tuple[Section, ...]:
-    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, Note | ScenarioLeftOut | LoadSeen)))
+    told = Note | ScenarioLeftOut | LoadSeen | SalvageJudged
+    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, told)))
     return (Section("notes", "Notes of the run", "", (Prose(notes),)),) if notes else ()
 
 

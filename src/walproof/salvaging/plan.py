@@ -43,8 +43,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
-    if os.geteuid() != 0:
-        raise refused("not-root")
+    require_root()
     old = data_directory.inspect(directory, programs)
     system, timeline, major = identity(new)
     if system != old.system:
@@ -67,6 +66,11 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     copied = data_directory.size(old) + len(wal) * size
     files = {name: present[name] for name in wal}
     return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present)
+
+
+def require_root() -> None:
+    if os.geteuid() != 0:
+        raise refused("not-root")
 
 
 @contextmanager

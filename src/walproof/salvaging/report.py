@@ -40,6 +40,7 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
         **plan_tree(plan),
         "undecided": [*lost.undecided, *failed],
         "wal_read_to": lsn_text(lost.end),
+        "wal_written_to": lsn_text(min(lost.end, lost.crashed_at or lost.end)),
         "lost_wal_bytes": max(0, lost.end - lost.fork),
         "lost_transactions": lost.commits,
         "lost_subtransactions": lost.subtransactions,

@@ -22,6 +22,7 @@ _SUBXACTS = re.compile(r"; subxacts:((?: \d+)+)")
 _TWOPHASE = re.compile(r"(?:COMMIT|ABORT)_PREPARED (\d+)")
 _NEXT_XID = re.compile(r"nextXid (\d+)|; xid \d+[:/](\d+);")
 _OLD_ITEM = re.compile(r"(?:\bold_off: |\boff:? )(\d+)")
+_CAME_BACK = ("CHECKPOINT_SHUTDOWN", "OVERWRITE_CONTRECORD")
 _ENDS = ("UPDATE", "HOT_UPDATE", "DELETE")
 _FIRST_USER_NODE, _DEFAULT_TABLESPACE = 16384, 1663
 Relation = tuple[int, int, int]
@@ -112,7 +113,8 @@ class LostWal:
     that changed catalogs, by database; `created`: files made after the fork, of new, rewritten and truncated tables.
     `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
     committed there; `prepared` after the fork, and neither committed nor rolled back.
-    `tablespaces`: made in what is replayed, with their places.
+    `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
+    had ended, for the first time after the fork: after a crash it wrote over what had not been flushed; 0 for nowhere.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
     """
 
@@ -135,6 +137,7 @@ class LostWal:
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
+    crashed_at: int = 0
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
     _last: str = ""
@@ -170,6 +173,8 @@ class LostWal:
         elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
             self.tablespaces.append(text.removeprefix("CREATE "))
         elif manager in ("Standby", "XLOG"):
+            if lsn >= self.fork and text.startswith(_CAME_BACK):
+                self.crashed_at = self.crashed_at or lsn
             self._counted(text, lost=lsn >= self.fork)
 
     def _counted(self, text: str, *, lost: bool) -> None:

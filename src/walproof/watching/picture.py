@@ -18,6 +18,7 @@ from walproof.model.event import (
     FaultChanged,
     LoadSeen,
     Note,
+    SalvageJudged,
     SampleDone,
     ScenarioEntered,
     ScenarioLeftOut,
@@ -257,7 +258,7 @@ def with_record_event(picture: Picture, event: Event) -> Picture:
             text = f"scenario: {event.scenario.text}"
         case ClaimJudged():
             text = f"{event.claim}: {event.verdict}"
-        case Note() | ScenarioLeftOut() | LoadSeen():
+        case Note() | ScenarioLeftOut() | LoadSeen() | SalvageJudged():
             text = event.text
         case Started():
             text = f"{event.verb} started"

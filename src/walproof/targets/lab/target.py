@@ -1,15 +1,19 @@
 """The lab as a target: everything walproof can do to a cluster, it can do to its own; and the lab's guard."""
 
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
+from pathlib import Path
 
 import psutil
 import psycopg
 
-from walproof.errors import TargetError
+from walproof.errors import Error, TargetError
 from walproof.guarding.etcd import EtcdAccess
 from walproof.guarding.leader_lock import EtcdLeaderLock
 from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
@@ -21,6 +25,7 @@ from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
 from walproof.machine.clock import RealClock
+from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
 from walproof.model.patroni_values import times
 from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Notebook, Reverting
@@ -41,6 +46,8 @@ from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
+
+_ROLE = "walproof_salvager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,60 @@ def lab_guard(blueprint: Blueprint, clock: Clock) -> GuardProcess:
         clock,
         home.environment(blueprint, HOME=str(blueprint.home)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LabOldDisks:
+    """Data directories of old leaders, copied beside them; `leader`: the endpoint of the leader now."""
+
+    programs: Path
+    blueprint: Blueprint
+    clock: Clock
+    leader: Callable[[], Endpoint]
+    _password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @contextmanager
+    def kept(self, script: str) -> Iterator[None]:
+        """The script is Patroni's pg_rewind meanwhile. What a killed run left is made anew."""
+        program = self.blueprint.home / "pg_rewind_after_copy"
+        program.write_text(script)
+        program.chmod(0o755)
+        self.discard()
+        rights = f"LOGIN REPLICATION BYPASSRLS PASSWORD '{self._password}' IN ROLE pg_read_all_data"
+        try:
+            self._ask(f"DROP ROLE IF EXISTS {_ROLE}", f"CREATE ROLE {_ROLE} {rights}")
+            patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": {"pg_rewind": str(program)}}})
+            _, loop_wait, _ = times(dynamic_config(self.blueprint))
+            self.clock.pause(loop_wait + 1.0)  # every member's Patroni reads the configuration once in its loop
+            yield
+        finally:
+            with shielded():
+                with suppress(Error):
+                    patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": None}})
+                with suppress(Error):
+                    self._ask(f"DROP ROLE IF EXISTS {_ROLE}")
+                self.discard()
+
+    def _ask(self, *statements: str) -> None:
+        try:
+            with psycopg.connect(self.leader().conninfo(), autocommit=True) as connection:
+                connection.execute("SET synchronous_commit = local")  # a cluster without a standby would wait for ever
+                for statement in statements:
+                    connection.execute(statement.encode())
+        except psycopg.Error as wrong:
+            why = wrong.diag.message_primary or "no answer"
+            raise TargetError(f"the role {_ROLE} cannot be made: {why}", "walproof lab status") from None
+
+    def copies(self) -> list[tuple[str, Path]]:
+        folders = [(member, self.blueprint.data_dir(member).parent) for member in self.blueprint.members]
+        return [(member, path) for member, folder in folders for path in sorted(folder.glob("data.before-rewind.*"))]
+
+    def discard(self) -> None:
+        for _, path in self.copies():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def dsn(self) -> str:
+        return self.leader().client_conninfo(user=_ROLE, password=self._password)
 
 
 class LabTarget:
@@ -184,6 +245,7 @@ class LabTarget:
             logs=operations,
             member_states=SqlMemberStates(self._members, self.clock, partial(catalogue.seen_on_machine, b)),
             traces=LabTraces(b),
+            old_disks=LabOldDisks(b.postgres_bin, b, self.clock, partial(self.endpoint, "direct")),
             configuration=self.configuration,
             inspection=self._inspector(),
             commit_waits=SqlCommitWaits(self),
