@@ -17,11 +17,12 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.unit.test_json_schemas import SALVAGED
 from walproof.errors import MachineError, TargetError
-from walproof.model.drill import Salvaged, Verdict
+from walproof.model.drill import Verdict
 from walproof.model.event import SalvageJudged
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome
 from walproof.model.ports import Capabilities
+from walproof.model.salvage import Salvaged
 from walproof.proving.history import decode
 from walproof.proving.lost_commits import lost_rows
 from walproof.proving.salvaged import salvage_judged
@@ -183,11 +184,10 @@ class Disks:
         finally:
             self.asked.append("ended")
 
-    def copies(self) -> list[tuple[str, Path]]:
-        return [("n1", self.folder / self.name)] if self.there else []
-
-    def discard(self) -> None:
-        self.asked.append("discard")
+    def copies(self) -> Iterator[tuple[str, Path]]:
+        if self.there:
+            yield "n1", self.folder / self.name
+        self.asked.append("discarded")
 
     def dsn(self) -> str:
         if not self.leads:
@@ -268,7 +268,7 @@ def test_each_lost_commit_of_a_drill_is_found_again_and_named_everywhere(run: Ru
     assert (
         'name="drill 1: salvage"' in Path("cases.xml").read_text() and 'failures="0"' in Path("cases.xml").read_text()
     )
-    assert salvage.disks.asked == ["kept", "discard", "ended"]
+    assert salvage.disks.asked == ["kept", "discarded", "ended"]
 
 
 def test_a_report_has_a_line_of_each_drills_salvage(
@@ -311,7 +311,7 @@ def test_a_disk_that_cannot_be_read_leaves_it_undecided(
     (one,) = json.loads(out)["salvage"]
     assert (code, one["verdict"]) == (4, "undecided"), err
     assert says in one["why"]
-    assert salvage.disks.asked == ["kept", "discard", "ended"]
+    assert salvage.disks.asked == ["kept", "discarded", "ended"]
 
 
 def test_a_drill_without_a_ledger_is_undecided_and_its_copies_are_discarded(run: Run, salvage: Salvage) -> None:
@@ -321,7 +321,7 @@ def test_a_drill_without_a_ledger_is_undecided_and_its_copies_are_discarded(run:
         salvage.disks, SimpleNamespace(now=lambda: 5.0), Path("rec"), SimpleNamespace(number=1, why="x")
     )
     assert one == SalvageJudged(5.0, 1, Verdict.UNDECIDED, why="no ledger: x")
-    assert salvage.disks.asked == ["discard"]
+    assert salvage.disks.asked == ["discarded"]
 
 
 def test_without_the_option_no_disk_is_copied(run: Run, salvage: Salvage) -> None:

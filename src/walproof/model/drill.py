@@ -163,19 +163,6 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
-    """What salvage read of the disks of old leaders after a drill: rows of its ledger as (writer, number).
-
-    `written_to`: WAL position (bytes) where reading ended, or a crash before. `undecided`: why there may be more rows.
-    """
-
-    rows: frozenset[tuple[int, int]] = frozenset()
-    written_to: int = 0
-    undecided: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Mark:
     """A moment of a drill for its timeline picture: seconds since the epoch, a short word, the member concerned."""
 

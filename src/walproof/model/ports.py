@@ -4,9 +4,7 @@ Capabilities are objects (`Target.capabilities`): what a target cannot do is abs
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from walproof.model.drill import Capability, Finding, Mark
@@ -14,6 +12,7 @@ from walproof.model.facts import Facts
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRun, Rows
 from walproof.model.observed_waits import WaitsSeen
+from walproof.model.salvage import OldDisks
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.model.takeover import GuardSwitch, OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
@@ -144,26 +143,6 @@ class Traces(Protocol):
 
     def discard(self) -> None:
         """Remove what was put aside; safe to call twice."""
-
-
-class OldDisks(Protocol):
-    """Data directories of old leaders, copied before the manager rewinds them."""
-
-    @property
-    def programs(self) -> Path:
-        """The folder of PostgreSQL's programs."""
-
-    def kept(self, script: str) -> AbstractContextManager[None]:
-        """The manager runs the script, which copies, in place of pg_rewind meanwhile; `dsn` can log in."""
-
-    def copies(self) -> Sequence[tuple[str, Path]]:
-        """Members and copies of their data directories since they were discarded, oldest first."""
-
-    def discard(self) -> None:
-        """Remove the copies; safe to call twice."""
-
-    def dsn(self) -> str:
-        """Of the leader now, as a role that may read it; TargetError when no member leads."""
 
 
 class Pricing(Protocol):

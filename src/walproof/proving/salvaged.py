@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from walproof.model.drill import Salvaged, Verdict
+from walproof.model.drill import Verdict
 from walproof.model.event import SalvageJudged
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
+from walproof.model.salvage import Salvaged
 from walproof.proving.history import History
 from walproof.proving.lost_commits import keys, lost_rows
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.lab.home import state_folder
-from walproof.model.drill import Salvaged
-from walproof.model.ports import OldDisks
+from walproof.model.salvage import OldDisks, Salvaged
 from walproof.salvaging.plan import plan
 from walproof.salvaging.report import KEEP, Tree
 from walproof.salvaging.salvage import run
@@ -29,20 +28,17 @@ def rewind_script(programs: Path) -> str:
 def salvaged(disks: OldDisks, drill: int, use: Callable[[Tree], object] = lambda _: None) -> Salvaged:
     """What every copy holds that the leader has not; `use` is told each report while its files are there.
 
-    The copies are discarded. A refusal is a reason why there may be more.
+    A refusal is a reason why there may be more.
     """
     rows, written_to, undecided, members = set[tuple[int, int]](), 0, list[str](), list[str]()
-    try:
-        for member, path in disks.copies():
-            members.append(member)
-            try:
-                read_to, why = _read(disks, path, drill, rows, use)
-            except Error as wrong:
-                read_to, why = _BEYOND_ANY, [wrong.message]
-            written_to = max(written_to, read_to)
-            undecided += [f"{member}: {one}" for one in why]
-    finally:
-        disks.discard()
+    for member, path in disks.copies():
+        members.append(member)
+        try:
+            read_to, why = _read(disks, path, drill, rows, use)
+        except Error as wrong:
+            read_to, why = _BEYOND_ANY, [wrong.message]
+        written_to = max(written_to, read_to)
+        undecided += [f"{member}: {one}" for one in why]
     return Salvaged(frozenset(rows), written_to, tuple(undecided), tuple(dict.fromkeys(members)))
 
 

@@ -95,7 +95,7 @@ class LabOldDisks:
         program = self.blueprint.home / "pg_rewind_after_copy"
         program.write_text(script)
         program.chmod(0o755)
-        self.discard()
+        list(self.copies())
         rights = f"LOGIN REPLICATION BYPASSRLS PASSWORD '{self._password}' IN ROLE pg_read_all_data"
         try:
             self._ask(f"DROP ROLE IF EXISTS {_ROLE}", f"CREATE ROLE {_ROLE} {rights}")
@@ -109,7 +109,7 @@ class LabOldDisks:
                     patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": None}})
                 with suppress(Error):
                     self._ask(f"DROP ROLE IF EXISTS {_ROLE}")
-                self.discard()
+                list(self.copies())
 
     def _ask(self, *statements: str) -> None:
         try:
@@ -121,13 +121,13 @@ class LabOldDisks:
             why = wrong.diag.message_primary or "no answer"
             raise TargetError(f"the role {_ROLE} cannot be made: {why}", "walproof lab status") from None
 
-    def copies(self) -> list[tuple[str, Path]]:
-        folders = [(member, self.blueprint.data_dir(member).parent) for member in self.blueprint.members]
-        return [(member, path) for member, folder in folders for path in sorted(folder.glob("data.before-rewind.*"))]
-
-    def discard(self) -> None:
-        for _, path in self.copies():
-            shutil.rmtree(path, ignore_errors=True)
+    def copies(self) -> Iterator[tuple[str, Path]]:
+        for member in self.blueprint.members:
+            for path in sorted(self.blueprint.data_dir(member).parent.glob("data.before-rewind.*")):
+                try:
+                    yield member, path
+                finally:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def dsn(self) -> str:
         return self.leader().client_conninfo(user=_ROLE, password=self._password)
