@@ -339,8 +339,8 @@ def test_a_dry_run_says_that_commits_are_looked_for_and_copies_nothing(run: Run,
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--target", "sim"), "sim has no --salvage: walproof copies the disks of a lab's members alone"),
-        (("--target", "sim", "--dry-run"), "sim has no --salvage"),
+        (("--target", "sim"), "simulated has no --salvage: walproof copies the disks of a lab's members alone"),
+        (("--target", "sim", "--dry-run"), "simulated has no --salvage"),
         (("--pitfall", "P1"), "a pitfall has no ledger to salvage"),
     ],
 )
