@@ -18,8 +18,8 @@ from benchmarks.command import command, judged
 from benchmarks.temporary_lab import benchmark_lab
 from walproof.lab.blueprint import Disk
 from walproof.lab.create import LabOrder
-from walproof.model.event import SalvageJudged
 from walproof.model.guarantee import Level
+from walproof.model.salvage import SalvageJudged
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, drawn
 from walproof.proving.faults import CATALOGUE, IN_STORMS, STORM

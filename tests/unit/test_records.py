@@ -11,10 +11,11 @@ import pytest
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.drill import Verdict
-from walproof.model.event import Ended, Event, LoadSeen, Note, SalvageJudged, ScenarioLeftOut, SearchStep, Started
+from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
 from walproof.model.guarantee import Level
 from walproof.model.load import LoadFigures
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
+from walproof.model.salvage import SalvageJudged
 from walproof.model.sample import Scenario
 from walproof.records import layout
 from walproof.records.codec import KINDS, decode, encode

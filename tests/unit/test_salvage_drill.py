@@ -18,11 +18,10 @@ from tests.fixtures.command_line import ended
 from tests.unit.test_json_schemas import SALVAGED
 from walproof.errors import MachineError, TargetError
 from walproof.model.drill import Verdict
-from walproof.model.event import SalvageJudged
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome
 from walproof.model.ports import Capabilities
-from walproof.model.salvage import Salvaged
+from walproof.model.salvage import Salvaged, SalvageJudged
 from walproof.proving.history import decode
 from walproof.proving.lost_commits import lost_rows
 from walproof.proving.salvaged import salvage_judged
@@ -353,7 +352,7 @@ def test_a_lab_without_root_is_refused_before_anything_is_done(
     run: Run, salvage: Salvage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.import_module("walproof.cli.prove_salvage"), "require_root", plan.require_root)
-    monkeypatch.setattr(plan.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     code, _, err = run("--salvage", "--record", "rec")
     assert code == 3 and "takes root" in err
     assert not Path("rec").exists() and not salvage.disks.asked

@@ -20,20 +20,10 @@ from walproof.load.workload_options import is_relative, scale_on
 from walproof.machine.signals import shielded
 from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
-from walproof.model.event import (
-    Described,
-    DrillDone,
-    DrillStarted,
-    Emit,
-    Ended,
-    Event,
-    FaultChanged,
-    LoadSeen,
-    Note,
-    SalvageJudged,
-)
+from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
 from walproof.model.junit import junit
 from walproof.model.ports import Target
+from walproof.model.salvage import SalvageJudged
 from walproof.model.topology import route_of
 from walproof.model.units import counted
 from walproof.proving.campaign import PlannedDrill, consents_needed, enough, fewest, planned, planned_clauses

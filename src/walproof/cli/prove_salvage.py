@@ -7,9 +7,8 @@ from pathlib import Path
 
 from walproof.errors import UsageError
 from walproof.model.drill import Drill, Verdict
-from walproof.model.event import SalvageJudged
 from walproof.model.ports import Clock, Target
-from walproof.model.salvage import OldDisks
+from walproof.model.salvage import OldDisks, SalvageJudged
 from walproof.proving.history import decode, history_name
 from walproof.proving.salvaged import salvage_judged
 from walproof.records.layout import FILES

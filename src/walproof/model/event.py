@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from walproof.model.drill import Drill, Verdict
+from walproof.model.drill import Drill
 from walproof.model.estimate import Estimate
 from walproof.model.load import LoadFigures
 from walproof.model.observed_waits import WaitsSeen
+from walproof.model.salvage import SalvageJudged
 from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description
 from walproof.model.units import counted
@@ -159,39 +160,6 @@ class LoadSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class SalvageJudged:
-    """What `prove --salvage` found of a drill's lost commits on the disks of `members`; the ledger judges it.
-
-    `found`, `unwritten` (at off, in no server's WAL) and `not_found` add up to `lost`. `not_lost`: rows found that the
-    new leader holds, or of no attempt. `rows`: some of the lost ones, writer/number, those that were not found first.
-    """
-
-    at: float
-    number: int
-    verdict: Verdict
-    members: tuple[str, ...] = ()
-    lost: int = 0
-    found: int = 0
-    unwritten: int = 0
-    not_found: int = 0
-    not_lost: int = 0
-    rows: tuple[str, ...] = ()
-    why: str = ""
-    kind: Literal["salvage-judged"] = "salvage-judged"
-
-    @property
-    def text(self) -> str:
-        disks = ", ".join(f"{name}'s" for name in self.members)
-        again = f"{self.found:,} found again" + (f" on {disks} disk" if disks else "")
-        more = {"in no server's WAL": self.unwritten, "not found": self.not_found, "found, not lost": self.not_lost}
-        parts = [counted(self.lost, "lost commit"), again, *(f"{n:,} {words}" for words, n in more.items() if n)]
-        left = self.lost - len(self.rows)
-        rows = f"; rows: {', '.join(self.rows)}{f' and {left:,} more' if left else ''}" if self.rows else ""
-        why = f"; {self.verdict}: {self.why}" if self.why else ""
-        return f"drill {self.number}, salvage: {self.verdict.mark} {', '.join(parts)}{why}{rows}"
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimJudged:
     """A claim of a published study compared with what was measured: reproduced, not reproduced or undecided."""
 
@@ -247,24 +215,23 @@ class Ended:
     kind: Literal["ended"] = "ended"
 
 
+Told = Note | ScenarioLeftOut | LoadSeen | SalvageJudged
+"""Events that are sentences for people."""
 Event = (
     Started
     | Described
     | Observed
     | ScenarioEntered
-    | ScenarioLeftOut
     | SampleDone
     | SampleFailed
     | SearchStep
     | DrillStarted
     | FaultChanged
     | DrillDone
-    | LoadSeen
-    | SalvageJudged
     | ClaimJudged
     | FigureCompared
     | WaitsSeen
-    | Note
+    | Told
     | Ended
 )
 

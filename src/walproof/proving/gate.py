@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from walproof.errors import ExitCode, UsageError
 from walproof.model.drill import Drill, Verdict
-from walproof.model.event import SalvageJudged
 from walproof.model.junit import Case
+from walproof.model.salvage import SalvageJudged
 from walproof.model.units import counted, duration_s
 
 
@@ -60,15 +60,13 @@ def exceeded(limits: Gate, drill: Drill) -> str:
 
 def exit_code(drills: Sequence[Drill], limits: Gate | None = None, salvages: Sequence[SalvageJudged] = ()) -> ExitCode:
     """BROKEN also when a limit is exceeded; UNDECIDED also when every drill was skipped or none was run."""
-    if any(exceeded(limits, d) if limits else d.verdict is Verdict.BROKEN for d in drills):
+    salvaged = {one.verdict for one in salvages}
+    broken = (exceeded(limits, d) if limits else d.verdict is Verdict.BROKEN for d in drills)
+    if Verdict.BROKEN in salvaged or any(broken):
         return ExitCode.BROKEN
-    if any(one.verdict is Verdict.BROKEN for one in salvages):
-        return ExitCode.BROKEN
-    if any(one.verdict is Verdict.UNDECIDED for one in (*drills, *salvages)) or all(
-        d.verdict is Verdict.SKIPPED for d in drills
-    ):
-        return ExitCode.UNDECIDED
-    return ExitCode.HELD
+    verdicts = {drill.verdict for drill in drills}
+    undecided = Verdict.UNDECIDED in verdicts | salvaged or verdicts <= {Verdict.SKIPPED}
+    return ExitCode.UNDECIDED if undecided else ExitCode.HELD
 
 
 def cases(
@@ -91,5 +89,5 @@ def cases(
             drill.rto_s or 0.0,
         )
     for one in salvages:
-        outcome = {Verdict.BROKEN: "failure", Verdict.UNDECIDED: "error"}.get(one.verdict, "")
+        outcome = "failure" if one.verdict is Verdict.BROKEN else outcomes.get(one.verdict, "")
         yield Case("walproof prove", "walproof.salvage", f"drill {one.number}: salvage", outcome, one.text)

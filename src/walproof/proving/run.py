@@ -10,9 +10,10 @@ import numpy as np
 from walproof.errors import Error, MachineError, UsageError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability, Drill, Mark, Verdict
-from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note, SalvageJudged
+from walproof.model.event import DrillDone, DrillStarted, Emit, FaultChanged, Note
 from walproof.model.load import LedgerOrder, LedgerRun, Rows
 from walproof.model.ports import Ledger, Target
+from walproof.model.salvage import SalvageJudged
 from walproof.model.sample import Arm
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.campaign import PlannedDrill, Strike, shrunk

@@ -3,10 +3,9 @@
 import numpy as np
 
 from walproof.model.drill import Verdict
-from walproof.model.event import SalvageJudged
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
-from walproof.model.salvage import Salvaged
+from walproof.model.salvage import Salvaged, SalvageJudged
 from walproof.proving.history import History
 from walproof.proving.lost_commits import keys, lost_rows
 

@@ -10,10 +10,7 @@ from walproof.model.event import (
     DrillDone,
     Event,
     FigureCompared,
-    LoadSeen,
-    Note,
-    SalvageJudged,
-    ScenarioLeftOut,
+    Told,
     is_simulated,
 )
 from walproof.model.guarantee import Level
@@ -177,8 +174,7 @@ def claim_sections(events: Sequence[Event]) -> tuple[Section, ...]:
 
 
 def _notes(events: Sequence[Event]) -> tuple[Section, ...]:
-    told = Note | ScenarioLeftOut | LoadSeen | SalvageJudged
-    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, told)))
+    notes = tuple(dict.fromkeys(e.text for e in events if isinstance(e, Told)))
     return (Section("notes", "Notes of the run", "", (Prose(notes),)),) if notes else ()
 
 

@@ -49,7 +49,10 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
             said = wrong.diag.message_primary if isinstance(wrong, psycopg.Error) else None
             says.append(f"{name}: {one_line(said or wrong, 300)}")
 
-    steps: list[tuple[str, Callable[[], object]]] = [(path.name, partial(_run, session, path)) for path in paths]
+    def run(path: Path) -> None:
+        session.execute(path.read_bytes())
+
+    steps: list[tuple[str, Callable[[], object]]] = [(path.name, partial(run, path)) for path in paths]
     steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
     steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
     steps += [(loss.name, partial(_compare, session, loss, says)) for loss in losses]
@@ -69,10 +72,6 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
     finally:
         timer.cancel()
     return [*says, f"it took longer than {LONGEST_S:.0f} s: rolled back before its end"] if late.is_set() else says
-
-
-def _run(session: Session, path: Path) -> None:
-    session.execute(path.read_bytes())
 
 
 def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:

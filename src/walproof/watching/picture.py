@@ -18,13 +18,13 @@ from walproof.model.event import (
     FaultChanged,
     LoadSeen,
     Note,
-    SalvageJudged,
     SampleDone,
     ScenarioEntered,
     ScenarioLeftOut,
     Started,
 )
 from walproof.model.guarantee import read_standby_names
+from walproof.model.salvage import SalvageJudged
 from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe

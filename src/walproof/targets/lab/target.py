@@ -1,11 +1,10 @@
 """The lab as a target: everything walproof can do to a cluster, it can do to its own; and the lab's guard."""
 
 import platform
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -41,13 +40,12 @@ from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.takeover import DRILLED, GuardProcess
 from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
 from walproof.targets.sql.commit_waits import SqlCommitWaits
+from walproof.targets.sql.connection import connection_error, session
 from walproof.targets.sql.doctor_facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
-
-_ROLE = "walproof_salvager"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +85,19 @@ class LabOldDisks:
     blueprint: Blueprint
     clock: Clock
     leader: Callable[[], Endpoint]
-    _password: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @contextmanager
     def kept(self, script: str) -> Iterator[None]:
-        """The script is Patroni's pg_rewind meanwhile. What a killed run left is made anew."""
+        """The script is Patroni's pg_rewind meanwhile, and the role of replication may read every table.
+
+        What a killed run left is made anew.
+        """
         program = self.blueprint.home / "pg_rewind_after_copy"
         program.write_text(script)
         program.chmod(0o755)
         list(self.copies())
-        rights = f"LOGIN REPLICATION BYPASSRLS PASSWORD '{self._password}' IN ROLE pg_read_all_data"
         try:
-            self._ask(f"DROP ROLE IF EXISTS {_ROLE}", f"CREATE ROLE {_ROLE} {rights}")
+            self._ask("GRANT pg_read_all_data TO replicator")
             patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": {"pg_rewind": str(program)}}})
             _, loop_wait, _ = times(dynamic_config(self.blueprint))
             self.clock.pause(loop_wait + 1.0)  # every member's Patroni reads the configuration once in its loop
@@ -108,18 +107,16 @@ class LabOldDisks:
                 with suppress(Error):
                     patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": None}})
                 with suppress(Error):
-                    self._ask(f"DROP ROLE IF EXISTS {_ROLE}")
+                    self._ask("REVOKE pg_read_all_data FROM replicator")
                 list(self.copies())
 
-    def _ask(self, *statements: str) -> None:
+    def _ask(self, statement: str) -> None:
         try:
-            with psycopg.connect(self.leader().conninfo(), autocommit=True) as connection:
+            with session(self.leader()) as connection:
                 connection.execute("SET synchronous_commit = local")  # a cluster without a standby would wait for ever
-                for statement in statements:
-                    connection.execute(statement.encode())
+                connection.execute(statement.encode())
         except psycopg.Error as wrong:
-            why = wrong.diag.message_primary or "no answer"
-            raise TargetError(f"the role {_ROLE} cannot be made: {why}", "walproof lab status") from None
+            raise connection_error(wrong) from None
 
     def copies(self) -> Iterator[tuple[str, Path]]:
         for member in self.blueprint.members:
@@ -130,7 +127,7 @@ class LabOldDisks:
                     shutil.rmtree(path, ignore_errors=True)
 
     def dsn(self) -> str:
-        return self.leader().client_conninfo(user=_ROLE, password=self._password)
+        return self.leader().client_conninfo(user="replicator")
 
 
 class LabTarget:
