@@ -168,7 +168,8 @@ def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
     """Exit code and the object on standard output."""
 
     def go(*words: str) -> tuple[int, Tree]:
-        code, out, _ = walproof(*words)
+        code, out, err = walproof(*words)
+        assert out, err  # what it says where it fails
         return code, only(out)
 
     return go

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from walproof.machine.programs import postgres_bin, program, search_path
@@ -23,7 +24,7 @@ from walproof.salvaging.wal import PAGE, Span, page_header, position, record_end
 
 PROGRAMS = ("postgres", "pg_controldata", "pg_waldump")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
-_LARGEST, _SMALL = 1 << 30, 1 << 20
+_LARGEST, _SMALL, _DEEPEST = 1 << 30, 1 << 20, 3
 _EMPTY = (
     "pg_commit_ts", "pg_dynshmem", "pg_logical/mappings", "pg_logical/snapshots", "pg_notify", "pg_replslot",
     "pg_serial", "pg_snapshots", "pg_stat", "pg_stat_tmp", "pg_subtrans", "pg_tblspc", "pg_twophase",
@@ -200,13 +201,13 @@ def roots(old: OldServer) -> dict[Path, Path]:
 
 
 def size(old: OldServer) -> int:
-    """Bytes on disk of all that is copied but WAL; a refusal for what is neither folder nor file, or too large."""
+    """Bytes on disk of all that is copied but WAL; a refusal for what is no folder or file, too deep or too large."""
     total = 0
     for root in roots(old):
         below = (Path(folder, name) for folder, dirs, names in os.walk(root) for name in (*dirs, *names))
-        for path in (root, *below):
-            status = os.lstat(path)
-            if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
+        for path in chain((root,), below):
+            status, is_deep = os.lstat(path), len(path.relative_to(root).parts) > _DEEPEST
+            if is_deep or (not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode)):
                 raise refused("not-a-file", path=path)
             if status.st_size > _LARGEST:
                 raise refused("too-large", path=path, bytes=f"{status.st_size:,}")

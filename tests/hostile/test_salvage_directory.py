@@ -1,0 +1,188 @@
+"""`walproof salvage` on a stranger's data directory: one sentence, nothing of it run, and not a byte of it changed."""
+
+import hashlib
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import Run, one_sentence, walproof
+from tests.fixtures.data_directory import SEGMENT, wal
+from walproof.machine.programs import postgres_bin
+from walproof.salvaging import data_directory, plan
+from walproof.salvaging.wal import read_history, segment
+
+__all__ = ["walproof"]
+CONTROL = {
+    "Bytes per WAL segment": str(SEGMENT), "Database system identifier": "7", "Latest checkpoint's TimeLineID": "1",
+    "Min recovery ending loc's timeline": "0", "Latest checkpoint's REDO location": "0/300000",
+}  # fmt: skip
+NO_FILE = "does not belong into a data directory"
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data directory of PostgreSQL 15 by its looks, that left the new primary's history at 0/410000."""
+    reads = data_directory._control
+
+    def control(of: Path, programs: Path) -> dict[str, str]:
+        has_ours = data_directory.small_file(of, "global/pg_control") == b"control"
+        return dict(CONTROL) if has_ours else reads(of, programs)
+
+    monkeypatch.setattr(data_directory, "_control", control)
+    monkeypatch.setattr(data_directory, "_programs", lambda *_: postgres_bin(None))
+    monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
+    monkeypatch.setattr(plan, "history", lambda line, *_: read_history(line, {1: "", 2: "1 0/410000"}[line]))
+    made = tmp_path / "old"
+    for name in ("base/5", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact", "pg_wal", "pg_tblspc"):
+        (made / name).mkdir(parents=True)
+    (made / "PG_VERSION").write_text("15\n")
+    (made / "global/pg_control").write_bytes(b"control")
+    (made / "base/5/1259").write_bytes(bytes(8192))
+    wal(made / "pg_wal", 3, 4)
+    return made
+
+
+def put(path: Path, kind: str) -> None:
+    """In the place of what is there: a link, a pipe, a socket, a sparse file of a terabyte, or this text."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(path.parent.parent / f"was-{path.name}")
+    path.unlink(missing_ok=True)
+    name, _, text = kind.partition(" ")
+    if name == "link":
+        path.symlink_to(text)
+    elif name == "pipe":
+        os.mkfifo(path)
+    elif name == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    elif name == "huge":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    elif name == "folder":
+        path.mkdir()
+    else:
+        path.write_text(kind)
+
+
+def state(directory: Path) -> str:
+    """A checksum of names, kinds, owners, times and contents below it; of a huge file its size."""
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(os.fsencode(directory)):
+        for path in sorted(os.path.join(folder, name) for name in (*folders, *names)):
+            status = os.lstat(path)
+            digest.update(path + repr((status.st_mode, status.st_uid, status.st_size, status.st_mtime_ns)).encode())
+            if os.path.isfile(path) and not os.path.islink(path) and status.st_size < 1 << 21:
+                with open(path, "rb") as file:
+                    digest.update(file.read())
+    return digest.hexdigest()
+
+
+def salvaged(walproof: Run, directory: Path, *words: str) -> tuple[int, str, str]:
+    before = state(directory)
+    out = str(directory.parent / "lost")
+    done = walproof("salvage", "--old", str(directory), "--new", "host=127.0.0.1 port=1", "--out", out, *words)
+    assert state(directory) == before
+    assert not Path(out).exists()
+    return done
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "says", "code"),
+    [
+        *((name, kind, "cannot be read", 3) for name in ("PG_VERSION", "backup_label", "global/pg_control")
+          for kind in ("link /etc/passwd", "link loop", "pipe", "socket", "huge", "folder")),
+        ("PG_VERSION", "\x1b]0;title\x07", "PG_VERSION says", 2),
+        ("PG_VERSION", "9" * 5000, "PG_VERSION says 9999", 2),
+        ("backup_label", "BACKUP METHOD: pg_rewind\n", "was rewound", 2),
+        ("global/pg_control", "x" * 8192, "corrupt or encrypted", 3),
+        ("global/pg_control", "", "corrupt or encrypted", 3),
+        ("global", "link /etc", "cannot be read", 3),
+        ("base", "link /etc", NO_FILE, 3),
+        ("base/5", "link /", NO_FILE, 3),
+        ("base/5/1259", "link /dev/zero", NO_FILE, 3),
+        ("base/5/1259", "pipe", NO_FILE, 3),
+        ("base/5/1259", "socket", NO_FILE, 3),
+        ("base/5/1259", "huge", "more than any file there", 3),
+        ("base/5/\x1b[2J\n", "link /etc", NO_FILE, 3),
+        ("base/5/\udcff", "pipe", NO_FILE, 3),
+        ("pg_xact", "link /proc", NO_FILE, 3),
+        ("pg_xact/0000", "pipe", NO_FILE, 3),
+        ("pg_multixact/0000", "huge", "more than any file there", 3),
+        ("pg_twophase/00000007", "link /etc/shadow", NO_FILE, 3),
+        ("pg_tblspc/16500", "link /nonexistent", "tablespace 16500", 3),
+        ("pg_tblspc/16500", "link /proc/self", "tablespace 16500", 3),
+        ("pg_tblspc/16500", "link 16500", "tablespace 16500", 3),
+        ("pg_tblspc/16500", "pipe", "tablespace 16500", 3),
+        ("pg_tblspc/evil", "link /", "tablespace evil", 3),
+        ("pg_wal", "link /nonexistent", "no longer reaches the fork", 3),
+        ("pg_wal", "link pg_wal", "no longer reaches the fork", 3),
+        ("pg_wal", "pipe", "no longer reaches the fork", 3),
+        *((f"pg_wal/{segment(1, 4, SEGMENT)}", kind, "no longer reaches the fork", 3)
+          for kind in ("link /dev/zero", "pipe", "huge", "short", "folder")),
+    ],
+)  # fmt: skip
+def test_what_no_server_puts_there_is_refused_in_one_sentence(
+    directory: Path, walproof: Run, place: str, kind: str, says: str, code: int
+) -> None:
+    put(directory / place, kind)
+    one_sentence(salvaged(walproof, directory), says, code)
+
+
+@pytest.mark.parametrize("depth", [20, 3000])
+def test_folders_in_folders_are_refused_however_deep(directory: Path, walproof: Run, depth: int) -> None:
+    here = os.open(directory / "base", os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("a", dir_fd=here)
+        below = os.open("a", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    changed = (directory / "base/a").stat().st_ctime_ns
+    try:
+        done = walproof("salvage", "--old", str(directory), "--new", "host=127.0.0.1 port=1", "--dry-run")
+        one_sentence(done, NO_FILE, 3)
+        assert (directory / "base/a").stat().st_ctime_ns == changed
+    finally:
+        subprocess.run(["rm", "-r", directory / "base"], check=True)  # deeper than Python goes
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("postgresql.conf", "shared_preload_libraries = '{0}/evil.so'\narchive_command = 'touch {1}'\n"),
+        (
+            "postgresql.conf",
+            "include_dir = '/etc'\nssl_passphrase_command = 'touch {1}'\n",
+        ),
+        ("postgresql.auto.conf", "restore_command = 'touch {1}'\narchive_library = 'evil'\n"),
+        ("recovery.conf", "recovery_end_command = 'touch {1}'\n"),
+        ("recovery.signal", ""),
+        ("standby.signal", ""),
+        ("pg_hba.conf", "host all all 0.0.0.0/0 trust\n"),
+        ("pg_ident.conf", "include /etc/shadow\n"),
+        ("postmaster.pid", "1\n/\n0\n5432\n"),
+        ("postmaster.opts", "postgres -c archive_command='touch {1}'\n"),
+        ("tablespace_map", "16500 /etc\n"),
+        ("pg_controldata", "#!/bin/sh\ntouch {1}\n"),
+        ("evil.so", "\x7fELF"),
+        ("pg_replslot/evil", ""),
+        ("pg_logical/replorigin_checkpoint", "evil"),
+        ("pg_stat/pgstat.stat", "evil"),
+    ],
+)
+def test_no_setting_library_program_or_slot_of_it_is_run_or_copied(
+    directory: Path, walproof: Run, tmp_path: Path, name: str, text: str
+) -> None:
+    canary, path = tmp_path / "executed", directory / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text.format(directory, canary))
+    path.chmod(0o755)
+    code, out, _ = salvaged(walproof, directory, "--dry-run")
+    assert (code, "parted at 0/410000 on timeline 1" in out) == (0, True)
+    before, old, work = state(directory), data_directory.inspect(directory, None), tmp_path / "work"
+    work.mkdir()
+    data_directory.copy(old, data_directory.wal_files(old, None), 0, work)
+    assert not (work / "data" / name).exists() and not canary.exists() and state(directory) == before
