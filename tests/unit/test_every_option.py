@@ -130,6 +130,7 @@ MORE = {
     ("apply",): [f"{RECORDS}/advice.json"],
     ("study", "run"): ["synchronous-commit", "--allow", "load"],
     ("target", "cnpg"): ["--dry-run"],
+    ("salvage",): ["--old", "."],
     ("lab", "logs"): ["n1"],
     ("lab", "restart"): ["n1"],
     ("lab", "fault", "partition"): ["n1"],

@@ -4,14 +4,16 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.errors import Error, MachineError, UsageError
+from walproof.model.topology import Endpoint
 from walproof.salvaging import data_directory, plan, refusals
 from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
 from walproof.salvaging.report import loss_tree, table_tree, text
@@ -357,3 +359,51 @@ def test_every_refusal_can_be_said() -> None:
 def test_an_old_server_is_a_value(directory: Path) -> None:
     old: OldServer = inspect(directory, None)
     assert replace(old, timeline=2) != old
+
+
+@dataclass
+class Led:
+    """A target by its leader alone."""
+
+    closed: bool = False
+
+    def endpoint(self, route: str) -> Endpoint:
+        assert route == "direct"
+        return Endpoint((("10.0.0.6", 5433),), "app", "postgres", "/run/pgpass")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("words", "differs"),
+    [
+        ((), {}),
+        (("--new", "user=salvager"), {"user": "salvager"}),
+        (("--new", "dbname=x sslmode=require"), {"dbname": "x", "sslmode": "require"}),
+        (("--new", "postgresql://salvager@:5434"), {"user": "salvager", "port": "5434"}),
+    ],
+)
+def test_a_target_is_asked_at_its_leader(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, words: tuple[str, ...], differs: dict[str, str]
+) -> None:
+    led, asked = Led(), list[str]()
+    monkeypatch.setattr("walproof.cli.salvage.choose", lambda text: {"c.toml": led}[text])
+
+    def identity(dsn: str) -> tuple[int, int, int]:
+        asked.append(dsn)
+        return 7, 1, 15
+
+    monkeypatch.setattr(plan, "identity", identity)
+    code, _, err = walproof("salvage", "--old", str(directory), "--target", "c.toml", *words, "--dry-run")
+    assert (code, led.closed) == (4, True), err
+    own = {"host": "10.0.0.6", "port": "5433", "dbname": "app", "user": "postgres", "passfile": "/run/pgpass"}
+    assert conninfo_to_dict(asked[0]) == own | differs
+
+
+def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, walproof: Run) -> None:
+    old = ("salvage", "--old", str(directory), "--target")
+    one_sentence(walproof(*old, "sim"), "a simulated cluster has no address", 3)
+    one_sentence(walproof(*old, "sim", "--new", "="), "--new is not a DSN", 2)
+    one_sentence(walproof(*old, "nowhere"), "'nowhere' is no target", 2)
+    one_sentence(walproof(*old, "lab:none"), "no lab is up", 3)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 import cloup
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
@@ -16,19 +18,32 @@ from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import KEEP, plan_tree, text
 from walproof.salvaging.salvage import run
 from walproof.salvaging.trial import tried
+from walproof.targets.choose import choose
 from walproof.targets.external import consent
 
 _FOLDER = partial(click.Path, path_type=Path)
+
+
+def _leader(target: str, differs: str | None) -> str:
+    """The DSN of the target's leader, but for these words; it is open until the command ends."""
+    try:
+        words = conninfo_to_dict(differs or "")
+    except ProgrammingError:
+        raise refused("no-dsn") from None
+    cluster = choose(target)
+    click.get_current_context().call_on_close(cluster.close)
+    return cluster.endpoint("direct").client_conninfo(**{name: str(word) for name, word in words.items()})
 
 
 @cloup.command(cls=Command)
 @opt.group(
     "Servers",
     opt.option("--old", "DATA_DIRECTORY", "Of the old primary, stopped, or a snapshot of it.", type=_FOLDER()),
-    opt.option("--new", "DSN", "The server that leads now."),
+    opt.option("--new", "DSN", "The server that leads now; with --target what differs: user=salvager."),
     opt.option("--wal", "DIR", "An archive of WAL: segments and history files, not compressed.", type=_FOLDER()),
     opt.option("--bin", "DIR", "PostgreSQL's programs of the directory's major version.", type=_FOLDER()),
 )
+@opt.cluster(default="--new alone")
 @opt.output(
     opt.option("--out", "DIR", "A new folder for the report and the copy.  [default: salvage]", type=_FOLDER()),
     opt.flag("--in-place", "Work in --old itself, a copy that you made: its files change. --out on the same disk."),
@@ -40,6 +55,7 @@ _FOLDER = partial(click.Path, path_type=Path)
 def salvage(
     old: Path | None,
     new: str | None,
+    target: str | None,
     wal: Path | None,
     bin: Path | None,
     in_place: bool,
@@ -57,6 +73,8 @@ def salvage(
     if keep:
         print_result({"keep": KEEP}, *KEEP.splitlines(), as_json=as_json)
         return ExitCode.HELD
+    if old is not None and target is not None:
+        new = _leader(target, new)
     if old is None or new is None:
         raise UsageError(
             f"--{'old' if old is None else 'new'} is missing", "walproof salvage --old DATA_DIRECTORY --new DSN"
