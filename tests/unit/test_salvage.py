@@ -54,46 +54,6 @@ def forked(monkeypatch: pytest.MonkeyPatch, fork: str) -> None:
 # Data directories
 
 
-def hostile(directory: Path, kind: str) -> None:
-    victim = directory / kind.partition(":")[2]
-    victim.unlink(missing_ok=True)
-    if kind.startswith("link"):
-        victim.symlink_to("/etc/passwd")
-    elif kind.startswith("folder"):
-        victim.symlink_to("/etc")
-    elif kind.startswith("pipe"):
-        os.mkfifo(victim)
-    else:
-        with victim.open("wb") as file:
-            file.truncate(1 << 40)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "link:PG_VERSION", "pipe:PG_VERSION", "huge:PG_VERSION", "link:backup_label", "pipe:backup_label",
-        "huge:backup_label",
-    ],
-)  # fmt: skip
-def test_small_files_that_are_none_are_refused_and_wait_for_nobody(directory: Path, kind: str) -> None:
-    hostile(directory, kind)
-    with pytest.raises(MachineError, match="cannot be read"):
-        inspect(directory, None)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "link:base/5/1259", "pipe:base/5/1259", "huge:base/5/1259", "link:global/pg_filenode.map", "pipe:pg_xact/0000",
-        "folder:base/9", "huge:pg_multixact/0000", "link:pg_twophase/00000007",
-    ],
-)  # fmt: skip
-def test_what_no_server_puts_there_is_refused_before_anything_is_copied(directory: Path, kind: str) -> None:
-    hostile(directory, kind)
-    with pytest.raises(MachineError, match="does not belong into a data directory"):
-        size(inspect(directory, None))
-
-
 def test_no_configuration_slot_signal_or_stranger_is_copied(directory: Path) -> None:
     for name in (
         "postgresql.conf",
