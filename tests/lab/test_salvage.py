@@ -305,7 +305,7 @@ def test_wal_that_reading_does_not_reach_makes_it_undecided(
     written = sorted(path for path in (tmp_path / "n1/pg_wal").glob("0000*") if _is_written(path))
     damage(written)
     made = plan(tmp_path / "n1", _typed(failed_over)[4], None, failed_over.bin)
-    copy(made.old, made.wal, made.copied_bytes, tmp_path / "work")
+    list(copy(made.old, made.wal, made.copied_bytes, tmp_path / "work"))
     with tempfile.TemporaryDirectory(prefix="walproof-test-") as sockets:
         lost = read_wal(Copy(made.old, tmp_path / "work", Path(sockets)), made)
     assert len(lost.undecided) == len(says)

@@ -1,21 +1,24 @@
 """`walproof salvage` without a server: timelines, WAL as pg_waldump prints it, and data directories that are none."""
 
+import io
 import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from rich.console import Console
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, wal
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
+from walproof.reporting.console_output import progress_bar
 from walproof.salvaging import data_directory, plan, refusals
-from walproof.salvaging.data_directory import OldServer, inspect, needed_wal, roots, size, wal_files
+from walproof.salvaging.data_directory import inspect, needed_wal, roots, size, wal_files
 from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
@@ -155,7 +158,7 @@ def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: P
     wal(directory / "pg_wal", 3)
     for at, in_place in enumerate((False, True)):
         (tmp_path / str(at)).mkdir()
-        data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place)
+        list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place))
         for name in ("base/5/1259", f"pg_wal/{segment(1, 3, SEGMENT)}"):  # WAL may be an archive's
             linked = in_place and name.startswith("base")
             assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == linked
@@ -166,7 +169,7 @@ def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp
     (tmp_path / "work").mkdir()
     (directory / name).write_bytes(b"x")
     os.link(directory / name, tmp_path / "evidence")
-    data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True)
+    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True))
     owner = (tmp_path / "evidence").stat().st_uid
     with pytest.raises(MachineError, match="it has another name, and would change there too"):
         data_directory.give((tmp_path / "work",), 65534)
@@ -184,7 +187,7 @@ def test_files_that_cannot_be_linked_or_copied_are_named(
     failing.chmod(0o755)
     monkeypatch.setattr(data_directory, "program", lambda _: failing)
     with pytest.raises(MachineError, match=says):
-        data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=in_place)
+        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=in_place))
 
 
 # The verb
@@ -316,11 +319,6 @@ def test_every_refusal_can_be_said() -> None:
         assert isinstance(refusals.refused(name, **words), Error)
 
 
-def test_an_old_server_is_a_value(directory: Path) -> None:
-    old: OldServer = inspect(directory, None)
-    assert replace(old, timeline=2) != old
-
-
 @dataclass
 class Led:
     """A target by its leader alone."""
@@ -367,3 +365,34 @@ def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, wal
     one_sentence(walproof(*old, "sim", "--new", "="), "--new is not a DSN", 2)
     one_sentence(walproof(*old, "nowhere"), "'nowhere' is no target", 2)
     one_sentence(walproof(*old, "lab:none"), "no lab is up", 3)
+
+
+def test_a_copy_says_how_much_was_copied_while_it_goes_on(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, work, size = tmp_path / "cp", tmp_path / "work", 5 << 20
+    os.mkfifo(tmp_path / "pipe")
+    waits.write_text(f'#!/bin/sh\ncp "$@"\ncase "$*" in */base) read word < {tmp_path}/pipe;; esac\n')
+    waits.chmod(0o755)
+    work.mkdir()
+    (directory / "base/5/1259").write_bytes(os.urandom(size))
+    monkeypatch.setattr(data_directory, "program", lambda _: waits)
+    told = list[int]()
+    for done in data_directory.copy(inspect(directory, None), {}, size, work):
+        if done >= size > max(told, default=0):
+            (tmp_path / "pipe").write_text("go on\n")
+        told.append(done)
+    assert told == sorted(told) and size <= told[-1] < size * 2
+
+
+def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for is_terminal in (True, False):
+        screen = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
+        with progress_bar(screen) as tell:
+            tell("copying 1.000 GB", 0.0)
+            tell("copying 1.000 GB", 0.43)
+        assert isinstance(screen.file, io.StringIO)
+        shown[is_terminal] = screen.file.getvalue()
+        assert capsys.readouterr().err == "copying 1.000 GB\n"
+    assert "43%" in shown[True] and not shown[False]

@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
-from walproof.reporting.console_output import json_text, print_result, print_step, write_file
+from walproof.reporting.console_output import json_text, print_result, print_step, progress_bar, write_file
 from walproof.salvaging.plan import plan
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import KEEP, plan_tree, text
@@ -89,7 +89,8 @@ def salvage(
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:
         trial = partial(tried, new, allowed) if check else None
-        tree |= {"out": str(folder), **run(chosen, new, folder, print_step, trial)}
+        with progress_bar() as progress:
+            tree |= {"out": str(folder), **run(chosen, new, folder, progress, trial)}
         write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
     print_result(tree, *text(tree), as_json=as_json)
     return ExitCode.UNDECIDED if not chosen.spans or tree.get("undecided") else ExitCode.HELD

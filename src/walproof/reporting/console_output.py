@@ -5,12 +5,14 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import Progress
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -87,6 +89,23 @@ def plain_table(*headings: str) -> Table:
 def print_step(text: str) -> None:
     """One dimmed line about the progress of a command, on standard error."""
     console(stderr=True).print(text, style="dim")
+
+
+@contextmanager
+def progress_bar(stream: Console | None = None) -> Iterator[Callable[[str, float], None]]:
+    """Says each step as `print_step` does when its share done is 0, and on a terminal a bar of a larger share below."""
+    stream = stream or Console(stderr=True)
+    with Progress(console=stream, transient=True, disable=not stream.is_terminal) as bar:
+        task = bar.add_task("", total=1.0, visible=False)
+
+        def show(text: str, share: float) -> None:
+            if share == 0.0:
+                print_step(text)
+                bar.reset(task, description=text, visible=False)
+            else:
+                bar.update(task, completed=share, visible=True)
+
+        yield show
 
 
 def write_file(name: str | Path, text: str, hint: str, records: Iterable[Path] = ()) -> None:

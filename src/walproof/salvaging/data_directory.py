@@ -10,12 +10,14 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+
+import psutil
 
 from walproof.machine.programs import postgres_bin, program, search_path
 from walproof.machine.untrusted import bounded, regular
@@ -215,32 +217,48 @@ def size(old: OldServer) -> int:
     return total
 
 
-def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> None:
-    """Copy what is needed below `to`, or link all but WAL; a refusal without space, or when it changed meanwhile."""
-    free = shutil.disk_usage(to).free
+def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> Iterator[int]:
+    """Copy what is needed below `to`, or link all but WAL; a refusal without space, or when it changed meanwhile.
+
+    Twice a second the bytes that were copied.
+    """
+    free, done = shutil.disk_usage(to).free, 0
     if free < size * 1.1:
         raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
     before = small_file(old.directory, "global/pg_control")
     for name in _EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
-    for source, place in roots(old).items():
-        (to / place).parent.mkdir(parents=True, exist_ok=True)
-        _cp([source], to / place.parent, in_place)
+    copies = [([source], to / place.parent, in_place) for source, place in roots(old).items()]
     for folder in set(wal.values()):
-        _cp([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal")
+        copies.append(([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal", False))
+    for sources, place, linked in copies:
+        place.mkdir(parents=True, exist_ok=True)
+        written = 0
+        for written in _cp(sources, place, linked):
+            yield done + written
+        done += written
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
     if small_file(old.directory, "global/pg_control") != before:
         raise refused("changed", directory=old.directory)
 
 
-def _cp(sources: list[Path], to: Path, in_place: bool = False) -> None:
-    """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both)."""
-    how = ("--link",) if in_place else ("--reflink=auto", "--sparse=always")
+def _cp(sources: list[Path], to: Path, linked: bool) -> Iterator[int]:
+    """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both).
+
+    Bytes written, as the kernel counts them: none where files are linked or cloned.
+    """
+    how = ("--link",) if linked else ("--reflink=auto", "--sparse=always")
     options = ("-R", "--no-dereference", *how, "-t", str(to), "--")
-    done = subprocess.run([program("cp"), *options, *sources], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise refused("not-linked" if in_place else "unreadable", file=sources[0], why=done.stderr.strip())
+    with subprocess.Popen([program("cp"), *options, *sources], stderr=subprocess.PIPE, text=True) as process:
+        said = None
+        while said is None:
+            with suppress(psutil.Error):
+                yield psutil.Process(process.pid).io_counters().write_chars
+            with suppress(subprocess.TimeoutExpired):
+                said = process.communicate(timeout=0.5)[1]
+    if process.returncode:
+        raise refused("not-linked" if linked else "unreadable", file=sources[0], why=said.strip())
 
 
 def give(paths: Iterable[Path], user: int) -> None:

@@ -54,7 +54,7 @@ def _read(
         return 0, []
     with tempfile.TemporaryDirectory(prefix="walproof-salvage-", dir=state_folder()) as folder:
         os.chmod(folder, 0o711)
-        tree = run(chosen, dsn, Path(folder) / "out", lambda _: None)
+        tree = run(chosen, dsn, Path(folder) / "out", lambda *_: None)
         rows.update(_ledger_rows(Path(folder) / "out", drill))
         use(tree)
     return position(tree["wal_written_to"]), tree["undecided"]

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Container, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -20,10 +21,15 @@ from walproof.salvaging.rows import Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
 from walproof.salvaging.wal import LostWal
 
+Progress = Callable[[str, float], object]
+"""A step, and the share of it that is done: 0.0 at its beginning."""
 Check = Callable[[str, Sequence[TableLoss], Sequence[Path]], list[str]]
 
+_LINES = 10_000
+"""Of pg_waldump, after which the share is told again."""
 
-def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check: Check | None = None) -> Tree:
+
+def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:
     """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens.
 
     `check`: what tries a database's SQL, of its losses and the files (`trial.tried`); None: nothing is tried.
@@ -40,29 +46,38 @@ def run(plan: Plan, dsn: str, out: Path, progress: Callable[[str], None], check:
     with tempfile.TemporaryDirectory(prefix="copy-", dir=out.absolute()) as folder:
         work = Path(folder)
         work.chmod(0o711)
-        progress(f"copying {plan.copied_bytes / 1e9:,.3f} GB")
-        copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place)
+        step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
+        progress(step, 0.0)
+        for done in copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place):
+            progress(step, done / plan.copied_bytes or 1e-9)
         with tempfile.TemporaryDirectory(prefix="walproof-salvage-") as sockets:
             copied = Copy(plan.old, work, Path(sockets))
-            progress("reading the WAL")
-            lost = read_wal(copied, plan, held)
+            progress("reading the WAL", 0.0)
+            lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
             if lost.commits and not lost.tablespaces:
-                progress("replaying the WAL")
+                progress("replaying the WAL", 0.0)
                 copied.replay()
-                progress("reading the rows")
+                progress("reading the rows", 0.0)
                 databases, notes = _read_databases(dsn, out, copied, lost, check)
     prepared: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
     return loss_tree(plan, lost, databases, prepared, notes)
 
 
-def read_wal(copied: Copy, plan: Plan, held: Container[int] = ()) -> LostWal:
-    """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing."""
-    size, said = plan.old.segment_size, ""
+def read_wal(
+    copied: Copy, plan: Plan, held: Container[int] = (), done: Callable[[float], object] = lambda _: None
+) -> LostWal:
+    """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing.
+
+    `done` is told the share that was read.
+    """
+    size, said, whole = plan.old.segment_size, "", (plan.spans[-1].end or 0) - plan.begin
     lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
         with copied.waldump(span) as process:
-            for line in process.stdout or ():
+            for number, line in enumerate(process.stdout or (), 1):
                 lost.add(line)
+                if number % _LINES == 0:
+                    done((lost.end - plan.begin) / whole)
             said += process.stderr.read() if process.stderr else ""
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start) if is_last else span.end or 0)
