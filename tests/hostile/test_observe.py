@@ -101,7 +101,16 @@ def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
 
 
 def session(name: str = "app", **more: str) -> tuple[str, ...]:
-    sums = {"sessions": "1", "busy": "1", "writing": "0", "writing_s": "0", "standby": "1", "flush": "0", "lock": "0"}
+    sums = {
+        "sessions": "1",
+        "busy": "1",
+        "writing": "0",
+        "writing_s": "0",
+        "standby": "1",
+        "flush": "0",
+        "lock": "0",
+        "syncing": "0",
+    }
     return ("db", "role", name, "", *{**sums, **more}.values(), "1.5", "{2}")
 
 

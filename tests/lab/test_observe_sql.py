@@ -74,10 +74,11 @@ def session(server: "psycopg.Connection[Any]", pid: int, event: str, backend: st
 )
 def test_a_wait_is_told_by_its_type_and_its_name(server: Any, event: str, counted: str) -> None:
     session(server, 1, event)
-    ((*_, standby, flush, lock, _, _),) = server.execute(commit_waits._SQL["waits"]).fetchall()
+    ((*_, standby, flush, lock, syncing, _, _),) = server.execute(commit_waits._SQL["waits"]).fetchall()
     assert {"standby": standby, "flush": flush, "lock": lock} == {
         name: int(name == counted) for name in ("standby", "flush", "lock")
     }
+    assert syncing == (event.lower() in ("io:walsync", "io:walwrite"))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_how_old_a_wait_is_counts_by_quarters_of_a_power_of_2(
             " state_change = clock_timestamp() - interval '1000 h'",
             (age_ms,),
         )
-    assert server.execute(commit_waits._SQL["waits"]).fetchall()[0][12] == ages
+    assert server.execute(commit_waits._SQL["waits"]).fetchall()[0][13] == ages
 
 
 @pytest.mark.parametrize(

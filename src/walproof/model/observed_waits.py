@@ -27,8 +27,8 @@ class SessionSums:
     standby: float
     flush: float
     lock: float
-    wal: float = 0.0
     syncing: float = 0.0
+    wal: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,9 +77,9 @@ class _Polls:
         """One poll of sessions."""
         self.count += 1
         for row in rows:
-            *numbers, longest_ms = (float(n or 0) for n in row[4:12])
-            self.ages.update(int(age) for age in (row[12] or "{}")[1:-1].split(",") if age)
-            self._add(row[:4], (*numbers, 0.0, float(row[13] or 0)))
+            *numbers, longest_ms = (float(n or 0) for n in row[4:13])
+            self.ages.update(int(age) for age in (row[13] or "{}")[1:-1].split(",") if age)
+            self._add(row[:4], (*numbers, 0.0))
             self.longest_ms = max(self.longest_ms, longest_ms)
 
     def add_wal(self, rows: list[Row], before: Mapping[str, float] | None) -> dict[str, float]:
@@ -88,7 +88,7 @@ class _Polls:
         if before is not None:
             for row in rows:
                 risen = now[str(row[3])] - before.get(str(row[3]), 0.0)
-                self._add((*row[:3], ""), (*(0.0,) * 7, max(0.0, risen), 0.0))
+                self._add((*row[:3], ""), (*(0.0,) * 8, max(0.0, risen)))
         return now
 
     def _add(self, names: Row, numbers: Sequence[float]) -> None:
