@@ -101,17 +101,9 @@ def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
 
 
 def session(name: str = "app", **more: str) -> tuple[str, ...]:
-    sums = {
-        "sessions": "1",
-        "busy": "1",
-        "writing": "0",
-        "writing_s": "0",
-        "standby": "1",
-        "flush": "0",
-        "lock": "0",
-        "syncing": "0",
-    }
-    return ("db", "role", name, "", *{**sums, **more}.values(), "1.5", "{2}")
+    names = "sessions busy writing writing_s standby flush lock syncing".split()
+    sums = {**dict.fromkeys(names, "0"), **dict.fromkeys(("sessions", "busy", "standby"), "1"), **more}
+    return ("db", "role", name, "", *sums.values(), "1.5", "{2}")
 
 
 @pytest.mark.parametrize(
