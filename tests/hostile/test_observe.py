@@ -20,6 +20,7 @@ from walproof.targets.sql.commit_waits import SqlCommitWaits
 
 RIGHTS = ("t", "7", "f", "monitor")
 COUNTERS = ("1000", "1", "0", "0", "ANY 1 (n2)", "1", "0", "0", "{}", "{}", "0")
+_WAITS = {"sessions": "1", "busy": "1", "standby": "1"}
 
 
 class Clock:
@@ -101,9 +102,8 @@ def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
 
 
 def session(name: str = "app", **more: str) -> tuple[str, ...]:
-    names = "sessions busy writing writing_s standby flush lock syncing".split()
-    sums = {**dict.fromkeys(names, "0"), **dict.fromkeys(("sessions", "busy", "standby"), "1"), **more}
-    return ("db", "role", name, "", *sums.values(), "1.5", "{2}")
+    sums = dict.fromkeys(("sessions", "busy", "writing", "writing_s", "standby", "flush", "lock", "syncing"), "0")
+    return ("db", "role", name, "", *(sums | _WAITS | more).values(), "1.5", "{2}")
 
 
 @pytest.mark.parametrize(
