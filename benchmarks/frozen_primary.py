@@ -43,7 +43,7 @@ def drill(under: Guarded) -> tuple[float, int, int]:
 
 DISTURBANCES = (
     "switchover", "roll", "kill", "brief freeze", "standby frozen", "hiccup", "standbys cut off", "standby cut off",
-    "slow API", "service away",
+    "slow API", "service away", "slow disk",
 )  # fmt: skip
 
 
@@ -51,10 +51,14 @@ def disturbed(w: World, api: InProcess, name: str, begins: bool) -> None:
     """Begin it, or end it where it does not end by itself."""
     c, cnpg = w.cnpg.state, w.cnpg
     first, standby = c.primary, next(m.name for m in c.members if m.name != c.primary)
-    if name == "slow API":
-        api.takes_s = 0.7 if begins else 0.0
-    elif name == "service away":
-        w.deaf = {SERVICE} if begins else set()
+    settings: dict[str, tuple[object, str, object]] = {
+        "slow API": (api, "takes_s", 0.7 if begins else 0.0),
+        # Nor does a commit end in a long checkpoint: standbys hear answers to their own questions alone.
+        "slow disk": (w, "writes", not begins),
+        "service away": (w, "deaf", {SERVICE} if begins else set()),
+    }
+    if name in settings:
+        setattr(*settings[name])
     elif not begins:
         for member in c.members:
             cnpg.mend(member.name)
