@@ -46,11 +46,11 @@ class Server:
         self.clock, self.answers, self.took_s, self.statements, self.ids = clock, answers, took_s, list[str](), 0
 
     def query(self, statement: bytes, *values: str) -> list[Any]:
-        self.clock.time += self.took_s
+        name = next((n for n, text in commit_waits._SQL.items() if text == statement), "counters")
+        self.clock.time += self.took_s + (float(values[0]) if name == "waits" else 0)
         if self.dies:
             self.dies = False
             raise psycopg.OperationalError("terminating connection due to administrator command")
-        name = next((n for n, text in commit_waits._SQL.items() if text == statement), "counters")
         self.statements.append(name)
         if name == "counters":
             self.ids += 100

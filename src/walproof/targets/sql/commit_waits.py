@@ -27,6 +27,8 @@ SHARE = 0.007
 read once a stretch of time takes up to 0.2 %."""
 FASTEST_S, SLOWEST_S = 0.05, 30.0
 """Between two polls."""
+_SLEPT_S = 0.005
+"""That a poll sleeps on the server before it looks: see commit_waits.sql."""
 _REMEMBERED = 100
 """Polls of which the fastest says what one costs: the others waited for a processor meanwhile."""
 _SLOW_S, _SLOW_POLLS = 0.5, 5
@@ -223,7 +225,7 @@ class SqlCommitWaits:
     def _poll(self, connection: StatsConnection, polls: _Polls) -> None:
         """One poll of sessions; now and then of standbys and blockers too. TargetError in distress."""
         self._polls += 1
-        polls.add_waits(self._timed(connection, "waits"))
+        polls.add_waits(self._timed(connection, "waits", _SLEPT_S))
         took = self._costs["waits"][-1]
         self._slow = self._slow + 1 if took > _SLOW_S else 0
         if self._slow >= _SLOW_POLLS:
@@ -237,10 +239,10 @@ class SqlCommitWaits:
             rows = connection.query(_SQL["wal"]) if self._wal is None else self._timed(connection, "wal")
             self._wal = polls.add_wal(rows, self._wal)
 
-    def _timed(self, connection: StatsConnection, name: str) -> list[Row]:
+    def _timed(self, connection: StatsConnection, name: str, slept_s: float = 0.0) -> list[Row]:
         began = self._clock.now()
-        rows = connection.query(_SQL[name])
-        self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(self._clock.now() - began)
+        rows = connection.query(_SQL[name], *[str(slept_s)] * (slept_s > 0))
+        self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(max(0.0, self._clock.now() - began - slept_s))
         return rows
 
 

@@ -22,7 +22,9 @@ SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''),
 -- of WAL, for a lock; those that flush it themselves, not behind another; age in ms of the oldest statement that waits
 -- for a standby, and of all that wait for a standby or the flush, as floor(4 log2(ms)). Whatever may commit counts:
 -- background workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL
--- of a new segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it.
+-- of a new segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it. It sleeps for $1 s
+-- before it looks, as planned by then: what a poll takes of a processor holds up others, but no disk and no network, so
+-- that right after it sessions are seen in waits too seldom.
 SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, syncing, longest_ms, ages
   FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
                count(*) FILTER (WHERE backend_type = 'client backend') AS sessions,
@@ -42,7 +44,7 @@ SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, wr
                            AND (wait_event_type = 'IPC' AND wait_event = 'SyncRep'
                                 OR wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite', 'walinitsync', 'walinitwrite')
                                 OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite')) AS ages
-          FROM pg_stat_activity
+          FROM pg_sleep($1) AS slept, LATERAL (SELECT * FROM pg_stat_activity WHERE slept::text = '' OFFSET 0) AS a
          WHERE datid IS NOT NULL AND backend_type NOT IN ('walsender', 'parallel worker') AND pid <> pg_backend_pid()
          GROUP BY 1, 2, 3, 4) AS g
   LEFT JOIN pg_database d ON d.oid = g.datid
