@@ -93,6 +93,13 @@ def test_recovery_of_one_member_leaves_the_others_cut() -> None:
     assert recovered.isolated == {"n2"}
 
 
+def test_of_two_members_cut_from_all_others_the_one_that_recovers_stays_cut_from_the_other() -> None:
+    links = Links(Links().changed(all_directions(MEMBERS), Change(cut=True)).settings, apart=frozenset({"n1", "n2"}))
+    recovered = links.without_cuts("n2")
+    assert set(recovered.cuts) == {d for d in all_directions(MEMBERS) if "n1" in d}
+    assert not recovered.without_cuts("n1").cuts
+
+
 def test_clearing_undoes_the_shape_and_keeps_cuts() -> None:
     links = Links().changed([("n1", "n2")], Change(delay_s=0.005, cut=True)).changed([("n2", "n1")], Change(loss=0.1))
     cleared = links.reset(all_directions(MEMBERS))

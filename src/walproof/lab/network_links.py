@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -214,7 +215,7 @@ def reset(blueprint: Blueprint, directions: Iterable[Direction] | None = None) -
 
 def partition(blueprint: Blueprint, member: str) -> Links:
     """Cut a member from every other one, both directions, silently; clients still reach it."""
-    return shape(blueprint, directions_of((member,), blueprint.members), Change(cut=True))
+    return _change(blueprint, partial(_cut_off, directions_of((member,), blueprint.members), member))
 
 
 def partition_one_way(blueprint: Blueprint, source: str, destination: str) -> Links:
@@ -227,9 +228,21 @@ def isolate(blueprint: Blueprint, member: str) -> Links:
     wanted = directions_of((member,), blueprint.members)
 
     def isolated(links: Links) -> Links:
-        return replace(links.changed(wanted, Change(cut=True)), isolated=links.isolated | {member})
+        return replace(_cut_off(wanted, member, links), isolated=links.isolated | {member})
 
     return _change(blueprint, isolated)
+
+
+def _cut_off(directions: Iterable[Direction], member: str, links: Links) -> Links:
+    return replace(links.changed(directions, Change(cut=True)), apart=links.apart | {member})
+
+
+def reconnect_one_way(blueprint: Blueprint, source: str, destination: str) -> Links:
+    """Undo `partition_one_way`; where one of them is cut from all others, that stays."""
+    direction = (source, destination)
+    return _change(
+        blueprint, lambda links: links.changed([direction], Change(cut=not links.apart.isdisjoint(direction)))
+    )
 
 
 def recover(blueprint: Blueprint, member: str | None = None) -> Links:

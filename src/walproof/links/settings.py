@@ -69,10 +69,12 @@ def check(setting: LinkSetting) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Everything configured of a lab's links: settings by direction, and members isolated from clients too."""
+    """Everything configured of a lab's links: settings by direction, members cut from all others, of these isolated
+    ones from clients too."""
 
     settings: Mapping[Direction, LinkSetting] = field(default_factory=dict)
     isolated: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
 
     @property
     def table(self) -> dict[Direction, LinkSetting]:
@@ -91,9 +93,17 @@ class Links:
         return self.settings.get(direction, LinkSetting())
 
     def without_cuts(self, member: str | None = None) -> "Links":
-        """Without cuts and isolation, of one member or (None) of all; delay, jitter, loss and rate stay."""
-        kept = {d: replace(s, cut=s.cut and member is not None and member not in d) for d, s in self.settings.items()}
-        return Links(kept, frozenset() if member is None else self.isolated - {member})
+        """Without cuts and isolation, of one member or (None) of all; delay, jitter, loss and rate stay.
+
+        Between this member and another one that is cut from all others the cut stays.
+        """
+        if member is None:
+            return Links({d: replace(s, cut=False) for d, s in self.settings.items()})
+        apart = self.apart - {member}
+        kept = {
+            d: replace(s, cut=s.cut and (member not in d or not apart.isdisjoint(d))) for d, s in self.settings.items()
+        }
+        return Links(kept, self.isolated - {member}, apart)
 
     def reset(self, directions: Iterable[Direction]) -> "Links":
         """Without delay, jitter, loss and rate in those directions; what is cut stays cut."""
@@ -105,6 +115,7 @@ class Links:
         return {
             "settings": [{"from": a, "to": b, **asdict(setting)} for (a, b), setting in sorted(self.table.items())],
             "isolated": sorted(self.isolated),
+            "apart": sorted(self.apart),
         }
 
 
@@ -114,7 +125,7 @@ def links_of(data: Mapping[str, Any]) -> Links:
         (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
         for row in data["settings"]
     }
-    return Links(settings, frozenset(data["isolated"]))
+    return Links(settings, frozenset(data["isolated"]), frozenset(data.get("apart", ())))
 
 
 def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:

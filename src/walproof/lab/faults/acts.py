@@ -4,17 +4,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from walproof.lab import network_links
-from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue, crashes, disks, hangs, replication
 from walproof.model.drill import Capability
 
 Act = Callable[..., object]
 """Of a lab, and of what the port names: a member (and a delay in seconds), two members, or nothing more."""
-
-
-def reconnect(blueprint: Blueprint, *_members: str) -> object:
-    """Undo every cut of the network."""
-    return network_links.recover(blueprint)
 
 
 ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
@@ -30,8 +24,8 @@ ON_A_MEMBER: Mapping[Capability, tuple[Act, Act]] = {
     Capability.HANG_MANAGER: (hangs.hang_manager, catalogue.recover_member),
     Capability.HANG_REST: (hangs.hang_rest, catalogue.recover_member),
     Capability.POWER_CUT: (crashes.cut_power, catalogue.recover_member),
-    Capability.PARTITION: (network_links.partition, reconnect),
-    Capability.ISOLATE: (network_links.isolate, reconnect),
+    Capability.PARTITION: (network_links.partition, network_links.recover),
+    Capability.ISOLATE: (network_links.isolate, network_links.recover),
     Capability.FAILING_DISK: (partial(disks.inject, condition=disks.FAILING), disks.clear),
     Capability.FULL_DISK: (partial(disks.inject, condition=disks.FULL), disks.clear),
 }

@@ -8,7 +8,7 @@ from walproof.errors import TargetError
 from walproof.lab import client_access, members, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue, crashes, disks
-from walproof.lab.faults.acts import ON_A_MEMBER, Act, reconnect
+from walproof.lab.faults.acts import ON_A_MEMBER, Act
 from walproof.model.drill import Capability
 from walproof.model.ports import Clock, MemberFault
 from walproof.model.topology import ClusterView, LinkView
@@ -75,8 +75,8 @@ def slow_disk(blueprint: Blueprint) -> LabFault:
 
 
 def partition_one_way(blueprint: Blueprint) -> LabFault:
-    """Packets of one direction dropped; undone, every link is connected again."""
-    return LabFault(blueprint, network_links.partition_one_way, reconnect)
+    """Packets of one direction dropped."""
+    return LabFault(blueprint, network_links.partition_one_way, network_links.reconnect_one_way)
 
 
 def dcs_loss(blueprint: Blueprint) -> LabFault:
