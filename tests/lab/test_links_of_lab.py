@@ -14,6 +14,9 @@ from tests.fixtures.labs import why_no_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.patroni import observe
+from walproof.links.settings import all_directions
+from walproof.model.drill import Capability
+from walproof.targets.lab.faults import faults_of
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
@@ -69,6 +72,20 @@ def test_faults_of_one_member_are_cleared_while_the_others_stay(lab: Blueprint) 
     assert {(fault["fault"], fault["member"]) for fault in listed} >= {("isolate", standbys[1])}
     assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
     assert json.loads(run("fault", "list", "--json").stdout)["in_effect"] == []
+
+
+def test_undoing_the_partition_of_one_member_leaves_the_others(lab: Blueprint) -> None:
+    """As storms do, whose faults overlap."""
+    first, second = [m.name for m in observe(lab).standbys]
+    faults = faults_of(lab, {})
+    faults[Capability.PARTITION].inject(first)
+    faults[Capability.ISOLATE].inject(second)
+    faults[Capability.PARTITION].undo(first)
+    links = network_links.configured(lab)
+    assert links.isolated == {second}
+    assert set(links.cuts) == {d for d in all_directions(lab.members) if second in d}
+    faults[Capability.ISOLATE].undo(second)
+    assert not network_links.configured(lab).cuts
 
 
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
