@@ -114,10 +114,11 @@ def _transaction(connection: "psycopg.Connection[tuple[object, ...]]", chain: st
         connection.execute(f"COMMIT PREPARED '{chain}'".encode())
 
 
-def finish(target: Target, tree: Tree) -> None:
-    """Commit what the old primary had committed and the new one holds prepared, as the report tells."""
+def finish(target: Target, tree: Tree) -> bool:
+    """Commit what the old primary had committed and the new one holds prepared, as the report tells; whether any."""
     names = [str(one["gid"]) for one in tree["prepared_on_new_primary"] if one["database"] == DATABASE]
     _end("COMMIT PREPARED", target, names)
+    return bool(names)
 
 
 def give_up(target: Target) -> None:

@@ -56,13 +56,16 @@ def on_the_leader(target: LabTarget, database: str = "") -> Iterator["psycopg.Co
         yield connection
 
 
-def apply(target: LabTarget, tree: Tree) -> None:
-    """The files of each database in one transaction, on the leader; before them what is prepared there is committed."""
-    salvage_mixed.finish(target, tree)
+def apply(target: LabTarget, tree: Tree) -> bool:
+    """The files of each database in one transaction, on the leader; True after having committed what is prepared there
+    instead, as the report says: then it is to be read again."""
+    if salvage_mixed.finish(target, tree):
+        return True
     for one in tree["databases"]:
         with on_the_leader(target, one["database"]) as connection:
             for path in sorted(Path(one["files"]).glob("*.sql")) if one["files"] else ():
                 connection.execute(path.read_bytes())
+    return False
 
 
 def drilled(disks: LabOldDisks, target: LabTarget, number: int, kind: tuple[str, Level]) -> Told:

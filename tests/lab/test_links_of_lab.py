@@ -68,6 +68,7 @@ def test_faults_of_one_member_are_cleared_while_the_others_stay(lab: Blueprint) 
     cleared = json.loads(run("fault", "clear", standbys[0], "--json").stdout)
     assert not cleared["healthy"]
     assert f"isolate of {standbys[1]}" in cleared["in_effect"]
+    assert not {*cleared["cleared"]} & {*cleared["in_effect"]}
     listed = json.loads(run("fault", "list", "--json").stdout)["in_effect"]
     assert {(fault["fault"], fault["member"]) for fault in listed} >= {("isolate", standbys[1])}
     assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]

@@ -125,7 +125,7 @@ def links_of(data: Mapping[str, Any]) -> Links:
         (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
         for row in data["settings"]
     }
-    return Links(settings, frozenset(data["isolated"]), frozenset(data.get("apart", ())))
+    return Links(settings, frozenset(data["isolated"]), frozenset(data.get("apart", data["isolated"])))
 
 
 def all_directions(members: Iterable[str]) -> tuple[Direction, ...]:

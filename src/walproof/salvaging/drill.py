@@ -26,9 +26,8 @@ def rewind_script(programs: Path) -> str:
 
 
 def salvaged(disks: OldDisks, drill: int, use: Callable[[Tree], object] = lambda _: None) -> Salvaged:
-    """What every copy holds that the leader has not; `use` is told each report while its files are there.
-
-    A refusal is a reason why there may be more.
+    """What every copy holds that the leader has not; `use` is told each report while its files are there, and returns
+    True to have the copy read again. A refusal is a reason why there may be more.
     """
     rows, written_to, undecided, members = set[tuple[int, int]](), 0, list[str](), list[str]()
     for member, path in disks.copies():
@@ -52,12 +51,13 @@ def _read(
     chosen = plan(path, dsn, None, disks.programs)
     if not chosen.spans:
         return 0, []
-    with tempfile.TemporaryDirectory(prefix="walproof-salvage-", dir=state_folder()) as folder:
-        os.chmod(folder, 0o711)
-        tree = run(chosen, dsn, Path(folder) / "out", lambda *_: None)
-        rows.update(_ledger_rows(Path(folder) / "out", drill))
-        use(tree)
-    return position(tree["wal_written_to"]), tree["undecided"]
+    while True:
+        with tempfile.TemporaryDirectory(prefix="walproof-salvage-", dir=state_folder()) as folder:
+            os.chmod(folder, 0o711)
+            tree = run(chosen, dsn, Path(folder) / "out", lambda *_: None)
+            rows.update(_ledger_rows(Path(folder) / "out", drill))
+            if use(tree) is not True:
+                return position(tree["wal_written_to"]), tree["undecided"]
 
 
 def _ledger_rows(out: Path, drill: int) -> Iterator[tuple[int, int]]:

@@ -35,7 +35,9 @@ def plan_tree(plan: Plan) -> Tree:
 def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[Tree], notes: list[str]) -> Tree:
     """All of it."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
-    failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
+    held = "COMMIT PREPARED was lost of what the new primary holds prepared: commit that there, then run this again"
+    failed = [held] if prepared else []
+    failed += [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
     return {
         **plan_tree(plan),
         "undecided": [*lost.undecided, *failed],

@@ -232,9 +232,10 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
         recover_member(blueprint, name)
     if member is None:
         crashes.recover_dcs(blueprint)
-    if not all_in_effect(blueprint):
+    left = all_in_effect(blueprint)
+    if not left:
         patroni.wait_until_healthy(blueprint, clock or RealClock())
-    return tuple(map(clause, cleared))
+    return tuple(clause(one) for one in cleared if one not in left)
 
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
