@@ -48,7 +48,7 @@ def main(*, data_gb: float = 10.0, lost_gb: float = 1.0) -> int:
         while (lost := _wal_gb(pair, str(before))) < lost_gb:
             _pgbench(pair, "-n", "-c", "8", "-t", "1000")
         ((told,),) = pair.sql("n1", "SELECT count(*) FROM pgbench_history")
-        stop(pair, "n1", "fast")
+        stop(pair, "n1")
         dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="salvager", password="salvager")
         argv = [sys.executable, "-m", "walproof", "salvage", "--old", str(pair.data("n1")), "--new", dsn]
         began, steps = time.monotonic(), list[tuple[float, str]]()
@@ -59,7 +59,11 @@ def main(*, data_gb: float = 10.0, lost_gb: float = 1.0) -> int:
         ) as process:  # fmt: skip
             for line in process.stderr or ():
                 steps.append((time.monotonic() - began, line.strip()))
-            found = json.loads(process.stdout.read() if process.stdout else "")
+            said = process.stdout.read() if process.stdout else ""
+        if process.returncode:
+            print(*(step for _, step in steps), sep="\n")
+            return 1
+        found = json.loads(said)
         took = time.monotonic() - began
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
     tables = {one["table"]: one for base in found["databases"] for one in base["tables"]}
