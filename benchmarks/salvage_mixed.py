@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -17,6 +18,7 @@ from walproof.model.ports import Target
 from walproof.salvaging.report import Tree
 
 DATABASE = "mixed"
+Session = psycopg.Connection[Any]
 _TABLES = """
 CREATE TABLE account (id text PRIMARY KEY, n int NOT NULL, body text NOT NULL);
 CREATE TABLE item (id text REFERENCES account, place int, body text NOT NULL, PRIMARY KEY (id, place))
@@ -41,17 +43,23 @@ def _right(held: tuple[int, bool, list[tuple[int, bool]]]) -> bool:
     return is_right and items == [(place, True) for place in places]
 
 
+@contextmanager
+def on_the_leader(target: Target, database: str = "", *, autocommit: bool = False) -> Iterator[Session]:
+    words = target.endpoint("direct").client_conninfo(**({"dbname": database} if database else {}))
+    with psycopg.connect(words, autocommit=autocommit) as connection:
+        yield connection
+
+
 def make(target: Target) -> None:
     """The tables, in a database of their own."""
-    words = target.endpoint("direct").client_conninfo
-    with psycopg.connect(words(), autocommit=True) as connection:
+    with on_the_leader(target, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {DATABASE}".encode())
-    with psycopg.connect(words(dbname=DATABASE)) as connection:
+    with on_the_leader(target, DATABASE) as connection:
         connection.execute(_TABLES.encode())
 
 
 class Chains:
-    """Chains by their names, with how many transactions of each were acknowledged, and whether the next was asked."""
+    """Sessions that make chains; `acknowledged`: by chain, the number of its last transaction that was, -1 for none."""
 
     def __init__(self, target: Target, level: str) -> None:
         self._dsn = target.endpoint("multi-host").client_conninfo(
@@ -95,7 +103,7 @@ class Chains:
         return wrong
 
 
-def _transaction(connection: "psycopg.Connection[tuple[object, ...]]", chain: str, number: int) -> None:
+def _transaction(connection: Session, chain: str, number: int) -> None:
     connection.execute("BEGIN")
     body = _body(chain, number)
     if number == 0:
@@ -123,19 +131,19 @@ def finish(target: Target, tree: Tree) -> bool:
 
 def give_up(target: Target) -> None:
     """Roll back what is still prepared: no server's WAL says that it committed."""
-    with psycopg.connect(target.endpoint("direct").client_conninfo(dbname=DATABASE)) as connection:
+    with on_the_leader(target, DATABASE) as connection:
         found = connection.execute("SELECT gid FROM pg_prepared_xacts WHERE database = %s", (DATABASE,)).fetchall()
     _end("ROLLBACK PREPARED", target, [str(gid) for (gid,) in found])
 
 
 def _end(how: str, target: Target, names: list[str]) -> None:
-    with psycopg.connect(target.endpoint("direct").client_conninfo(dbname=DATABASE), autocommit=True) as connection:
+    with on_the_leader(target, DATABASE, autocommit=True) as connection:
         for name in names:
             connection.execute(f"{how} '{name}'".encode())
 
 
 def _held(target: Target) -> _Held:
-    with psycopg.connect(target.endpoint("direct").client_conninfo(dbname=DATABASE)) as connection:
+    with on_the_leader(target, DATABASE) as connection:
         accounts = connection.execute("SELECT id, n, body FROM account").fetchall()
         items = connection.execute("SELECT id, place, body FROM item ORDER BY id, place").fetchall()
     held: _Held = {chain: (number, body == _body(chain, number), []) for chain, number, body in accounts}

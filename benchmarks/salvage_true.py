@@ -7,13 +7,10 @@ else is found must be gone too, and of an attempt that nobody heard the end of. 
 one transaction, and every row that was found must be there; so must what `benchmarks.salvage_mixed` did meanwhile, as
 an unbroken server holds it. Needs root. A round has seven drills, one of them two failovers one after another."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import psycopg
 
 from benchmarks import salvage_mixed
 from benchmarks.command import command, judged
@@ -49,20 +46,13 @@ Told = tuple[str, SalvageJudged | None, int]
 chains of transactions that are not as an unbroken server would hold them."""
 
 
-@contextmanager
-def on_the_leader(target: LabTarget, database: str = "") -> Iterator["psycopg.Connection[tuple[object, ...]]"]:
-    words = target.endpoint("direct").client_conninfo(**({"dbname": database} if database else {}))
-    with psycopg.connect(words) as connection:
-        yield connection
-
-
 def apply(target: LabTarget, tree: Tree) -> bool:
     """The files of each database in one transaction, on the leader; True after having committed what is prepared there
     instead, as the report says: then it is to be read again."""
     if salvage_mixed.finish(target, tree):
         return True
     for one in tree["databases"]:
-        with on_the_leader(target, one["database"]) as connection:
+        with salvage_mixed.on_the_leader(target, one["database"]) as connection:
             for path in sorted(Path(one["files"]).glob("*.sql")) if one["files"] else ():
                 connection.execute(path.read_bytes())
     return False
@@ -92,7 +82,7 @@ def drilled(disks: LabOldDisks, target: LabTarget, number: int, kind: tuple[str,
     if history_name(number) not in kept:
         return f"{said}, no ledger: {drill.why}", None, 0
     done = salvage_judged(target.clock.now(), decode(kept[history_name(number)]), found)
-    with on_the_leader(target) as connection:
+    with salvage_mixed.on_the_leader(target) as connection:
         query = "SELECT writer, number FROM walproof.walproof_ledger WHERE drill = %s"
         absent = len(found.rows.difference(connection.execute(query, (number,)).fetchall()))
     wrong = chains.differing(target, may_be_missing=level is Level.OFF)

@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from walproof.links.settings import (
     LinkSetting,
     all_directions,
     check_members,
-    directions_of,
     links_of,
 )
 from walproof.machine.clock import RealClock
@@ -215,7 +213,7 @@ def reset(blueprint: Blueprint, directions: Iterable[Direction] | None = None) -
 
 def partition(blueprint: Blueprint, member: str) -> Links:
     """Cut a member from every other one, both directions, silently; clients still reach it."""
-    return _change(blueprint, partial(_cut_off, directions_of((member,), blueprint.members), member))
+    return _change(blueprint, lambda links: links.cut_off(member, blueprint.members))
 
 
 def partition_one_way(blueprint: Blueprint, source: str, destination: str) -> Links:
@@ -225,16 +223,11 @@ def partition_one_way(blueprint: Blueprint, source: str, destination: str) -> Li
 
 def isolate(blueprint: Blueprint, member: str) -> Links:
     """Cut a member from the others and from clients."""
-    wanted = directions_of((member,), blueprint.members)
 
     def isolated(links: Links) -> Links:
-        return replace(_cut_off(wanted, member, links), isolated=links.isolated | {member})
+        return replace(links.cut_off(member, blueprint.members), isolated=links.isolated | {member})
 
     return _change(blueprint, isolated)
-
-
-def _cut_off(directions: Iterable[Direction], member: str, links: Links) -> Links:
-    return replace(links.changed(directions, Change(cut=True)), apart=links.apart | {member})
 
 
 def reconnect_one_way(blueprint: Blueprint, source: str, destination: str) -> Links:

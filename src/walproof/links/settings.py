@@ -89,6 +89,11 @@ class Links:
         new = {direction: change.onto(self.setting(direction)) for direction in directions}
         return replace(self, settings={**self.settings, **new})
 
+    def cut_off(self, member: str, members: Iterable[str]) -> "Links":
+        """With that member cut from all others, both directions; UsageError when it is none of them."""
+        new = self.changed(directions_of((member,), members), Change(cut=True))
+        return replace(new, apart=self.apart | {member})
+
     def setting(self, direction: Direction) -> LinkSetting:
         return self.settings.get(direction, LinkSetting())
 

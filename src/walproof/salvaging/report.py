@@ -36,11 +36,10 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
     """All of it."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
     held = "COMMIT PREPARED was lost of what the new primary holds prepared: commit that there, then run this again"
-    failed = [held] if prepared else []
-    failed += [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
+    failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
     return {
         **plan_tree(plan),
-        "undecided": [*lost.undecided, *failed],
+        "undecided": [*lost.undecided, *([held] if prepared else ()), *failed],
         "wal_read_to": lsn_text(lost.end),
         "wal_written_to": lsn_text(min(lost.end, lost.crashed_at or lost.end)),
         "lost_wal_bytes": max(0, lost.end - lost.fork),

@@ -239,10 +239,11 @@ class SqlCommitWaits:
             rows = connection.query(_SQL["wal"]) if self._wal is None else self._timed(connection, "wal")
             self._wal = polls.add_wal(rows, self._wal)
 
-    def _timed(self, connection: StatsConnection, name: str, slept_s: float = 0.0) -> list[Row]:
+    def _timed(self, connection: StatsConnection, name: str, *slept_s: float) -> list[Row]:
         began = self._clock.now()
-        rows = connection.query(_SQL[name], *[str(slept_s)] * (slept_s > 0))
-        self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(max(0.0, self._clock.now() - began - slept_s))
+        rows = connection.query(_SQL[name], *map(str, slept_s))
+        took = self._clock.now() - began - sum(slept_s)
+        self._costs.setdefault(name, deque(maxlen=_REMEMBERED)).append(max(0.0, took))
         return rows
 
 
