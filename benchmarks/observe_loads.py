@@ -163,7 +163,7 @@ def run(target: LabTarget, load: Load, seconds: float) -> Run:
 class Done:
     """A load that was run. off_ms: mean END by the server at `off`, as many transactions a second: its processor time.
 
-    before: the load from which it is predicted, run right before.
+    before: the load from which it is predicted, run right before and right after.
     """
 
     load: Load
@@ -178,18 +178,29 @@ class Done:
 
 
 def measured(target: LabTarget, load: Load, seconds: float) -> Done:
-    """A load, what it is predicted from before it, and the same at `off` after it."""
-    base, before, off_ms = load.predicted[0], None, 0.0
-    if base:
-        with _entered(target, base):
-            before = run(target, base, seconds)
+    """A load, the same at `off` after it, and before and after both what it is predicted from."""
+    base, befores, off_ms = load.predicted[0], list[Run](), 0.0
+
+    def observe_base() -> None:
+        if base:
+            with _entered(target, base):
+                befores.append(run(target, base, seconds))
+
+    observe_base()
     with _entered(target, load):
         at_off = load.levels == ("off",)
         made = run(target, load, min(_OFF_S, seconds) if at_off else seconds)
         if not at_off:
             off = replace(load, levels=("off",), rate=max(1, round(made.tps)))
             off_ms = run(target, off, min(_OFF_S, seconds)).end_ms
-    return Done(load, made, off_ms, before)
+    observe_base()
+    return Done(load, made, off_ms, _joined(befores) if befores else None)
+
+
+def _joined(runs: list[Run]) -> Run:
+    """Runs of one load as one: a disk that gets slower from the first to the last is as slow on average as between."""
+    numbers = {name: fmean(getattr(one, name) for one in runs) for name in ("end_ms", "client_ms", "tps")}
+    return Run([seen for one in runs for seen in one.seen], **numbers)
 
 
 def prepare(target: LabTarget) -> None:

@@ -1,9 +1,10 @@
-"""Whether `walproof observe` is right, and what it costs: `python -m benchmarks.observe_true`, about an hour.
+"""Whether `walproof observe` is right, and what it costs: `python -m benchmarks.observe_true`, an hour and a half.
 
 What is true is how long the server took for END (its log, every fifth), less the same at `off` with as many clients
 at the same rate (`-R`): at its own rate `off` saturates the processors, which lengthens its END. pgbench's own latency
 of END holds, besides, how long pgbench waited for a processor to read the answer on: on a busy machine as much again.
-What a prediction is made from is measured right before what it is compared with.
+What a prediction is made from is measured right before and right after what it is compared with, since disks get
+faster and slower from one minute to the next by more than is asked.
 
 Each load and each minute goes into the file `--kept` as it ends, and the tables are of all that is in there: the same
 command goes on where it was interrupted, more --rounds or --minutes add to that, 0 of both print it. Begin a new file
@@ -83,7 +84,7 @@ def observe_true(
     kept: Path = Path("observe_true.jsonl"),
     rounds: int = 1,
     minutes: int = 5,
-    seconds: float = 45.0,
+    seconds: float = 70.0,
     port: int = 7200,
 ) -> int:
     """Run what is not kept yet, then print what must be shown of all that is."""
@@ -168,7 +169,7 @@ def _named(done: list[Done]) -> list[bool | None]:
 
 
 def _compared(done: list[Done]) -> list[tuple[Done, Predicted, float, float]]:
-    """Predictions, with the wait in ms and the ratio of throughputs that were measured right after."""
+    """Predictions, with the wait in ms and the ratio of throughputs that were measured."""
     return [
         (one, predicted, one.truth_ms, one.run.tps / one.before.tps)
         for one in done
