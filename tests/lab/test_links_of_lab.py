@@ -14,6 +14,7 @@ from tests.fixtures.labs import why_no_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.patroni import observe
+from walproof.links import devices
 from walproof.links.settings import all_directions
 from walproof.model.drill import Capability
 from walproof.targets.lab.faults import faults_of
@@ -87,6 +88,24 @@ def test_undoing_the_partition_of_one_member_leaves_the_others(lab: Blueprint) -
     assert set(links.cuts) == {d for d in all_directions(lab.members) if second in d}
     faults[Capability.ISOLATE].undo(second)
     assert not network_links.configured(lab).cuts
+
+
+def test_what_a_kill_in_the_middle_of_isolating_leaves_is_listed_and_cleared(
+    lab: Blueprint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standby, port = observe(lab).standbys[0].name, devices.bridge_port
+
+    def then_killed(device: str, *, forwarding: bool) -> None:
+        port(device, forwarding=forwarding)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(devices, "bridge_port", then_killed)
+        with pytest.raises(KeyboardInterrupt):
+            network_links.isolate(lab, standby)
+    listed = json.loads(run("fault", "list", "--json").stdout)["in_effect"]
+    assert ("isolate", standby) in {(fault["fault"], fault["member"]) for fault in listed}
+    assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
 
 
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from walproof.errors import TargetError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
-from walproof.model.event import Event, FaultChanged
+from walproof.model.event import Event, FaultChanged, Note
 from walproof.model.guarantee import Level
+from walproof.model.ports import Capabilities
 from walproof.proving.campaign import PlannedDrill, Strike, fewest, planned
 from walproof.proving.faults import CATALOGUE
 from walproof.proving.options import parse_options
@@ -124,3 +125,32 @@ def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypa
     assert drill.verdict is Verdict.HELD, drill.why
     assert "switchover of n1 not done: no standby can take over" in drill.strikes[0]
     assert drill.victims == ("n1",)
+
+
+def test_a_fault_that_cannot_be_undone_is_not_called_cleared_and_its_member_stays_harmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until the cluster is recovered at the end; a storm that wants one member unharmed does not wait for it for ever."""
+    able = Simulated.capabilities
+
+    class Stays:
+        def __init__(self, target: Simulated) -> None:
+            self.inject = able(target).faults[Capability.ISOLATE].inject
+
+        def undo(self, member: str) -> None:
+            raise TargetError(f"{member} does not answer")
+
+    def capabilities(self: Simulated) -> Capabilities:
+        return replace(able(self), faults={**able(self).faults, Capability.ISOLATE: Stays(self)})
+
+    monkeypatch.setattr(Simulated, "capabilities", capabilities)
+    events: list[Event] = []
+    isolate = replace(KILL, fault="isolate", victim=Victim.STANDBY, lasts_s=1.0)
+    storm = (isolate, replace(isolate, pick=0.5, after_s=2.0), replace(KILL, fault="slow-disk"))
+    run_drills(shell("sim?sync=strict&slowness=15", events), [replace(plan_of(1), storm=storm)], enough=lambda _: False)
+    changes = [(e.fault, e.cleared) for e in events if isinstance(e, FaultChanged) and e.fault != "storm"]
+    assert changes.count(("isolate", False)) == 2
+    assert ("isolate", True) not in changes
+    assert ("slow-disk", True) in changes
+    notes = [e.text for e in events if isinstance(e, Note)]
+    assert len([text for text in notes if "could not be cleared yet" in text]) == 2

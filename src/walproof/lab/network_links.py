@@ -271,10 +271,16 @@ def _slowest_s(blueprint: Blueprint) -> float:
 
 
 def _change(blueprint: Blueprint, changed: Callable[[Links], Links]) -> Links:
-    """One change at a time: compute the new links, bring them into effect, then store them."""
+    """One change at a time: compute the new links, bring them into effect, then store them.
+
+    Who is isolated is stored before it happens too: only a file knows that, for whoever clears it after a kill in
+    between. Routes are read from the kernel.
+    """
     with exclusively(blueprint.home / "links.lock"):
         old = configured(blueprint)
         new = changed(old)
+        if not new.isolated <= old.isolated:
+            _store(blueprint, replace(old, isolated=old.isolated | new.isolated))
         _apply(blueprint, old, new)
         _store(blueprint, new)
         return new
@@ -285,6 +291,7 @@ def _apply(blueprint: Blueprint, old: Links, new: Links) -> None:
     running = control.status(folder) is not None
     by_address = {(blueprint.address(a), blueprint.address(b)): setting for (a, b), setting in table.items()}
     redirect: Redirect = devices.route
+    sinks = _has_sinks(blueprint)
     if running:
         control.set_table(folder, by_address)
     elif table and (why_not := devices.why_no_tun()) is not None:
@@ -292,9 +299,9 @@ def _apply(blueprint: Blueprint, old: Links, new: Links) -> None:
         redirect = devices.sink
     elif table:
         _start_emulator(blueprint, by_address)
-    elif _has_sinks(blueprint):
+    elif sinks:
         redirect = devices.sink
-    if table or old.table:
+    if table or old.table or sinks:
         # Where a route is new the table must already know its setting: hence the order.
         for member in blueprint.members:
             over = [blueprint.address(b) for a, b in table if a == member]

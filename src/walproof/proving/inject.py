@@ -2,6 +2,7 @@
 
 Each strike of a storm comes at its moment, each fault is cleared in its time, one member stays unharmed."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -156,7 +157,7 @@ class StormRun:
     """The newest observation; at the beginning the one before the storm."""
     struck: list[Struck] = field(default_factory=list)
     _due: dict[int, float] = field(default_factory=dict)
-    """When each strike in effect is to be cleared, by its place in `struck`."""
+    """When each strike in effect is to be cleared, by its place in `struck`; never, where that failed: `end` does."""
 
     def carry_out(self, storm: Sequence[Strike]) -> None:
         """Every strike at its moment; returns when each has lasted its time and is cleared."""
@@ -166,7 +167,7 @@ class StormRun:
             self._pause(strike.after_s)
             self._leave_one_unharmed()
             self._strike(strike)
-        while self._due:
+        while any(map(math.isfinite, self._due.values())):
             self._pause(_STEP_S)
 
     def end(self) -> tuple[Struck, ...]:
@@ -208,8 +209,11 @@ class StormRun:
 
     def _leave_one_unharmed(self) -> None:
         """Clear the oldest fault while it and another one would leave no member unharmed."""
-        while len(self._harmed()) >= max(1, len(self.view.members) - 1):
-            self._clear_one(min(place for place in self._due if self.struck[place].member in self._harmed()))
+        while len(harmed := self._harmed()) >= max(1, len(self.view.members) - 1):
+            ongoing = [n for n, due in self._due.items() if math.isfinite(due) and self.struck[n].member in harmed]
+            if not ongoing:
+                return
+            self._clear_one(min(ongoing))
 
     def _strike(self, strike: Strike) -> None:
         self.view = self._newest()
@@ -251,10 +255,12 @@ class StormRun:
 
     def _clear_one(self, place: int) -> None:
         one, clock = self.struck[place], self.target.clock
-        del self._due[place]
         try:
             undo(self.target, CATALOGUE[one.fault], one.member)
         except Error as no:
+            self._due[place] = math.inf
             self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no.message}"))
+            return
+        del self._due[place]
         self.struck[place] = replace(one, cleared_at=clock.now())
         self.emit(FaultChanged(clock.now(), one.fault, (one.member,), cleared=True))
