@@ -57,9 +57,11 @@ def kill(blueprint: Blueprint, member: str) -> None:
 
 def crash_restart(blueprint: Blueprint, member: str) -> None:
     """A standby's background writer killed with -9, as by the OOM killer: the postmaster crash-restarts all others."""
-    postmaster = psutil.Process(_postmaster(blueprint, member, "crash-restart"))
+    postmaster, children = _postmaster(blueprint, member, "crash-restart"), list[psutil.Process]()
     with contextlib.suppress(psutil.Error):
-        for child in postmaster.children():
+        children = psutil.Process(postmaster).children()
+    for child in children:
+        with contextlib.suppress(psutil.Error):  # sessions end meanwhile
             if "background writer" in " ".join(child.cmdline()):
                 child.kill()
                 return
