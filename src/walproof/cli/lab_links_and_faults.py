@@ -221,12 +221,14 @@ for _fault in FAULTS:
 def partition(members: tuple[str, ...], lab: str | None, as_json: bool) -> None:
     """Cut a member from every other one, or two members from one another; clients still reach them."""
     blueprint = home.load(lab)
+    what = f"{' and '.join(members)} cut"
     if len(members) == 1 and ".." not in members[0]:
         network_links.partition(blueprint, members[0])
+        what += " from every other member"
     else:
         network_links.shape(blueprint, directions_of(members, blueprint.members), Change(cut=True))
-    others = "every other member" if len(members) == 1 else "one another"
-    _injected("partition", ",".join(members), f"{' and '.join(members)} cut from {others}; {_CLEAR}", as_json)
+        what += "" if any(".." in one for one in members) else " from one another"
+    _injected("partition", ",".join(members), f"{what}; {_CLEAR}", as_json)
 
 
 @fault.command(section=_INJECT)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.errors import Error, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability, Mark, Victim
 from walproof.model.event import Emit, FaultChanged, Note
 from walproof.model.ports import Capabilities, Target
@@ -143,6 +143,8 @@ def bring_back(target: Target, fault: Fault, order: Sequence[str]) -> tuple[Mark
 
 
 _STEP_S = 0.05
+_STARTED_ANEW = (Capability.KILL, Capability.STOP, Capability.KILL_MEMBER, Capability.FREEZE, Capability.POWER_CUT)
+"""To undo one of these starts a member, and ends every other fault of it."""
 
 
 @dataclass(slots=True)
@@ -170,11 +172,11 @@ class StormRun:
         while any(map(math.isfinite, self._due.values())):
             self._pause(_STEP_S)
 
-    def end(self) -> tuple[Struck, ...]:
-        """What was carried out; what is not cleared yet ends now, with the recovery of the cluster."""
+    def end(self, *, cleared: bool) -> tuple[Struck, ...]:
+        """What was carried out; what was not undone yet is cleared now by the recovery of the cluster, or is not."""
         now = self.target.clock.now()
         for place in self._due:
-            self.struck[place] = replace(self.struck[place], cleared_at=now)
+            self.struck[place] = replace(self.struck[place], cleared_at=now, cleared=cleared)
         self._due.clear()
         return tuple(self.struck)
 
@@ -212,7 +214,7 @@ class StormRun:
         while len(harmed := self._harmed()) >= max(1, len(self.view.members) - 1):
             ongoing = [n for n, due in self._due.items() if math.isfinite(due) and self.struck[n].member in harmed]
             if not ongoing:
-                return
+                return  # the next strike falls on nobody, unless it leaves its member serving
             self._clear_one(min(ongoing))
 
     def _strike(self, strike: Strike) -> None:
@@ -224,12 +226,15 @@ class StormRun:
             clock.pause(_STEP_S)
         led, at = member == self.view.leader, clock.now()
         if not member:
-            self.struck.append(Struck(strike.fault, "", False, at, at, "no member served that it could fall on"))
+            self.struck.append(Struck(strike.fault, "", False, at, at, "no member that it could fall on served, or it would have left none unharmed"))
             return
         try:
             inject(self.target, fault, fault.steps, victims=(member,), view=self.view)
-        except Error as no:
-            self.struck.append(Struck(strike.fault, member, False, at, at, no.message))
+        except (Error, OSError) as no:
+            partly = not isinstance(no, UsageError)
+            if partly:
+                self._due[len(self.struck)] = at  # whatever is in effect is undone next
+            self.struck.append(Struck(strike.fault, member, led and partly, at, at, f"{no}", partly=partly))
             return
         self._due[len(self.struck)] = at + strike.lasts_s
         self.struck.append(Struck(strike.fault, member, led, at, at))
@@ -240,7 +245,9 @@ class StormRun:
 
     def _member(self, strike: Strike) -> str:
         """The member that it falls on now; another one where none leads or none follows, "" where none serves."""
-        harmed = self._harmed(strike.fault)
+        harmed, most = self._harmed(strike.fault), max(1, len(self.view.members) - 1)
+        if len(self._harmed()) >= most and not CATALOGUE[strike.fault].leaves_serving:
+            return ""
         free = [m.name for m in self.view.members if m.serving and m.name not in harmed]
         leaders = [name for name in free if name == self.view.leader]
         standbys = [name for name in free if name != self.view.leader]
@@ -254,13 +261,19 @@ class StormRun:
         return candidates[int(strike.pick * len(candidates))] if candidates else ""
 
     def _clear_one(self, place: int) -> None:
+        """That strike; with one after which the member is started anew, whatever else it has ends too."""
         one, clock = self.struck[place], self.target.clock
         try:
             undo(self.target, CATALOGUE[one.fault], one.member)
-        except Error as no:
+        except (Error, OSError) as no:
             self._due[place] = math.inf
-            self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no.message}"))
+            self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no}"))
             return
         del self._due[place]
         self.struck[place] = replace(one, cleared_at=clock.now())
-        self.emit(FaultChanged(clock.now(), one.fault, (one.member,), cleared=True))
+        if not one.refused:
+            self.emit(FaultChanged(clock.now(), one.fault, (one.member,), cleared=True))
+        if one.fault in _STARTED_ANEW:
+            for other in [n for n in self._due if self.struck[n].member == one.member]:
+                if other in self._due:
+                    self._clear_one(other)

@@ -50,12 +50,14 @@ def pause_replay(blueprint: Blueprint, member: str) -> None:
 def resume_replay(blueprint: Blueprint, member: str) -> None:
     """Replay goes on; a postmaster that was started since, or a leader, is not paused any more. WaitTimeout.
 
-    A frozen member cannot be asked: its pause stays listed until it is thawed and recovered.
+    A frozen member cannot be asked: TargetError, and its pause stays listed until it is thawed and recovered.
     """
     listed = [f for f in active.in_effect(blueprint) if f.member == member]
     paused = [f for f in listed if f.fault == PAUSED]
-    if not paused or any(f.fault == active.FREEZE for f in listed):
+    if not paused:
         return
+    if any(f.fault == active.FREEZE for f in listed):
+        raise TargetError(f"{member} is frozen: its replay cannot be resumed", active.CLEAR)
 
     def resumed() -> bool:
         if _postmaster_since(blueprint, member) > (paused[0].since or 0.0):
@@ -103,9 +105,8 @@ def stream_cuts_unavailable() -> str | None:
 
 
 def restore_stream(blueprint: Blueprint, member: str) -> None:
-    """Both directions of the member's stream as they were; nothing where neither was cut."""
-    listed = {f.fault for f in active.in_effect(blueprint) if f.member == member and f.fault in _PORT}
-    for fault in listed:
+    """Both directions of the member's stream as they were, by what the kernel has; nothing where neither was cut."""
+    for fault in _PORT if stream_cuts_unavailable() is None else ():
         for sender, receiver in _directions(blueprint, member, fault):
             _restore(blueprint, sender, receiver, fault)
         active.remove(blueprint, fault, member)
