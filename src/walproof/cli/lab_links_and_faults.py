@@ -1,6 +1,7 @@
 """`walproof lab link` and `lab fault`: links shown and shaped, faults injected, listed and cleared."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -304,8 +305,10 @@ def clear(member: str | None, lab: str | None, as_json: bool) -> None:
     """Undo every fault, or MEMBER's, and wait until the cluster is healthy; shaped links stay shaped."""
     blueprint = home.load(lab)
     check_members(() if member is None else (member,), blueprint.members)
-    dead = ["death of the link emulator"] if network_links.state(blueprint).dead else []
-    cleared = [*dead, *catalogue.recover(blueprint, member=member)]
+    dead = False
+    with suppress(MachineError):  # a damaged list of links keeps nothing from being cleared
+        dead = network_links.state(blueprint).dead
+    cleared = [*(["death of the link emulator"] * dead), *catalogue.recover(blueprint, member=member)]
     left = [catalogue.clause(one) for one in catalogue.all_in_effect(blueprint)]
     first = f"Cleared: {', '.join(cleared)}" if cleared else "Nothing had to be cleared"
     then = f"still in effect: {', '.join(left)}" if left else "the cluster is healthy"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from walproof.errors import MachineError, UsageError
+from walproof.errors import Error, MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import environment, exclusively
 from walproof.lab.privileges import write_private
@@ -278,34 +278,46 @@ def _slowest_s(blueprint: Blueprint) -> float:
 
 
 def _change(blueprint: Blueprint, changed: Callable[[Links], Links]) -> Links:
-    """One change at a time: compute the new links, bring them into effect, then store them.
+    """One change at a time: compute the new links, bring them into effect, then store them; where that fails, the old.
 
-    What is cut before or after is stored first: whatever a kill in between, or an error, leaves is listed, and cleared
-    by the next.
+    What is cut before or after is stored first: whatever a kill in between leaves is listed, and cleared by the next.
     """
     with exclusively(blueprint.home / "links.lock"):
         old = configured(blueprint)
         new = changed(old)
-        why_no_emulator = devices.why_no_tun() if new.table and not control.status(blueprint.home / "wire") else None
-        if why_no_emulator is not None:
-            _check_only_cuts(new.table, why_no_emulator)
+        if (why_not := _why_no_emulator(blueprint, new)) is not None:
+            _check_only_cuts(new.table, why_not)
+        isolated = old.isolated | new.isolated
         _store(blueprint, old.with_cuts_of(new))
-        _apply(blueprint, new, old.isolated | new.isolated, by_sinks=why_no_emulator is not None)
+        try:
+            _apply(blueprint, new, isolated)
+        except (Error, OSError):
+            with suppress(Error, OSError):
+                _apply(blueprint, old, isolated)
+                _store(blueprint, old)
+            raise
         _store(blueprint, new)
         return new
 
 
-def _apply(blueprint: Blueprint, new: Links, isolated: frozenset[str], *, by_sinks: bool) -> None:
+def _why_no_emulator(blueprint: Blueprint, links: Links) -> str | None:
+    """Why none can serve these links, None where one runs, can, or is not needed."""
+    return devices.why_no_tun() if links.table and control.status(blueprint.home / "wire") is None else None
+
+
+def _apply(blueprint: Blueprint, new: Links, isolated: frozenset[str]) -> None:
     """Idempotent, whatever is in effect: of that the kernel is asked. isolated: now, perhaps, or from now on."""
     folder, table = blueprint.home / "wire", new.table
     by_address = {(blueprint.address(a), blueprint.address(b)): setting for (a, b), setting in table.items()}
+    by_sinks = _why_no_emulator(blueprint, new) is not None
     if control.status(folder) is not None:
         control.set_table(folder, by_address)
-    elif table and not by_sinks:
-        _start_emulator(blueprint, by_address)
-    by_sinks = by_sinks or _has(blueprint, devices.SINK)
+    else:
+        if table and not by_sinks:
+            _start_emulator(blueprint, by_address)
+        by_sinks = by_sinks or _has(blueprint, devices.SINK)
     redirect: Redirect = devices.sink if by_sinks else devices.route
-    if by_sinks or _has(blueprint, devices.DEVICE):
+    if table or by_sinks or _has(blueprint, devices.DEVICE):
         # Where a route is new the table must already know its setting: hence the order.
         for member in blueprint.members:
             over = [blueprint.address(b) for a, b in table if a == member]

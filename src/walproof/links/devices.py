@@ -166,10 +166,10 @@ def sink(namespace: str, address: str, over: Iterable[str]) -> None:
     dummy driver is not in every kernel, while a lab has bridges anyway.
     """
     wanted = tuple(over)
+    _remove(namespace, DEVICE)
     if not wanted:
         _remove(namespace, SINK)
         return
-    _remove(namespace, DEVICE)
     _have_losing(namespace, SINK)
     route(namespace, address, wanted, device=SINK)
 

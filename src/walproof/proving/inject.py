@@ -143,6 +143,8 @@ def bring_back(target: Target, fault: Fault, order: Sequence[str]) -> tuple[Mark
 
 
 _STEP_S = 0.05
+_AGAIN_S = 5.0
+_NOBODY = "no member that it could fall on served, or it would have left none unharmed"
 _STARTED_ANEW = (Capability.KILL, Capability.STOP, Capability.KILL_MEMBER, Capability.FREEZE, Capability.POWER_CUT)
 """To undo one of these starts a member, and ends every other fault of it."""
 
@@ -159,12 +161,13 @@ class StormRun:
     """The newest observation; at the beginning the one before the storm."""
     struck: list[Struck] = field(default_factory=list)
     _due: dict[int, float] = field(default_factory=dict)
-    """When each strike in effect is to be cleared, by its place in `struck`; never, where that failed: `end` does."""
+    """When each strike in effect is to be cleared, by its place in `struck`; never, where that failed twice."""
+    _failed: set[int] = field(default_factory=set)
 
     def carry_out(self, storm: Sequence[Strike]) -> None:
         """Every strike at its moment; returns when each has lasted its time and is cleared."""
         for strike in storm:
-            if strike.after_takeover and self.struck and self.struck[-1].led:
+            if strike.after_takeover and self.struck and self.struck[-1].led and not self.struck[-1].refused:
                 self._await_takeover()
             self._pause(strike.after_s)
             self._leave_one_unharmed()
@@ -185,7 +188,8 @@ class StormRun:
         until = clock.now() + seconds
         while True:
             for place in [place for place, due in self._due.items() if due <= clock.now()]:
-                self._clear_one(place)
+                if place in self._due:
+                    self._clear_one(place)
             left = until - clock.now()
             if left <= 0:
                 return
@@ -226,12 +230,12 @@ class StormRun:
             clock.pause(_STEP_S)
         led, at = member == self.view.leader, clock.now()
         if not member:
-            self.struck.append(Struck(strike.fault, "", False, at, at, "no member that it could fall on served, or it would have left none unharmed"))
+            self.struck.append(Struck(strike.fault, "", False, at, at, _NOBODY))
             return
         try:
             inject(self.target, fault, fault.steps, victims=(member,), view=self.view)
         except (Error, OSError) as no:
-            partly = not isinstance(no, UsageError)
+            partly = not isinstance(no, UsageError | TargetError)  # which refuse before they do anything
             if partly:
                 self._due[len(self.struck)] = at  # whatever is in effect is undone next
             self.struck.append(Struck(strike.fault, member, led and partly, at, at, f"{no}", partly=partly))
@@ -266,7 +270,8 @@ class StormRun:
         try:
             undo(self.target, CATALOGUE[one.fault], one.member)
         except (Error, OSError) as no:
-            self._due[place] = math.inf
+            self._due[place] = math.inf if place in self._failed else clock.now() + _AGAIN_S
+            self._failed.add(place)
             self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no}"))
             return
         del self._due[place]

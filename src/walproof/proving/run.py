@@ -227,7 +227,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
             harmed = tuple(dict.fromkeys(s.member for s in storm.struck if not s.refused))
         with shielded():
             error = _recover(shell, planned, harmed)
-    struck = storm.end(cleared=not error)
+    struck = storm.end(cleared=not error and target.capabilities().recovery is not None)
     timed_out = commits.wait_back(recover_at) if planned.fault.steps or planned.storm else ""
     commits.wait_lasting()
     return DrillRun(

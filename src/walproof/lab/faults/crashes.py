@@ -116,8 +116,9 @@ def lose_dcs(blueprint: Blueprint) -> None:
 
 
 def recover_dcs(blueprint: Blueprint) -> None:
-    """Resume every etcd; nothing happens where it runs."""
-    for member in blueprint.members:
+    """Resume every etcd but those of frozen members; nothing happens where it runs."""
+    frozen = {f.member for f in active.in_effect(blueprint) if f.fault == active.FREEZE}
+    for member in (m for m in blueprint.members if m not in frozen):
         _signal_etcd(blueprint, member, signal.SIGCONT)
     active.remove(blueprint, active.DCS_LOSS)
 
