@@ -132,7 +132,7 @@ def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypa
 def test_a_fault_that_cannot_be_undone_is_not_called_cleared_and_its_member_stays_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until the cluster is recovered at the end; a storm that wants one member unharmed does not wait for it for ever."""
+    """Until the cluster is recovered at the end; nothing waits for it for ever."""
     able = Simulated.capabilities
 
     class Stays:

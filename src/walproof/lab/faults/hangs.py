@@ -45,7 +45,8 @@ def answer(blueprint: Blueprint, member: str) -> None:
     """REST answers again; nothing where it did. A process that was stopped goes on with all of its member."""
     space = blueprint.namespace(member)
     listed = any((f.fault, f.member) == (REST, member) for f in active.in_effect(blueprint))
-    if (listed or stream_cuts_unavailable() is None) and exists(space) and "sport" in ip("rule", "show", "pref", _TABLE, namespace=space):
+    able = listed or stream_cuts_unavailable() is None
+    if able and exists(space) and "sport" in ip("rule", "show", "pref", _TABLE, namespace=space):
         _rule(space, "del")
     for fault in (POSTMASTER, MANAGER, REST):
         active.remove(blueprint, fault, member)
