@@ -101,7 +101,7 @@ def test_of_two_members_cut_from_all_others_the_one_that_recovers_stays_cut_from
 
 
 def test_a_direction_is_no_member_to_cut_off() -> None:
-    with pytest.raises(UsageError, match="no member is called 'n1..n2'"):
+    with pytest.raises(UsageError, match=r"no member is called 'n1\.\.n2'"):
         Links().cut_off("n1..n2", MEMBERS)
 
 

@@ -1,6 +1,7 @@
 """Storms on the simulated cluster: overlapping, replayed by their seed, every lie noticed, shrunk where they break."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -188,7 +189,7 @@ def test_a_fault_that_fails_half_way_is_undone_and_counts_as_perhaps_done(
 ) -> None:
     failing(monkeypatch, Capability.POWER_CUT, error)
     plan = replace(plan_of(1), storm=(replace(KILL, fault="power-cut"), replace(KILL, after_s=20.0)))
-    kept = dict[str, str | bytes]()
+    kept = dict[str, Any]()
     one = replace(shell("sim?sync=strict&slowness=15"), keep=lambda name, data: kept.update({name: data}))
     (drill,) = run_drills(one, [plan], enough=lambda _: False)
     assert "power-cut of n1 not done" in drill.strikes[0]

@@ -76,11 +76,9 @@ def exclusively(lock: Path, refusal: Callable[[str], MachineError] | None = None
     refusal: what is raised instead of waiting, made of the number of the process that is in it. WaitTimeout;
     MachineError where the folder is gone.
     """
-    try:
-        opened = open(lock, "a+", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW, 0o600))
-    except FileNotFoundError:
-        raise MachineError(f"there is no {lock.parent} any more", "walproof lab up") from None
-    with opened as file:
+    if not lock.parent.is_dir():
+        raise MachineError(f"there is no {lock.parent} any more", "walproof lab up")
+    with open(lock, "a+", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW, 0o600)) as file:
 
         def entered() -> bool:
             try:
