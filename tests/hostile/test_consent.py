@@ -1,5 +1,7 @@
 """Consent that seems enough and is not: words near the right one, another verb's, another fault's."""
 
+from contextlib import closing
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -48,9 +50,10 @@ def test_a_word_near_a_consent_is_none(word: str) -> None:
 
 @pytest.mark.parametrize("clicked", sorted(MEMBER_FAULTS))
 def test_a_button_does_only_the_fault_that_allow_names(cluster: Simulated, clicked: str) -> None:
-    page = Page(Collector(cluster), cluster, allowed=frozenset(consent.MEANS) - {clicked})
-    client = TestClient(page.app, base_url="http://127.0.0.1")
-    answer = client.post("/act", json={"action": clicked, "member": "n1"}, headers={TOKEN_HEADER: page.token})
+    with closing(Collector(cluster)) as collector:
+        page = Page(collector, cluster, allowed=frozenset(consent.MEANS) - {clicked})
+        client = TestClient(page.app, base_url="http://127.0.0.1")
+        answer = client.post("/act", json={"action": clicked, "member": "n1"}, headers={TOKEN_HEADER: page.token})
     assert answer.status_code == 409
     assert f"--allow {clicked}" in answer.json()["error"]
     offered = {a.name for a in Actions(cluster, lambda _: None, frozenset({clicked})).offered() if a.why_not is None}

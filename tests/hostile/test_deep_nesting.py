@@ -4,6 +4,7 @@ import json
 import tomllib
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,11 @@ def test_members_that_are_none_of_patronis_are_one_sentence(walproof: Run, membe
 @deep
 def test_the_live_page_takes_no_action_that_is_nested_too_deep(depth: int) -> None:
     target = choose("sim?members=3")
-    page = Page(Collector(target), target, allowed=frozenset({"kill"}))
-    client = TestClient(page.app, base_url="http://127.0.0.1")
-    asked = f'{{"action":{lists(depth)}}}'
-    answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
+    with closing(Collector(target)) as collector:
+        page = Page(collector, target, allowed=frozenset({"kill"}))
+        client = TestClient(page.app, base_url="http://127.0.0.1")
+        asked = f'{{"action":{lists(depth)}}}'
+        answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
     assert answer.status_code == 400
 
 

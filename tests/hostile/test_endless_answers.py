@@ -178,11 +178,20 @@ def test_what_waits_in_a_forward_has_an_end(says: Says, monkeypatch: pytest.Monk
 
         says(Opened(), asked)  # type: ignore[arg-type]
 
+    proxies, start = list[threading.Thread](), threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        """It may have ended before anybody looks for it among those that run."""
+        if thread.name.startswith("Kubernetes port forward proxy"):
+            proxies.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
     with server(forwarding) as url, little_memory(96 * MIB):
         opened = api(url).forward("pg-1", 5432)
         opened.settimeout(20)
         with closing(opened):
-            proxy = next(t for t in threading.enumerate() if t.name.startswith("Kubernetes port forward proxy"))
+            (proxy,) = proxies
             proxy.join(60)
             assert not proxy.is_alive()
 

@@ -71,7 +71,7 @@ def test_the_link_emulator_that_is_not_needed_is_not_dead(found: dict[str, Any])
 
 
 def test_recovery_and_the_end_leave_no_cut(found: dict[str, Any]) -> None:
-    assert lost(found["recovered"]) == lost(found["ended"]) == set()
+    assert lost(found["recovered"]) == lost(found["recovered after a kill"]) == lost(found["ended"]) == set()
 
 
 def test_a_delay_is_refused_by_name_and_changes_nothing(found: dict[str, Any]) -> None:

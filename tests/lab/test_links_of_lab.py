@@ -13,9 +13,14 @@ from tests.fixtures.labs import lab_command as run
 from tests.fixtures.labs import why_no_lab
 from walproof.lab import network_links
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.faults import active, crashes
+from walproof.lab.faults.catalogue import seen_on_machine
 from walproof.lab.patroni import observe
+from walproof.links import devices
 from walproof.links.settings import all_directions
+from walproof.machine.programs import ip
 from walproof.model.drill import Capability
+from walproof.model.topology import MemberState
 from walproof.targets.lab.faults import faults_of
 
 REASON = why_no_lab() or ("" if may_create_networks() else "needs root and /dev/net/tun")
@@ -89,9 +94,73 @@ def test_undoing_the_partition_of_one_member_leaves_the_others(lab: Blueprint) -
     assert not network_links.configured(lab).cuts
 
 
+@pytest.mark.parametrize("where", ["route", "bridge_port"])
+def test_what_a_kill_in_the_middle_of_isolating_leaves_is_listed_done_again_and_cleared(
+    lab: Blueprint, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    standby, act = observe(lab).standbys[0].name, getattr(devices, where)
+
+    def then_killed(*of: object, **more: object) -> None:
+        act(*of, **more)
+        raise KeyboardInterrupt
+
+    def isolated() -> set[tuple[str, str]]:
+        listed = json.loads(run("fault", "list", "--json").stdout)["in_effect"]
+        return {(fault["fault"], fault["member"]) for fault in listed}
+
+    with monkeypatch.context() as killed:
+        killed.setattr(devices, where, then_killed)
+        with pytest.raises(KeyboardInterrupt):
+            network_links.isolate(lab, standby)
+    assert ("isolate", standby) in isolated()
+    assert run("fault", "isolate", standby).returncode == 0
+    assert seen_on_machine(lab, MemberState(standby, 0.0)).deaf_to == (
+        *(m for m in lab.members if m != standby),
+        "clients",
+    )
+    with monkeypatch.context() as killed:
+        killed.setattr(devices, where, then_killed)
+        with pytest.raises(KeyboardInterrupt):
+            network_links.recover(lab)
+    assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
+    assert not isolated()
+    over = [ip("-4", "route", "show", "dev", devices.DEVICE, namespace=lab.namespace(m)) for m in lab.members]
+    assert not any(one.strip() for one in over)
+
+
+def test_without_power_a_member_is_not_isolated_and_one_that_is_can_be_cleared(lab: Blueprint) -> None:
+    standby = observe(lab).standbys[0].name
+    crashes.set_link(lab, standby, up=False)
+    refused = run("fault", "isolate", standby)
+    assert refused.returncode == 2 and "is down already" in refused.stderr
+    assert not network_links.configured(lab).isolated
+    crashes.set_link(lab, standby, up=True)
+    network_links.isolate(lab, standby)
+    crashes.set_link(lab, standby, up=False)
+    network_links.recover(lab)
+    crashes.set_link(lab, standby, up=True)
+    assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"settings":[],"isolated":["n9"]}', '{"isolated":[]}', "[]"])
+def test_of_a_damaged_list_of_links_one_sentence_and_all_else_is_undone(lab: Blueprint, text: str) -> None:
+    standby, links = observe(lab).standbys[0].name, lab.home / "links.json"
+    before = links.read_text() if links.exists() else '{"settings":[],"isolated":[]}'
+    assert run("fault", "freeze", standby).returncode == 0
+    try:
+        links.write_text(text)
+        cleared = run("fault", "clear")
+        assert (cleared.returncode, len(cleared.stderr.splitlines())) == (3, 2), cleared.stderr
+        assert "links.json is damaged" in cleared.stderr and "Traceback" not in cleared.stderr
+        assert active.in_effect(lab) == ()
+    finally:
+        links.write_text(before)
+    assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
+
+
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
     before = network_links.set_round_trip(lab, 6).table
-    for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9")):
+    for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9"), ("fault", "isolate", "n1..n2")):
         output = run(*words)
         assert (output.returncode, len(output.stderr.splitlines())) == (2, 2), output.stderr
     assert network_links.configured(lab).table == before

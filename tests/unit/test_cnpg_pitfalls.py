@@ -70,7 +70,7 @@ def test_k1_a_frozen_primary_keeps_its_lease(cluster: StandIn) -> None:
 
 def test_k1_is_not_there_where_a_frozen_primary_gives_its_lease_up(cluster: StandIn) -> None:
     cluster.cnpg.machine.delays = replace(cluster.cnpg.machine.delays, frozen_releases_s=1.0)
-    found = pitfalls(cluster).frozen_keeps_its_lease()
+    found = replace(pitfalls(cluster), watched_s=30.0).frozen_keeps_its_lease()
     assert not found.reproduced and "took over" in found.evidence
 
 
@@ -103,7 +103,7 @@ def preferred(tmp_path: Path) -> Iterator[StandIn]:
 
 
 def test_k2_preferred_becomes_local_without_a_word(preferred: StandIn) -> None:
-    found = pitfalls(preferred).silently_local()
+    found = replace(pitfalls(preferred), watched_s=30.0).silently_local()
     assert found.reproduced and "acknowledged by pg-1 alone" in found.evidence
 
 
@@ -185,7 +185,7 @@ def test_k6_an_isolated_primary_holds_its_lease_once_it_is_reachable_again(clust
 
 def test_k6_is_not_there_where_it_shuts_down_at_once(cluster: StandIn) -> None:
     cluster.cnpg.machine.delays = replace(cluster.cnpg.machine.delays, shutdown_after_kill_s=0.5)
-    found = isolating(cluster).isolated_keeps_its_lease()
+    found = replace(isolating(cluster), late_s=60 / SPEED).isolated_keeps_its_lease()  # unmended it takes 79.5 / SPEED
     assert found.reproduced is False and cluster.cnpg.state.phase == HEALTHY
 
 

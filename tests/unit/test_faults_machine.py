@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
@@ -188,3 +189,26 @@ def test_a_real_group_limits_its_process_and_is_deleted_under_it() -> None:
         sleeper.kill()
         sleeper.wait()
         processors.delete_group(group)
+
+
+def test_a_session_that_ends_meanwhile_hides_no_background_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended:
+        def cmdline(self) -> list[str]:
+            raise psutil.NoSuchProcess(1)
+
+    class Writer:
+        killed = False
+
+        def cmdline(self) -> list[str]:
+            return ["postgres: wp1: background writer "]
+
+        def kill(self) -> None:
+            self.killed = True
+
+    writer = Writer()
+    monkeypatch.setattr(crashes, "_postmaster", lambda *_: os.getpid())
+    monkeypatch.setattr(psutil.Process, "children", lambda _: [Ended(), writer])
+    crashes.crash_restart(a_blueprint(tmp_path), "n1")
+    assert writer.killed

@@ -100,6 +100,28 @@ def test_of_two_members_cut_from_all_others_the_one_that_recovers_stays_cut_from
     assert not recovered.without_cuts("n1").cuts
 
 
+def test_a_direction_is_no_member_to_cut_off() -> None:
+    with pytest.raises(UsageError, match=r"no member is called 'n1\.\.n2'"):
+        Links().cut_off("n1..n2", MEMBERS)
+
+
+def test_what_may_be_in_effect_in_the_middle_of_a_change_is_cut_before_or_after() -> None:
+    shaped = Links({("n1", "n2"): LinkSetting(delay_s=0.005)})
+    before = shaped.cut_off("n1", MEMBERS)
+    for old, new in ((before, shaped), (shaped, before)):
+        between = old.with_cuts_of(new)
+        assert between.table == before.table and between.apart == {"n1"}
+    isolated = Links(isolated=frozenset({"n3"}))
+    assert isolated.with_cuts_of(shaped).isolated == shaped.with_cuts_of(isolated).isolated == {"n3"}
+
+
+@pytest.mark.parametrize("delay", ["1", None, -1.0, 1e9])
+def test_a_file_with_a_setting_no_link_can_have_is_refused(delay: object) -> None:
+    row = {"from": "n1", "to": "n2", "delay_s": delay}
+    with pytest.raises((UsageError, TypeError)):
+        links_of({"settings": [row], "isolated": []})
+
+
 def test_clearing_undoes_the_shape_and_keeps_cuts() -> None:
     links = Links().changed([("n1", "n2")], Change(delay_s=0.005, cut=True)).changed([("n2", "n1")], Change(loss=0.1))
     cleared = links.reset(all_directions(MEMBERS))

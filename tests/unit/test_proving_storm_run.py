@@ -1,15 +1,19 @@
 """Storms on the simulated cluster: overlapping, replayed by their seed, every lie noticed, shrunk where they break."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from walproof.errors import TargetError
+from walproof.errors import MachineError, TargetError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
-from walproof.model.event import Event, FaultChanged
-from walproof.model.guarantee import Level
+from walproof.model.event import Event, FaultChanged, Note
+from walproof.model.guarantee import Level, Loss
+from walproof.model.ports import Capabilities
 from walproof.proving.campaign import PlannedDrill, Strike, fewest, planned
-from walproof.proving.faults import CATALOGUE
+from walproof.proving.fault_happened import loss_in_fact
+from walproof.proving.faults import CATALOGUE, STORM
+from walproof.proving.history import decode, history_name
 from walproof.proving.options import parse_options
 from walproof.proving.run import Shell, run_drills, shrink_storms
 from walproof.targets.simulated.target import Simulated, simulated
@@ -124,3 +128,81 @@ def test_a_fault_that_the_target_refuses_is_named_and_the_storm_goes_on(monkeypa
     assert drill.verdict is Verdict.HELD, drill.why
     assert "switchover of n1 not done: no standby can take over" in drill.strikes[0]
     assert drill.victims == ("n1",)
+
+
+def test_a_fault_that_cannot_be_undone_is_not_called_cleared_and_its_member_stays_harmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until the cluster is recovered at the end; nothing waits for it for ever."""
+    able = Simulated.capabilities
+
+    class Stays:
+        def __init__(self, target: Simulated) -> None:
+            self.inject = able(target).faults[Capability.ISOLATE].inject
+
+        def undo(self, member: str) -> None:
+            raise TargetError(f"{member} does not answer")
+
+    def capabilities(self: Simulated) -> Capabilities:
+        return replace(able(self), faults={**able(self).faults, Capability.ISOLATE: Stays(self)})
+
+    monkeypatch.setattr(Simulated, "capabilities", capabilities)
+    events: list[Event] = []
+    isolate = replace(KILL, fault="isolate", victim=Victim.STANDBY, lasts_s=1.0)
+    slow = replace(KILL, fault="slow-disk", after_s=15.0)
+    storm = (isolate, replace(isolate, pick=0.5, after_s=2.0), slow, KILL)
+    plan = replace(plan_of(1), storm=storm)
+    (drill,) = run_drills(shell("sim?sync=strict&slowness=15", events), [plan], enough=lambda _: False)
+    changes = [(e.fault, e.cleared) for e in events if isinstance(e, FaultChanged) and e.fault != "storm"]
+    assert changes.count(("isolate", False)) == 2
+    assert ("isolate", True) not in changes
+    assert ("slow-disk", True) in changes
+    assert "would have left none unharmed" in drill.strikes[3] and ("kill", False) not in changes
+    notes = [e.text for e in events if isinstance(e, Note)]
+    assert len([text for text in notes if "could not be cleared yet" in text]) == 4, "each twice"
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, capability: Capability, error: Exception) -> None:
+    """That fault of the simulated cluster takes effect and then fails."""
+    able = Simulated.capabilities
+
+    class Fails:
+        def __init__(self, target: Simulated) -> None:
+            self.one = able(target).faults[capability]
+            self.undo = self.one.undo
+
+        def inject(self, member: str) -> None:
+            self.one.inject(member)
+            raise error
+
+    def capabilities(self: Simulated) -> Capabilities:
+        return replace(able(self), faults={**able(self).faults, capability: Fails(self)})
+
+    monkeypatch.setattr(Simulated, "capabilities", capabilities)
+
+
+@pytest.mark.parametrize(
+    ("error", "partly"), [(MachineError("no answer"), True), (OSError("full"), True), (TargetError("refused"), False)]
+)
+def test_a_fault_that_fails_half_way_is_undone_and_counts_as_perhaps_done(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, partly: bool
+) -> None:
+    failing(monkeypatch, Capability.POWER_CUT, error)
+    plan = replace(plan_of(1), storm=(replace(KILL, fault="power-cut"), replace(KILL, after_s=20.0)))
+    kept = dict[str, Any]()
+    one = replace(shell("sim?sync=strict&slowness=15"), keep=lambda name, data: kept.update({name: data}))
+    (drill,) = run_drills(one, [plan], enough=lambda _: False)
+    assert "power-cut of n1 not done" in drill.strikes[0]
+    run = decode(kept[history_name(1)]).run
+    assert run.struck[0].partly is partly
+    power = loss_in_fact(STORM, Victim.CLUSTER, run) in (Loss.LEADER_AND_STANDBY_POWER, Loss.POWER_CUT)
+    assert power is partly
+
+
+def test_what_starts_a_member_anew_ends_its_other_faults_in_the_record_too() -> None:
+    slow = replace(KILL, fault="slow-disk", victim=Victim.STANDBY, lasts_s=30.0)
+    plan = replace(plan_of(1), storm=(slow, replace(KILL, fault="kill-member", victim=Victim.STANDBY, lasts_s=2.0)))
+    (drill,) = run_drills(shell("sim?sync=strict&slowness=15"), [plan], enough=lambda _: False)
+    lasted = [float(one.rpartition("after ")[2].removesuffix(" s")) for one in drill.strikes]
+    assert drill.strikes[0].split(" of ")[1][:2] == drill.strikes[1].split(" of ")[1][:2], "one member, both faults"
+    assert lasted[0] < 15.0

@@ -1,6 +1,7 @@
 """`walproof lab link` and `lab fault`: links shown and shaped, faults injected, listed and cleared."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -221,12 +222,14 @@ for _fault in FAULTS:
 def partition(members: tuple[str, ...], lab: str | None, as_json: bool) -> None:
     """Cut a member from every other one, or two members from one another; clients still reach them."""
     blueprint = home.load(lab)
+    what = f"{' and '.join(members)} cut"
     if len(members) == 1 and ".." not in members[0]:
         network_links.partition(blueprint, members[0])
+        what += " from every other member"
     else:
         network_links.shape(blueprint, directions_of(members, blueprint.members), Change(cut=True))
-    others = "every other member" if len(members) == 1 else "one another"
-    _injected("partition", ",".join(members), f"{' and '.join(members)} cut from {others}; {_CLEAR}", as_json)
+        what += "" if any(".." in one for one in members) else " from one another"
+    _injected("partition", ",".join(members), f"{what}; {_CLEAR}", as_json)
 
 
 @fault.command(section=_INJECT)
@@ -302,8 +305,10 @@ def clear(member: str | None, lab: str | None, as_json: bool) -> None:
     """Undo every fault, or MEMBER's, and wait until the cluster is healthy; shaped links stay shaped."""
     blueprint = home.load(lab)
     check_members(() if member is None else (member,), blueprint.members)
-    dead = ["death of the link emulator"] if network_links.state(blueprint).dead else []
-    cleared = [*dead, *catalogue.recover(blueprint, member=member)]
+    dead = False
+    with suppress(MachineError):  # a damaged list of links keeps nothing from being cleared
+        dead = network_links.state(blueprint).dead
+    cleared = [*(["death of the link emulator"] * dead), *catalogue.recover(blueprint, member=member)]
     left = [catalogue.clause(one) for one in catalogue.all_in_effect(blueprint)]
     first = f"Cleared: {', '.join(cleared)}" if cleared else "Nothing had to be cleared"
     then = f"still in effect: {', '.join(left)}" if left else "the cluster is healthy"

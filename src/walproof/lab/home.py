@@ -16,7 +16,9 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import make_folder, write_private
 from walproof.machine import pid_files
+from walproof.machine.clock import RealClock
 from walproof.machine.programs import search_path
+from walproof.model.waiting import Wait, wait_for
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
 _TAKEN = ("applied", "journals")
@@ -71,14 +73,25 @@ def open_state() -> Path:
 def exclusively(lock: Path, refusal: Callable[[str], MachineError] | None = None) -> Iterator[None]:
     """One walproof after another is in the block; the lock, a file and no link, ends with its process.
 
-    refusal: what is raised instead of waiting, made of the number of the process that is in it.
+    refusal: what is raised instead of waiting, made of the number of the process that is in it. WaitTimeout;
+    MachineError where the folder is gone.
     """
+    if not lock.parent.is_dir():
+        raise MachineError(f"there is no {lock.parent} any more", "walproof lab up")
     with open(lock, "a+", opener=lambda p, f: os.open(p, f | os.O_NOFOLLOW, 0o600)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
-        except BlockingIOError:
+
+        def entered() -> bool:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+        if refusal is None:
+            wait_for(Wait.ANOTHER_CHANGE, entered, RealClock(), pace_s=0.01)
+        elif not entered():
             file.seek(0)
-            raise (refusal or MachineError)(file.read(20)) from None
+            raise refusal(file.read(20))
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from walproof.errors import MachineError
+from walproof.errors import Error, MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.home import environment, exclusively
 from walproof.lab.privileges import write_private
@@ -163,19 +163,23 @@ def end_emulator(blueprint: Blueprint) -> None:
 
 
 def configured(blueprint: Blueprint) -> Links:
-    """How every link is configured now."""
+    """How every link is configured now; MachineError where that cannot be read."""
     try:
-        return links_of(json.loads(_path(blueprint).read_text()))
+        links = links_of(json.loads(_path(blueprint).read_text()))
+        check_members((*chain.from_iterable(links.settings), *links.isolated, *links.apart), blueprint.members)
     except FileNotFoundError:
         return Links()
     except PermissionError as no:
         raise MachineError(f"no right to read {_path(blueprint)}", "run as the user who started the lab") from no
+    except (ValueError, TypeError, KeyError, AttributeError, UsageError) as wrong:
+        raise MachineError(f"{_path(blueprint)} is damaged: {wrong}", "walproof lab down, then lab up") from None
+    return links
 
 
 def state(blueprint: Blueprint) -> LinksState:
     """The links and the link emulator's process now."""
     links = configured(blueprint)
-    needed = bool(links.table) and not _has_sinks(blueprint)
+    needed = bool(links.table) and not _has(blueprint, devices.SINK)
     now = control.status(blueprint.home / "wire") if needed else None
     return LinksState(links, needed, now.pid if now else None, bool(now and now.real_time))
 
@@ -222,7 +226,10 @@ def partition_one_way(blueprint: Blueprint, source: str, destination: str) -> Li
 
 
 def isolate(blueprint: Blueprint, member: str) -> Links:
-    """Cut a member from the others and from clients."""
+    """Cut a member from the others and from clients; UsageError where its network link is down: it is."""
+    check_members((member,), blueprint.members)
+    if not _link_is_up(blueprint, member):
+        raise UsageError(f"the network link of {member} is down already (power-cut)", "walproof lab fault clear")
 
     def isolated(links: Links) -> Links:
         return replace(links.cut_off(member, blueprint.members), isolated=links.isolated | {member})
@@ -271,35 +278,51 @@ def _slowest_s(blueprint: Blueprint) -> float:
 
 
 def _change(blueprint: Blueprint, changed: Callable[[Links], Links]) -> Links:
-    """One change at a time: compute the new links, bring them into effect, then store them."""
+    """One change at a time: compute the new links, bring them into effect, then store them; where that fails, the old.
+
+    What is cut before or after is stored first: whatever a kill in between leaves is listed, and cleared by the next.
+    """
     with exclusively(blueprint.home / "links.lock"):
         old = configured(blueprint)
         new = changed(old)
-        _apply(blueprint, old, new)
+        if (why_not := _why_no_emulator(blueprint, new)) is not None:
+            _check_only_cuts(new.table, why_not)
+        isolated = old.isolated | new.isolated
+        _store(blueprint, old.with_cuts_of(new))
+        try:
+            _apply(blueprint, new, isolated)
+        except (Error, OSError):
+            with suppress(Error, OSError):
+                _apply(blueprint, old, isolated)
+                _store(blueprint, old)
+            raise
         _store(blueprint, new)
         return new
 
 
-def _apply(blueprint: Blueprint, old: Links, new: Links) -> None:
+def _why_no_emulator(blueprint: Blueprint, links: Links) -> str | None:
+    """Why none can serve these links, None where one runs, can, or is not needed."""
+    return devices.why_no_tun() if links.table and control.status(blueprint.home / "wire") is None else None
+
+
+def _apply(blueprint: Blueprint, new: Links, isolated: frozenset[str]) -> None:
+    """Idempotent, whatever is in effect: of that the kernel is asked. isolated: now, perhaps, or from now on."""
     folder, table = blueprint.home / "wire", new.table
-    running = control.status(folder) is not None
     by_address = {(blueprint.address(a), blueprint.address(b)): setting for (a, b), setting in table.items()}
-    redirect: Redirect = devices.route
-    if running:
+    by_sinks = _why_no_emulator(blueprint, new) is not None
+    if control.status(folder) is not None:
         control.set_table(folder, by_address)
-    elif table and (why_not := devices.why_no_tun()) is not None:
-        _check_only_cuts(table, why_not)
-        redirect = devices.sink
-    elif table:
-        _start_emulator(blueprint, by_address)
-    elif _has_sinks(blueprint):
-        redirect = devices.sink
-    if table or old.table:
+    else:
+        if table and not by_sinks:
+            _start_emulator(blueprint, by_address)
+        by_sinks = by_sinks or _has(blueprint, devices.SINK)
+    redirect: Redirect = devices.sink if by_sinks else devices.route
+    if table or by_sinks or _has(blueprint, devices.DEVICE):
         # Where a route is new the table must already know its setting: hence the order.
         for member in blueprint.members:
             over = [blueprint.address(b) for a, b in table if a == member]
             redirect(blueprint.namespace(member), blueprint.address(member), over)
-    for member in sorted(old.isolated ^ new.isolated):
+    for member in sorted(isolated):
         _isolate(blueprint, member, apart=member in new.isolated)
 
 
@@ -309,9 +332,9 @@ def _check_only_cuts(table: Mapping[Direction, LinkSetting], why_not: str) -> No
         raise MachineError(f"delay, jitter, loss and rate of links need the link emulator: {reason}", todo)
 
 
-def _has_sinks(blueprint: Blueprint) -> bool:
+def _has(blueprint: Blueprint, device: str) -> bool:
     spaces = map(blueprint.namespace, blueprint.members)
-    return any(exists(space) and devices.has_sink(space) for space in spaces)
+    return any(exists(space) and devices.there(space, device) for space in spaces)
 
 
 def _start_emulator(blueprint: Blueprint, table: control.Table) -> None:
@@ -333,9 +356,14 @@ def _isolate(blueprint: Blueprint, member: str, *, apart: bool) -> None:
         link = json.loads(ip("-j", "link", "show", "eth0", namespace=blueprint.namespace(member)))
         hardware = link[0]["address"]
         ip("neigh", "replace", address, "lladdr", hardware, "dev", bridge, "nud", "permanent")
-    devices.bridge_port(blueprint.veth(member), forwarding=not apart)
+    if _link_is_up(blueprint, member):  # without power: the kernel refuses, and forwards once it is up again
+        devices.bridge_port(blueprint.veth(member), forwarding=not apart)
     if not apart:
         ip("neigh", "replace", address, "dev", bridge, "nud", "none")
+
+
+def _link_is_up(blueprint: Blueprint, member: str) -> bool:
+    return "UP" in json.loads(ip("-j", "link", "show", blueprint.veth(member)))[0]["flags"]
 
 
 def _path(blueprint: Blueprint) -> Path:

@@ -149,6 +149,8 @@ def route(namespace: str, address: str, over: Iterable[str], *, device: str = DE
     Established connections keep both their addresses, so they stay.
     """
     wanted = set(over)
+    if not wanted and not there(namespace, device):
+        return
     present = ip("-4", "-o", "route", "show", "dev", device, namespace=namespace)
     routed = {line.split()[0].removesuffix("/32") for line in present.splitlines() if line.strip()}
     lines = [f"route replace {a}/32 dev {device} src {address} metric 5" for a in sorted(wanted - routed)]
@@ -164,31 +166,26 @@ def sink(namespace: str, address: str, over: Iterable[str]) -> None:
     dummy driver is not in every kernel, while a lab has bridges anyway.
     """
     wanted = tuple(over)
+    _remove(namespace, DEVICE)
     if not wanted:
         _remove(namespace, SINK)
         return
-    if not has_sink(namespace):
-        _remove(namespace, DEVICE)
-        _add_losing(namespace, SINK)
+    _have_losing(namespace, SINK)
     route(namespace, address, wanted, device=SINK)
 
 
 def lose_by_table(namespace: str, address: str, table: str) -> None:
     """Lose, in silence, what goes from `address` by that routing table; the rules that use it are the caller's."""
-    if not _there(namespace, LOSING):
-        _add_losing(namespace, LOSING)
+    _have_losing(namespace, LOSING)
     ip("route", "replace", "default", "dev", LOSING, "src", address, "table", table, namespace=namespace)
 
 
-def _add_losing(namespace: str, device: str) -> None:
-    ip("link", "add", device, "type", "bridge", namespace=namespace)
+def _have_losing(namespace: str, device: str) -> None:
+    if not there(namespace, device):
+        ip("link", "add", device, "type", "bridge", namespace=namespace)
+    # Also where it is there: a kill may have left it half made.
     _accept_other_paths(namespace, device)
     ip("link", "set", device, "arp", "off", "mtu", "1500", "up", namespace=namespace)
-
-
-def has_sink(namespace: str) -> bool:
-    """Whether cuts of that member are made by a sink now."""
-    return _there(namespace, SINK)
 
 
 def delete(namespace: str) -> None:
@@ -197,11 +194,12 @@ def delete(namespace: str) -> None:
         _remove(namespace, device)
 
 
-def _there(namespace: str, device: str) -> bool:
+def there(namespace: str, device: str) -> bool:
+    """Whether that namespace has it."""
     with inside(namespace):
         return Path(f"/proc/sys/net/ipv4/conf/{device}").exists()
 
 
 def _remove(namespace: str, device: str) -> None:
-    if _there(namespace, device):
+    if there(namespace, device):
         ip("link", "del", device, namespace=namespace)

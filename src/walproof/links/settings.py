@@ -91,8 +91,16 @@ class Links:
 
     def cut_off(self, member: str, members: Iterable[str]) -> "Links":
         """With that member cut from all others, both directions; UsageError when it is none of them."""
-        new = self.changed(directions_of((member,), members), Change(cut=True))
+        known = tuple(members)
+        check_members((member,), known)  # `n1..n2`, a direction, is none
+        new = self.changed(directions_of((member,), known), Change(cut=True))
         return replace(new, apart=self.apart | {member})
+
+    def with_cuts_of(self, other: "Links") -> "Links":
+        """These, and what is cut, apart or isolated in the other ones."""
+        both = {**other.settings, **self.settings}
+        cut = {d: replace(self.setting(d), cut=self.setting(d).cut or other.setting(d).cut) for d in both}
+        return Links(cut, self.isolated | other.isolated, self.apart | other.apart)
 
     def setting(self, direction: Direction) -> LinkSetting:
         return self.settings.get(direction, LinkSetting())
@@ -130,6 +138,8 @@ def links_of(data: Mapping[str, Any]) -> Links:
         (row["from"], row["to"]): LinkSetting(**{k: v for k, v in row.items() if k not in ("from", "to")})
         for row in data["settings"]
     }
+    for setting in settings.values():
+        check(setting)
     return Links(settings, frozenset(data["isolated"]), frozenset(data.get("apart", data["isolated"])))
 
 

@@ -15,6 +15,7 @@ class Wait(Enum):
     STANDBYS_STREAMING = (60.0, "every standby to stream")
     QUORUM_NAMED = (60.0, "every standby of the quorum to be named")
     PROGRAM_GONE = (15.0, "a process to end")
+    ANOTHER_CHANGE = (60.0, "another walproof to end its change of the lab")
     DISKS_FREE = (15.0, "the lab's disks to be unmounted and free")
     NEW_LEADER = (90.0, "a new leader")
     TAKEOVER = (45.0, "another member to lead")

@@ -51,6 +51,10 @@ class Struck:
     cleared_at: float
     refused: str = ""
     """Why the target did not do it."""
+    partly: bool = False
+    """Whether part of it may have been in effect although the target did not do it."""
+    cleared: bool = True
+    """Whether it was over at `cleared_at`."""
 
 
 def drawn(rng: np.random.Generator, names: Sequence[str], faults: int) -> tuple[Strike, ...]:
@@ -148,7 +152,8 @@ def _clause(one: Struck) -> str:
     if one.refused:
         return f"{one.fault} of {one.member} not done: {one.refused}" if one.member else f"{one.fault}: {one.refused}"
     who = f"{one.fault} of {one.member}{', the leader' if one.led else ''}"
-    return f"{who}, cleared after {one.cleared_at - one.at:.1f} s"
+    lasted = f"{one.cleared_at - one.at:.1f} s"
+    return f"{who}, cleared after {lasted}" if one.cleared else f"{who}, not cleared in {lasted}"
 
 
 def fewest(drills: Sequence[Drill]) -> str:

@@ -356,9 +356,9 @@ def _storm_loss(run: DrillRun) -> Loss | None:
     older, newer = run.before.leader_timeline, run.timeline_after
     another = run.leader_after not in (None, run.before.leader)
     if another or (older is not None and newer is not None and newer > older):
-        power = any(one.fault == Capability.POWER_CUT for one in run.carried_out)
+        power = any(one.fault == Capability.POWER_CUT for one in run.perhaps_carried_out)
         return Loss.LEADER_AND_STANDBY_POWER if power else Loss.LEADER_AND_STANDBY_POSTGRES
-    on_leader = {one.fault for one in run.carried_out if one.led}
+    on_leader = {one.fault for one in run.perhaps_carried_out if one.led}
     if Capability.POWER_CUT in on_leader:
         return Loss.POWER_CUT
     return Loss.POSTGRES_CRASH if on_leader & {str(crash) for crash in _CRASHES} else None

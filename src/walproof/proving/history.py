@@ -73,6 +73,11 @@ class DrillRun:
         return tuple(one for one in self.struck if not one.refused)
 
     @property
+    def perhaps_carried_out(self) -> tuple[Struck, ...]:
+        """Those too of which the target may have done a part."""
+        return tuple(one for one in self.struck if not one.refused or one.partly)
+
+    @property
     def injected(self) -> bool:
         """Whether the fault was injected, or one of a storm's at least: else no outage is its."""
         return not self.refused and (bool(self.carried_out) or not self.struck)

@@ -2,12 +2,13 @@
 
 Each strike of a storm comes at its moment, each fault is cleared in its time, one member stays unharmed."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.errors import Error, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability, Mark, Victim
 from walproof.model.event import Emit, FaultChanged, Note
 from walproof.model.ports import Capabilities, Target
@@ -142,6 +143,10 @@ def bring_back(target: Target, fault: Fault, order: Sequence[str]) -> tuple[Mark
 
 
 _STEP_S = 0.05
+_AGAIN_S = 5.0
+_NOBODY = "no member that it could fall on served, or it would have left none unharmed"
+_STARTED_ANEW = (Capability.KILL, Capability.STOP, Capability.KILL_MEMBER, Capability.FREEZE, Capability.POWER_CUT)
+"""To undo one of these starts a member, and ends every other fault of it."""
 
 
 @dataclass(slots=True)
@@ -156,24 +161,25 @@ class StormRun:
     """The newest observation; at the beginning the one before the storm."""
     struck: list[Struck] = field(default_factory=list)
     _due: dict[int, float] = field(default_factory=dict)
-    """When each strike in effect is to be cleared, by its place in `struck`."""
+    """When each strike in effect is to be cleared, by its place in `struck`; never, where that failed twice."""
+    _failed: set[int] = field(default_factory=set)
 
     def carry_out(self, storm: Sequence[Strike]) -> None:
         """Every strike at its moment; returns when each has lasted its time and is cleared."""
         for strike in storm:
-            if strike.after_takeover and self.struck and self.struck[-1].led:
+            if strike.after_takeover and self.struck and self.struck[-1].led and not self.struck[-1].refused:
                 self._await_takeover()
             self._pause(strike.after_s)
             self._leave_one_unharmed()
             self._strike(strike)
-        while self._due:
+        while any(map(math.isfinite, self._due.values())):
             self._pause(_STEP_S)
 
-    def end(self) -> tuple[Struck, ...]:
-        """What was carried out; what is not cleared yet ends now, with the recovery of the cluster."""
+    def end(self, *, cleared: bool) -> tuple[Struck, ...]:
+        """What was carried out; what was not undone yet is cleared now by the recovery of the cluster, or is not."""
         now = self.target.clock.now()
         for place in self._due:
-            self.struck[place] = replace(self.struck[place], cleared_at=now)
+            self.struck[place] = replace(self.struck[place], cleared_at=now, cleared=cleared)
         self._due.clear()
         return tuple(self.struck)
 
@@ -182,7 +188,8 @@ class StormRun:
         until = clock.now() + seconds
         while True:
             for place in [place for place, due in self._due.items() if due <= clock.now()]:
-                self._clear_one(place)
+                if place in self._due:
+                    self._clear_one(place)
             left = until - clock.now()
             if left <= 0:
                 return
@@ -208,8 +215,11 @@ class StormRun:
 
     def _leave_one_unharmed(self) -> None:
         """Clear the oldest fault while it and another one would leave no member unharmed."""
-        while len(self._harmed()) >= max(1, len(self.view.members) - 1):
-            self._clear_one(min(place for place in self._due if self.struck[place].member in self._harmed()))
+        while len(harmed := self._harmed()) >= max(1, len(self.view.members) - 1):
+            ongoing = [n for n, due in self._due.items() if math.isfinite(due) and self.struck[n].member in harmed]
+            if not ongoing:
+                return  # the next strike falls on nobody, unless it leaves its member serving
+            self._clear_one(min(ongoing))
 
     def _strike(self, strike: Strike) -> None:
         self.view = self._newest()
@@ -220,12 +230,15 @@ class StormRun:
             clock.pause(_STEP_S)
         led, at = member == self.view.leader, clock.now()
         if not member:
-            self.struck.append(Struck(strike.fault, "", False, at, at, "no member served that it could fall on"))
+            self.struck.append(Struck(strike.fault, "", False, at, at, _NOBODY))
             return
         try:
             inject(self.target, fault, fault.steps, victims=(member,), view=self.view)
-        except Error as no:
-            self.struck.append(Struck(strike.fault, member, False, at, at, no.message))
+        except (Error, OSError) as no:
+            partly = not isinstance(no, UsageError | TargetError)  # which refuse before they do anything
+            if partly:
+                self._due[len(self.struck)] = at  # whatever is in effect is undone next
+            self.struck.append(Struck(strike.fault, member, led and partly, at, at, f"{no}", partly=partly))
             return
         self._due[len(self.struck)] = at + strike.lasts_s
         self.struck.append(Struck(strike.fault, member, led, at, at))
@@ -236,7 +249,9 @@ class StormRun:
 
     def _member(self, strike: Strike) -> str:
         """The member that it falls on now; another one where none leads or none follows, "" where none serves."""
-        harmed = self._harmed(strike.fault)
+        harmed, most = self._harmed(strike.fault), max(1, len(self.view.members) - 1)
+        if len(self._harmed()) >= most and not CATALOGUE[strike.fault].leaves_serving:
+            return ""
         free = [m.name for m in self.view.members if m.serving and m.name not in harmed]
         leaders = [name for name in free if name == self.view.leader]
         standbys = [name for name in free if name != self.view.leader]
@@ -250,11 +265,20 @@ class StormRun:
         return candidates[int(strike.pick * len(candidates))] if candidates else ""
 
     def _clear_one(self, place: int) -> None:
+        """That strike; with one after which the member is started anew, whatever else it has ends too."""
         one, clock = self.struck[place], self.target.clock
-        del self._due[place]
         try:
             undo(self.target, CATALOGUE[one.fault], one.member)
-        except Error as no:
-            self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no.message}"))
+        except (Error, OSError) as no:
+            self._due[place] = math.inf if place in self._failed else clock.now() + _AGAIN_S
+            self._failed.add(place)
+            self.emit(Note(clock.now(), f"{one.fault} of {one.member} could not be cleared yet: {no}"))
+            return
+        del self._due[place]
         self.struck[place] = replace(one, cleared_at=clock.now())
-        self.emit(FaultChanged(clock.now(), one.fault, (one.member,), cleared=True))
+        if not one.refused:
+            self.emit(FaultChanged(clock.now(), one.fault, (one.member,), cleared=True))
+        if one.fault in _STARTED_ANEW:
+            for other in [n for n in self._due if self.struck[n].member == one.member]:
+                if other in self._due:
+                    self._clear_one(other)

@@ -227,7 +227,7 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
             harmed = tuple(dict.fromkeys(s.member for s in storm.struck if not s.refused))
         with shielded():
             error = _recover(shell, planned, harmed)
-    struck = storm.end()
+    struck = storm.end(cleared=not error and target.capabilities().recovery is not None)
     timed_out = commits.wait_back(recover_at) if planned.fault.steps or planned.storm else ""
     commits.wait_lasting()
     return DrillRun(
@@ -267,8 +267,8 @@ def _recover(shell: Shell, planned: PlannedDrill, harmed: tuple[str, ...]) -> st
     try:
         if recovery is not None:
             recovery.recover()
-    except Error as error:
-        why = f"the cluster did not recover: {error.message}"
+    except (Error, OSError) as error:
+        why = f"the cluster did not recover: {error}"
     if harmed:
         shell.emit(FaultChanged(shell.target.clock.now(), planned.fault.name, harmed, cleared=not why))
     return why

@@ -4,12 +4,15 @@ What members show is never read from the list of faults in effect: one that was 
 
 import contextlib
 import os
+import re
 import socket
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import psutil
 
-from walproof.errors import Error
+from walproof.errors import Error, MachineError
 from walproof.lab import disk_images, members, network_links, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active, crashes, disks, hangs, replication
@@ -216,26 +219,40 @@ def all_in_effect(blueprint: Blueprint, member: str | None = None) -> tuple[acti
         *(active.ActiveFault("isolate", name) for name in sorted(links.isolated)),
         *(active.ActiveFault("partition", "", detail=f"{a}..{b}") for a, b in links.cuts),
     ]
-    return tuple(f for f in faults if member in (None, f.member, *f.detail.split("..")))
+    return tuple(f for f in faults if member in (None, f.member, *re.split(r"\.\.|, ", f.detail)))
 
 
 def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | None = None) -> tuple[str, ...]:
     """Clear every fault, or one member's, and start what is down; what was cleared, one clause each.
 
-    Waits until the cluster is healthy, unless faults of other members are still in effect. A member that does not come
-    back by itself is cloned again from the leader (lab/patroni.py). WaitTimeout when the cluster does
-    not become healthy.
+    What cannot be undone keeps nothing else from being undone. Waits until the cluster is healthy, unless faults of
+    other members are still in effect. A member that does not come back by itself is cloned again from the leader
+    (lab/patroni.py). WaitTimeout when the cluster does not become healthy.
     """
-    cleared = all_in_effect(blueprint, member)
-    network_links.recover(blueprint, member)
-    for name in blueprint.members if member is None else (member,):
-        recover_member(blueprint, name)
-    if member is None:
-        crashes.recover_dcs(blueprint)
+    cleared: tuple[active.ActiveFault, ...] = ()
+    with contextlib.suppress(Error):  # a damaged list of links is said below
+        cleared = all_in_effect(blueprint, member)
+    acts: list[Callable[[], object]] = [partial(network_links.recover, blueprint, member)]
+    acts += [partial(recover_member, blueprint, name) for name in (blueprint.members if member is None else (member,))]
+    if member is None or any(one.fault == active.DCS_LOSS for one in cleared):
+        acts.append(partial(crashes.recover_dcs, blueprint))
+    _each(acts)
     left = all_in_effect(blueprint)
     if not left:
         patroni.wait_until_healthy(blueprint, clock or RealClock())
     return tuple(clause(one) for one in cleared if one not in left)
+
+
+def _each(acts: Iterable[Callable[[], object]]) -> None:
+    """Every one of them, whichever fails; the first error afterwards."""
+    wrong: list[Exception] = []
+    for act in acts:
+        try:
+            act()
+        except (Error, OSError, ValueError) as no:
+            wrong.append(no)
+    if wrong:
+        raise wrong[0] if isinstance(wrong[0], Error) else MachineError(f"{wrong[0]}", CLEAR)
 
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
@@ -243,12 +260,11 @@ def recover_member(blueprint: Blueprint, member: str) -> None:
     check_members((member,), blueprint.members)
     if crashes.power_cut_unavailable(blueprint) is None:
         crashes.power_on(blueprint, member)
-    replication.restore_stream(blueprint, member)
-    disks.clear(blueprint, member)
-    crashes.resume_all(blueprint, member)
-    hangs.answer(blueprint, member)
-    crashes.remove_postmaster_pid(blueprint, member)
-    members.start_member(blueprint, member)
+    acts: tuple[Callable[[Blueprint, str], object], ...] = (
+        replication.restore_stream, disks.clear, crashes.resume_all, hangs.answer, crashes.remove_postmaster_pid,
+        members.start_member,
+    )  # fmt: skip
+    _each([partial(act, blueprint, member) for act in acts])
     for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
         active.remove(blueprint, fault, member)
     replication.resume_replay(blueprint, member)

@@ -57,9 +57,11 @@ def kill(blueprint: Blueprint, member: str) -> None:
 
 def crash_restart(blueprint: Blueprint, member: str) -> None:
     """A standby's background writer killed with -9, as by the OOM killer: the postmaster crash-restarts all others."""
-    postmaster = psutil.Process(_postmaster(blueprint, member, "crash-restart"))
+    postmaster, children = _postmaster(blueprint, member, "crash-restart"), list[psutil.Process]()
     with contextlib.suppress(psutil.Error):
-        for child in postmaster.children():
+        children = psutil.Process(postmaster).children()
+    for child in children:
+        with contextlib.suppress(psutil.Error):  # sessions end meanwhile
             if "background writer" in " ".join(child.cmdline()):
                 child.kill()
                 return
@@ -114,8 +116,9 @@ def lose_dcs(blueprint: Blueprint) -> None:
 
 
 def recover_dcs(blueprint: Blueprint) -> None:
-    """Resume every etcd; nothing happens where it runs."""
-    for member in blueprint.members:
+    """Resume every etcd but those of frozen members; nothing happens where it runs."""
+    frozen = {f.member for f in active.in_effect(blueprint) if f.fault == active.FREEZE}
+    for member in (m for m in blueprint.members if m not in frozen):
         _signal_etcd(blueprint, member, signal.SIGCONT)
     active.remove(blueprint, active.DCS_LOSS)
 

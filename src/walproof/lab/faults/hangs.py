@@ -12,6 +12,7 @@ from walproof.errors import UsageError
 from walproof.lab import members
 from walproof.lab.blueprint import REST_PORT, Blueprint
 from walproof.lab.faults import active
+from walproof.lab.faults.replication import stream_cuts_unavailable
 from walproof.links.devices import exists, lose_by_table
 from walproof.machine.programs import ip
 from walproof.model.drill import Capability
@@ -43,7 +44,9 @@ def hang_rest(blueprint: Blueprint, member: str) -> None:
 def answer(blueprint: Blueprint, member: str) -> None:
     """REST answers again; nothing where it did. A process that was stopped goes on with all of its member."""
     space = blueprint.namespace(member)
-    if exists(space) and "sport" in ip("rule", "show", "pref", _TABLE, namespace=space):
+    listed = any((f.fault, f.member) == (REST, member) for f in active.in_effect(blueprint))
+    able = listed or stream_cuts_unavailable() is None
+    if able and exists(space) and "sport" in ip("rule", "show", "pref", _TABLE, namespace=space):
         _rule(space, "del")
     for fault in (POSTMASTER, MANAGER, REST):
         active.remove(blueprint, fault, member)

@@ -6,12 +6,12 @@ because Patroni resumes it in every cycle."""
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import psutil
 import psycopg
 
-from walproof.errors import MachineError, TargetError, UsageError
+from walproof.errors import Error, MachineError, TargetError, UsageError
 from walproof.lab import members
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active
@@ -40,7 +40,12 @@ def pause_replay(blueprint: Blueprint, member: str) -> None:
                 session = _connected(blueprint, member, _SESSION)
                 session.pgconn.send_query(_AGAIN_AND_AGAIN)
                 session.pgconn.flush()
-                wait_for(Wait.PROGRAM_READY, lambda: connection.execute(_STATE).fetchone() == ("paused",), RealClock())
+                try:
+                    paused = partial(connection.execute, _STATE)
+                    wait_for(Wait.PROGRAM_READY, lambda: paused().fetchone() == ("paused",), RealClock())
+                except Error:
+                    _resume(connection)
+                    raise
                 session.close()
     except psycopg.Error as error:
         active.remove(blueprint, PAUSED, member)
@@ -50,24 +55,30 @@ def pause_replay(blueprint: Blueprint, member: str) -> None:
 def resume_replay(blueprint: Blueprint, member: str) -> None:
     """Replay goes on; a postmaster that was started since, or a leader, is not paused any more. WaitTimeout.
 
-    A frozen member cannot be asked: its pause stays listed until it is thawed and recovered.
+    A frozen member cannot be asked: TargetError, and its pause stays listed until it is thawed and recovered.
     """
     listed = [f for f in active.in_effect(blueprint) if f.member == member]
     paused = [f for f in listed if f.fault == PAUSED]
-    if not paused or any(f.fault == active.FREEZE for f in listed):
+    if not paused:
         return
+    if any(f.fault == active.FREEZE for f in listed):
+        raise TargetError(f"{member} is frozen: its replay cannot be resumed", active.CLEAR)
 
     def resumed() -> bool:
         if _postmaster_since(blueprint, member) > (paused[0].since or 0.0):
             return True
         with suppress(psycopg.Error), _connected(blueprint, member) as connection:
-            connection.execute(_END, [_SESSION])
-            connection.execute(_RESUME)
+            _resume(connection)
             return True
         return False
 
     wait_for(Wait.PROGRAM_READY, resumed, RealClock())
     active.remove(blueprint, PAUSED, member)
+
+
+def _resume(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    connection.execute(_END, [_SESSION])
+    connection.execute(_RESUME)
 
 
 def _postmaster_since(blueprint: Blueprint, member: str) -> float:
@@ -103,9 +114,9 @@ def stream_cuts_unavailable() -> str | None:
 
 
 def restore_stream(blueprint: Blueprint, member: str) -> None:
-    """Both directions of the member's stream as they were; nothing where neither was cut."""
-    listed = {f.fault for f in active.in_effect(blueprint) if f.member == member and f.fault in _PORT}
-    for fault in listed:
+    """Both directions of the member's stream as they were, by what the kernel has; nothing where neither was cut."""
+    listed = {f.fault for f in active.in_effect(blueprint) if f.member == member}
+    for fault in _PORT if stream_cuts_unavailable() is None else listed & _PORT.keys():
         for sender, receiver in _directions(blueprint, member, fault):
             _restore(blueprint, sender, receiver, fault)
         active.remove(blueprint, fault, member)
