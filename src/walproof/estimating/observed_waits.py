@@ -248,7 +248,7 @@ def resampled(stretches: int, seed: int = 1) -> NDArray[np.int64]:
 
 
 def _block(stretches: int) -> int:
-    return max(2, math.ceil(math.cbrt(stretches)))
+    return max(2, math.isqrt(stretches))
 
 
 def estimated(values: Numbers, stretches: int, sighting: float = 0.0, model: float = 0.0) -> Estimate:
