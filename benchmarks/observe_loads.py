@@ -124,20 +124,12 @@ def _pgbench(target: LabTarget, level: str, load: Load, seconds: float) -> "subp
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What was observed of a load; mean END in ms by the server's log and by pgbench; transactions a second.
-
-    select_ms: of a SELECT by the log, which waits for nothing: how much longer it takes when processors are busy.
-    """
+    """What was observed of a load; mean END in ms by the server's log and by pgbench; transactions a second."""
 
     seen: list[WaitsSeen]
     end_ms: float
     client_ms: float
     tps: float
-    select_ms: float
-
-
-NUMBERS = ("end_ms", "client_ms", "tps", "select_ms")
-"""Fields of Run."""
 
 
 def run(target: LabTarget, load: Load, seconds: float) -> Run:
@@ -163,38 +155,31 @@ def run(target: LabTarget, load: Load, seconds: float) -> Run:
         out, _ = one.communicate(timeout=120)
         ends += [float(ms) for ms in re.findall(r"([0-9.]+) +\d* *END;", out)]
         rates += [float(tps) for tps in re.findall(r"tps = ([0-9.]+)", out)]
-    took = r"duration: ([0-9.]+) ms +(?:execute|statement)[^\n]*"
-    end, select = (fmean(map(float, re.findall(took + what, text))) for what in ("END;", "SELECT abalance"))
-    return Run(seen, end, float(np.average(ends, weights=rates)), sum(rates), select)
+    on_server = [float(ms) for ms in re.findall(r"duration: ([0-9.]+) ms +(?:execute|statement)[^\n]*END;", text)]
+    return Run(seen, fmean(on_server), float(np.average(ends, weights=rates)), sum(rates))
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A load that was run. off_ms: mean END and SELECT by the server at `off`, as many transactions a second.
+    """A load that was run. off_ms: mean END by the server at `off`, as many transactions a second: its processor time.
 
     before: the load from which it is predicted, run right before and right after.
     """
 
     load: Load
     run: Run
-    off_ms: tuple[float, float]
+    off_ms: float
     before: Run | None = None
 
     @property
     def truth_ms(self) -> float:
-        """How long a commit waits; 0 at `off`. Its processor time is as at `off`, as much longer as a SELECT takes."""
-        end, select = self.off_ms
-        return 0.0 if self.load.levels == ("off",) else self.run.end_ms - end * self.run.select_ms / select
-
-    @property
-    def upper_ms(self) -> float:
-        """The same where processors were not busier than at `off`, so that it is too long."""
-        return 0.0 if self.load.levels == ("off",) else self.run.end_ms - self.off_ms[0]
+        """How long a commit waits; 0 at `off`."""
+        return 0.0 if self.load.levels == ("off",) else self.run.end_ms - self.off_ms
 
 
 def measured(target: LabTarget, load: Load, seconds: float) -> Done:
     """A load, the same at `off` after it, and before and after both what it is predicted from."""
-    base, befores = load.predicted[0], list[Run]()
+    base, befores, off_ms = load.predicted[0], list[Run](), 0.0
 
     def observe_base() -> None:
         if base:
@@ -204,16 +189,18 @@ def measured(target: LabTarget, load: Load, seconds: float) -> Done:
     observe_base()
     with _entered(target, load):
         at_off = load.levels == ("off",)
-        off = made = run(target, load, min(_OFF_S, seconds) if at_off else seconds)
+        made = run(target, load, min(_OFF_S, seconds) if at_off else seconds)
         if not at_off:
-            off = run(target, replace(load, levels=("off",), rate=max(1, round(made.tps))), min(_OFF_S, seconds))
+            off = replace(load, levels=("off",), rate=max(1, round(made.tps)))
+            off_ms = run(target, off, min(_OFF_S, seconds)).end_ms
     observe_base()
-    return Done(load, made, (off.end_ms, off.select_ms), _joined(befores) if befores else None)
+    return Done(load, made, off_ms, _joined(befores) if befores else None)
 
 
 def _joined(runs: list[Run]) -> Run:
     """Runs of one load as one: a disk that gets slower from the first to the last is as slow on average as between."""
-    return Run([seen for one in runs for seen in one.seen], **{n: fmean(getattr(r, n) for r in runs) for n in NUMBERS})
+    numbers = {name: fmean(getattr(one, name) for one in runs) for name in ("end_ms", "client_ms", "tps")}
+    return Run([seen for one in runs for seen in one.seen], **numbers)
 
 
 def prepare(target: LabTarget) -> None:

@@ -19,12 +19,12 @@ FEW = tuple(load for load in LOADS if load.clients == 1)
 
 def run(**more: Any) -> Run:
     """Eight ms of wait as observed, as long as END took beyond that at off."""
-    numbers = {"end_ms": 8.5, "client_ms": 9.0, "tps": 400.0, "select_ms": 0.2, **more}
+    numbers = {"end_ms": 8.5, "client_ms": 9.0, "tps": 400.0, **more}
     return Run([seen(group(sessions=160, busy=160, standby=24, flush=40))] * 10, **numbers)
 
 
 def done(load: Load) -> Done:
-    return Done(load, run(), (0.5, 0.2), run() if load.predicted[0] else None)
+    return Done(load, run(), 0.5, run() if load.predicted[0] else None)
 
 
 @pytest.fixture
@@ -100,13 +100,12 @@ def test_loads_are_told_apart_and_predicted_from_loads_alike() -> None:
         (Load(("on",), 1), {}, True),
         (Load(("on",), 1), {"end_ms": 9.2}, True),
         (Load(("on",), 1), {"end_ms": 9.6}, False),
-        (Load(("on",), 1), {"end_ms": 9.6, "select_ms": 0.5}, True),
         (Load(("off",), 1), {}, False),
         (Load(("remote_apply",), 1, trouble="replay paused"), {"end_ms": 1000.0}, False),
     ],
 )
 def test_waits_are_right_within_a_tenth(load: Load, more: dict[str, float], right: bool) -> None:
-    assert observe_true._right([Done(load, run(**more), (0.5, 0.2))]) == [right]
+    assert observe_true._right([Done(load, run(**more), 0.5)]) == [right]
 
 
 @pytest.mark.parametrize(
