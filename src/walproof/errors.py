@@ -9,6 +9,7 @@ Error                   one sentence and a hint
 └── UndecidedError      it ran, and the result is undecided             UNDECIDED
 """
 
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 
@@ -60,3 +61,14 @@ class WaitTimeout(MachineError):
 
 class UndecidedError(Error):
     exit_code = ExitCode.UNDECIDED
+
+
+def failures_of(parts: Iterable[Callable[[], object]]) -> list[Exception]:
+    """What went wrong in each, every one of which is tried, whichever fails."""
+    failures: list[Exception] = []
+    for part in parts:
+        try:
+            part()
+        except (Error, OSError, ValueError) as wrong:
+            failures.append(wrong)
+    return failures

@@ -222,14 +222,13 @@ for _fault in FAULTS:
 def partition(members: tuple[str, ...], lab: str | None, as_json: bool) -> None:
     """Cut a member from every other one, or two members from one another; clients still reach them."""
     blueprint = home.load(lab)
-    what = f"{' and '.join(members)} cut"
-    if len(members) == 1 and ".." not in members[0]:
+    one_way = any(".." in one for one in members)
+    if len(members) == 1 and not one_way:
         network_links.partition(blueprint, members[0])
-        what += " from every other member"
     else:
         network_links.shape(blueprint, directions_of(members, blueprint.members), Change(cut=True))
-        what += "" if any(".." in one for one in members) else " from one another"
-    _injected("partition", ",".join(members), f"{what}; {_CLEAR}", as_json)
+    others = "" if one_way else " from every other member" if len(members) == 1 else " from one another"
+    _injected("partition", ",".join(members), f"{' and '.join(members)} cut{others}; {_CLEAR}", as_json)
 
 
 @fault.command(section=_INJECT)

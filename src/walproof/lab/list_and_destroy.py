@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from walproof.errors import Error, MachineError, UsageError, WaitTimeout
+from walproof.errors import Error, MachineError, UsageError, WaitTimeout, failures_of
 from walproof.lab import disk_images, home, members, network_links, rootless
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.privileges import member_uid
@@ -172,12 +172,7 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
         # Once more: what was being started when its parent was killed shows the lab's mark only now.
         partial(members.kill_all, partial(members.marked, blueprint), clock),
     )
-    failures = []
-    for end in parts:
-        try:
-            end()
-        except (Error, OSError) as error:
-            failures.append(str(error))
+    failures = [str(wrong) for wrong in failures_of(parts)]
     if failures:
         raise MachineError(
             f"the lab {blueprint.name} could not be destroyed completely: {'; '.join(failures)}",

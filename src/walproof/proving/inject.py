@@ -213,9 +213,15 @@ class StormRun:
         ongoing = [self.struck[place] for place in self._due]
         return {one.member for one in ongoing if not CATALOGUE[one.fault].leaves_serving or one.fault in more}
 
+    @property
+    def _one_is_left(self) -> bool:
+        """Whether no more than one member is unharmed."""
+        return len(self._harmed()) >= max(1, len(self.view.members) - 1)
+
     def _leave_one_unharmed(self) -> None:
         """Clear the oldest fault while it and another one would leave no member unharmed."""
-        while len(harmed := self._harmed()) >= max(1, len(self.view.members) - 1):
+        while self._one_is_left:
+            harmed = self._harmed()
             ongoing = [n for n, due in self._due.items() if math.isfinite(due) and self.struck[n].member in harmed]
             if not ongoing:
                 return  # the next strike falls on nobody, unless it leaves its member serving
@@ -249,9 +255,9 @@ class StormRun:
 
     def _member(self, strike: Strike) -> str:
         """The member that it falls on now; another one where none leads or none follows, "" where none serves."""
-        harmed, most = self._harmed(strike.fault), max(1, len(self.view.members) - 1)
-        if len(self._harmed()) >= most and not CATALOGUE[strike.fault].leaves_serving:
+        if self._one_is_left and not CATALOGUE[strike.fault].leaves_serving:
             return ""
+        harmed = self._harmed(strike.fault)
         free = [m.name for m in self.view.members if m.serving and m.name not in harmed]
         leaders = [name for name in free if name == self.view.leader]
         standbys = [name for name in free if name != self.view.leader]

@@ -147,15 +147,12 @@ class Judgement:
     def _with_faults(self, marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
         """The marks of the outage and those of the faults, in the order of time."""
         run, name = self.history.run, self.history.planned.fault.name
-        faults = [
-            (one.at, one.fault, one.cleared_at if one.cleared else None, f"{one.fault} cleared", one.member)
-            for one in run.carried_out
-        ]
+        faults = [Mark(one.at, one.fault, one.member) for one in run.carried_out]
+        faults += [Mark(one.cleared_at, f"{one.fault} cleared", one.member) for one in run.carried_out if one.cleared]
         if self.history.planned.fault.steps and run.injected:
-            faults.append((run.fault_at, name, run.cleared_at, "fault cleared", ", ".join(run.victims)))
-        begun = [Mark(at, what, on) for at, what, _, _, on in faults]
-        over = [Mark(end, what, on) for _, _, end, what, on in faults if end is not None]
-        return tuple(sorted([*marks, *begun, *over, *run.returned], key=lambda m: m.at))
+            victims = ", ".join(run.victims)
+            faults += [Mark(run.fault_at, name, victims), Mark(run.cleared_at, "fault cleared", victims)]
+        return tuple(sorted([*marks, *faults, *run.returned], key=lambda m: m.at))
 
     def _evidence(self, recovery: Recovery) -> dict[str, str]:
         run, story, findings = self.history.run, self.history.planned.fault.story, self.findings

@@ -12,7 +12,7 @@ from functools import partial
 
 import psutil
 
-from walproof.errors import Error, MachineError
+from walproof.errors import Error, MachineError, failures_of
 from walproof.lab import disk_images, members, network_links, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active, crashes, disks, hangs, replication
@@ -245,14 +245,8 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
 
 def _each(acts: Iterable[Callable[[], object]]) -> None:
     """Every one of them, whichever fails; the first error afterwards."""
-    wrong: list[Exception] = []
-    for act in acts:
-        try:
-            act()
-        except (Error, OSError, ValueError) as no:
-            wrong.append(no)
-    if wrong:
-        raise wrong[0] if isinstance(wrong[0], Error) else MachineError(f"{wrong[0]}", CLEAR)
+    for wrong in failures_of(acts):
+        raise wrong if isinstance(wrong, Error) else MachineError(f"{wrong}", CLEAR)
 
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
