@@ -4,7 +4,8 @@ What is true is how long the server took for END (its log, every fifth), less th
 at the same rate (`-R`): at its own rate `off` saturates the processors, which lengthens its END. pgbench's own latency
 of END holds, besides, how long pgbench waited for a processor to read the answer on: on a busy machine as much again.
 What a prediction is made from is measured right before and right after what it is compared with, since disks get
-faster and slower from one minute to the next by more than is asked.
+faster and slower from one minute to the next by more than is asked. With `--flush-ms 1` each member has a disk of its
+own whose every flush takes 1 ms, in memory: so that what is wrong by itself is told from what this machine's disk does.
 
 Each load and each minute goes into the file `--kept` as it ends, and the tables are of all that is in there: the same
 command goes on where it was interrupted, more --rounds or --minutes add to that, 0 of both print it. Begin a new file
@@ -16,7 +17,7 @@ import math
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Literal
@@ -25,6 +26,7 @@ import numpy as np
 
 from benchmarks.command import command
 from benchmarks.observe_loads import LOADS, Done, Run, measured, minute, prepare
+from benchmarks.steady_disks import steady_postgres
 from benchmarks.temporary_lab import benchmark_target
 from walproof.errors import Error, ExitCode
 from walproof.estimating.intervals import as_ratio, t_interval
@@ -33,6 +35,7 @@ from walproof.estimating.observed_waits import Cause, observation
 from walproof.model.estimate import Estimate
 from walproof.model.observed_waits import WaitsSeen
 from walproof.records.codec import decode, encode
+from walproof.targets.lab.target import LabTarget
 
 
 class Kept:
@@ -85,15 +88,18 @@ def observe_true(
     rounds: int = 1,
     minutes: int = 5,
     seconds: float = 70.0,
+    flush_ms: float = 0.0,
     port: int = 7200,
 ) -> int:
-    """Run what is not kept yet, then print what must be shown of all that is."""
+    """Run what is not kept yet, then print what must be shown of all that is.
+
+    flush_ms: of members whose disks are not the machine's, and steady (`steady_disks`); 0: the machine's disk.
+    """
     have = Kept(kept)
     loads = [(n, load) for n in range(rounds) for load in LOADS if part != "cost" and (n, load.text) not in have.loads]
     blocks = [n for n in range(minutes) if part != "true" and n not in have.minutes]
     if loads:
-        with benchmark_target("observe-true", port=port) as target:
-            prepare(target)
+        with _prepared("observe-true", port, flush_ms) as target:
             for number, load in loads:
                 try:
                     have.add_load(number, measured(target, load, seconds))
@@ -102,8 +108,7 @@ def observe_true(
                 else:
                     print(f"{kept}: {load.text}", flush=True)
     if blocks:
-        with benchmark_target("observe-cost", port=port) as target, tempfile.TemporaryDirectory() as folder:
-            prepare(target)
+        with _prepared("observe-cost", port, flush_ms) as target, tempfile.TemporaryDirectory() as folder:
             for number in blocks:
                 have.add_minute(number, minute(target, number, Path(folder) / f"{number}"))
                 print(f"{kept}: minute {number}", flush=True)
@@ -114,6 +119,17 @@ def observe_true(
     _print("must show | limit | measured | ", [(*texts, words[code]) for *texts, code in figures])
     codes = [code for *_, code in figures]
     return 1 if 1 in codes else max(codes, default=1)
+
+
+@contextmanager
+def _prepared(name: str, port: int, flush_ms: float) -> Iterator[LabTarget]:
+    """A lab with pgbench's tables, on the machine's disk or on steady ones."""
+    with ExitStack() as stack:
+        programs = stack.enter_context(steady_postgres(flush_ms)) if flush_ms else None
+        made = benchmark_target(name, port=port, in_memory=programs is not None, programs=programs)
+        target = stack.enter_context(made)
+        prepare(target)
+        yield target
 
 
 Figure = tuple[str, str, str, int]

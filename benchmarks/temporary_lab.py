@@ -37,9 +37,12 @@ def benchmark_lab(name: str, order: LabOrder, *, in_memory: bool = False) -> Ite
 
 
 @contextlib.contextmanager
-def benchmark_target(name: str, *, port: int = 5850, in_memory: bool = False, **parameters: str) -> Iterator[LabTarget]:
+def benchmark_target(
+    name: str, *, port: int = 5850, in_memory: bool = False, programs: str | None = None, **parameters: str
+) -> Iterator[LabTarget]:
     """Three members with a quorum of one and these parameters of PostgreSQL, on ports of their own."""
-    with benchmark_lab(name, LabOrder(port=port, parameters=parameters), in_memory=in_memory) as blueprint:
+    order = LabOrder(port=port, postgres=programs, parameters=parameters)
+    with benchmark_lab(name, order, in_memory=in_memory) as blueprint:
         yield LabTarget(blueprint)
 
 

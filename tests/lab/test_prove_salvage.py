@@ -22,7 +22,7 @@ def test_the_lost_commits_of_a_partitioned_leader_are_found_again(lab: Blueprint
         done = subprocess.run(argv, capture_output=True, text=True, timeout=350, check=False)
         told = json.loads(done.stdout)
         (one,) = told["salvage"]
-        assert (one["verdict"], done.returncode) == ("held", 0), (one, done.stderr)
+        assert (one["verdict"], done.returncode) == ("held", 0), f"{one['why']}: {done.stdout}{done.stderr}"
         assert one["lost"] == one["found"] == told["drills"][0]["lost"] > 0 and one["members"]
         assert "bin_name" not in patroni.config(lab)["postgresql"]
         leader, _ = leader_and_standby(lab)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import jsonschema  # type: ignore[import-untyped]
 import numpy as np
@@ -16,18 +16,22 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.unit.test_json_schemas import SALVAGED
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError, TargetError, WaitTimeout
+from walproof.lab.blueprint import Blueprint
 from walproof.model.drill import Verdict
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome
 from walproof.model.ports import Capabilities
 from walproof.model.salvage import Salvaged, SalvageJudged
+from walproof.model.topology import Endpoint
 from walproof.proving.history import decode
 from walproof.proving.lost_commits import lost_rows
 from walproof.proving.salvaged import salvage_judged
 from walproof.records.reader import read
 from walproof.salvaging import drill, plan
 from walproof.salvaging.wal import LostWal
+from walproof.targets.lab.target import LabOldDisks
+from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature
 from walproof.targets.simulated.target import Simulated
 
@@ -346,6 +350,21 @@ def test_a_dry_run_says_that_commits_are_looked_for_and_copies_nothing(run: Run,
 def test_where_disks_are_not_copied_it_is_refused(run: Run, words: tuple[str, ...], says: str) -> None:
     code, out, err = run("--salvage", *words)
     assert (code, out) == (2, "") and says in err
+
+
+def test_a_leader_that_is_silent_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+    answers = [None, None, Endpoint((("n2", 5432),))]
+
+    def leader() -> Endpoint:
+        if (one := answers.pop(0)) is None:
+            raise TargetError("the lab has no leader just now", "")
+        return one
+
+    disks = LabOldDisks(Path("/bin"), cast(Blueprint, None), VirtualClock(), leader)
+    assert "host='n2'" in disks.dsn() and not answers
+    answers += [None] * 1000
+    with pytest.raises(WaitTimeout, match="a new leader"):
+        disks.dsn()
 
 
 def test_a_lab_without_root_is_refused_before_anything_is_done(

@@ -31,6 +31,7 @@ from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Not
 from walproof.model.sample import Scenario
 from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
+from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import facts_of
 from walproof.targets.configure import NoJournal
 from walproof.targets.files.access_path import access_path
@@ -112,7 +113,7 @@ class LabOldDisks:
 
     def _ask(self, statement: str) -> None:
         try:
-            with session(self.leader()) as connection:
+            with session(self._leader()) as connection:
                 connection.execute("SET synchronous_commit = local")  # a cluster without a standby would wait for ever
                 connection.execute(statement.encode())
         except psycopg.Error as wrong:
@@ -127,7 +128,19 @@ class LabOldDisks:
                     shutil.rmtree(path, ignore_errors=True)
 
     def dsn(self) -> str:
-        return self.leader().client_conninfo(user="replicator")
+        return self._leader().client_conninfo(user="replicator")
+
+    def _leader(self) -> Endpoint:
+        """Waits for one: Patroni on a busy machine may be silent for a second."""
+        led: list[Endpoint] = []
+
+        def is_there() -> bool:
+            with suppress(TargetError):
+                led.append(self.leader())
+            return bool(led)
+
+        wait_for(Wait.NEW_LEADER, is_there, self.clock)
+        return led[0]
 
 
 class LabTarget:
