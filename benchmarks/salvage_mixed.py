@@ -27,6 +27,11 @@ CREATE TABLE item_0 PARTITION OF item FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE item_1 PARTITION OF item FOR VALUES WITH (MODULUS 2, REMAINDER 1)
 """
 _KEPT, _TWO_PHASE, _PAUSE_S = 5, 5, 0.02
+_GIVES_UP = {
+    "connect_timeout": "3", "tcp_user_timeout": "3000",
+    "keepalives_idle": "1", "keepalives_interval": "1", "keepalives_count": "3",
+}  # fmt: skip
+"""A server that is cut off and ended answers nothing, and what its kernel sends may not arrive."""
 _Held = dict[str, tuple[int, bool, list[tuple[int, bool]]]]
 """By chain: its number, whether its body is the right one, and its items' places with the same."""
 
@@ -63,7 +68,7 @@ class Chains:
 
     def __init__(self, target: Target, level: str) -> None:
         self._dsn = target.endpoint("multi-host").client_conninfo(
-            dbname=DATABASE, options=f"-c synchronous_commit={level}", connect_timeout="3", tcp_user_timeout="3000"
+            dbname=DATABASE, options=f"-c synchronous_commit={level}", **_GIVES_UP
         )
         self._ended = threading.Event()
         self.acknowledged: dict[str, int] = {}
