@@ -101,7 +101,7 @@ def some(waits: SqlCommitWaits, number: int = 3) -> list[Any]:
 
 
 def session(name: str = "app", **more: str) -> tuple[str, ...]:
-    sums = dict.fromkeys(("sessions", "busy", "writing", "writing_s", "standby", "flush", "lock", "syncing"), "0")
+    sums = dict.fromkeys(("sessions", "busy", "writing", "writing_s", "standby", "flush", "lock"), "0")
     return ("db", "role", name, "", *(sums | _WAITS | more).values(), "1.5", "{2}")
 
 

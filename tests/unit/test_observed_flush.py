@@ -22,19 +22,19 @@ def _loop(clients: int, work_ms: float, standby_ms: float, flush_ms: Callable[[r
     chance, until = random.Random(1), 1000.0 * _SECONDS
     coming = [(chance.random() * work_ms, i) for i in range(clients)]
     heapq.heapify(coming)
-    now, flushing, waiting, busy, standby, commits = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    now, waiting, busy, standby, commits = 0.0, 0.0, 0.0, 0.0, 0
     while now < until:
         now = max(now, coming[0][0])
         ends, together = now + flush_ms(chance), []
         while coming and coming[0][0] <= now:
             together.append(heapq.heappop(coming))
-        flushing, now = flushing + ends - now, ends
+        now = ends
         for came, one in together:
             waited, worked = standby_ms * (0.5 + chance.random()), chance.expovariate(1 / work_ms)
             waiting, standby, busy = waiting + ends - came, standby + waited, busy + ends - came + waited + worked
             commits += 1
             heapq.heappush(coming, (ends + waited + worked, one))
-    waits = {"busy": busy, "flush": waiting, "standby": standby, "syncing": flushing}
+    waits = {"busy": busy, "flush": waiting, "standby": standby}
     sums: dict[str, Any] = {name: _POLLS * ms / now for name, ms in waits.items()}
     return group(sessions=_POLLS * clients, writing=commits / (now / 1000), **sums)
 
@@ -50,16 +50,13 @@ def _unlike(chance: random.Random) -> float:
 @pytest.mark.parametrize("flush_ms", [_alike, _unlike])
 @pytest.mark.parametrize("standby_ms", [0.5, 2.0, 10.0])
 @pytest.mark.parametrize("work_ms", [0.2, 1.0, 5.0])
-@pytest.mark.parametrize("clients", [2, 3, 16])
+@pytest.mark.parametrize("clients", [1, 2, 3, 16])
 def test_the_flush_at_local_and_where_standbys_are_waited_for(
     clients: int, work_ms: float, standby_ms: float, flush_ms: Callable[[random.Random], float]
 ) -> None:
     now, then = (_loop(clients, work_ms, ms, flush_ms) for ms in (standby_ms, 0.0))
     commits = round(now.writing)
     found = {p.what: p for p in predictions([seen(now, transaction_ids=commits, commits=commits)] * 12)}
-    local, flush = found["local"].commit_wait_ms, 1000 * now.flush / _POLLS / now.writing
-    truth = 1000 * then.flush / _POLLS / then.writing
-    assert local.low <= truth * 1.02, "the polls of a simulation have no error of their own"
-    assert truth * 0.98 <= local.high <= flush + 1.1 * 1000 * now.standby / _POLLS / now.writing
-    # A flush takes 1 ms: no session waits for more than the rest of one and the next.
-    assert local.high <= 2.6 * (1.0 if flush_ms is _alike else 1.2)
+    local, truth = found["local"].commit_wait_ms, 1000 * then.flush / _POLLS / then.writing
+    # Sessions that work for a fifth of a flush come back nearly together: that is when the model errs most.
+    assert local.value == pytest.approx(truth, rel={0.2: 0.15, 1.0: 0.07, 5.0: 0.03}[work_ms])

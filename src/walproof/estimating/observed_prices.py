@@ -34,6 +34,7 @@ MODEL_ERROR = 0.10
 LONGER_MS = (1.0, 10.0)
 """Round trips that much longer are predicted."""
 MOST_ROWS = 8
+_ROUNDS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
     what, shares, quorum, more_ms = asked
     then = {level: share for level, share in shares.items() if level.remote}
     now = {level: share for level, share in columns.shares.items() if level.remote and columns.standby.any()}
-    synced = [1 - of.get(Level.OFF, 0.0) for of in (columns.shares, shares)]
+    synced = (1 - columns.shares.get(Level.OFF, 0.0), 1 - shares.get(Level.OFF, 0.0))
     if synced[0] < 0.01 < synced[1]:
         return Predicted(what, _NONE, _NONE, "commits are at off: how long the local flush takes was not seen")
     if quorum is None and (then == now or (len(now) <= 1 and then.keys() <= now.keys())):
@@ -149,45 +150,74 @@ def _predicted(seen: Sequence[WaitsSeen], columns: Waited, asked: Asked) -> Pred
         lag_now, lag_then = _lag_ms(seen, now, None), _lag_ms(seen, then, quorum)
         if math.isnan(lag_now + lag_then) or (now and not lag_now):
             return Predicted(what, _NONE, _NONE, "its standbys reported no lag for it: none is there, or all are idle")
-    factor, flushing = lag_then / lag_now if now else 0.0, synced[1] / max(synced[0], 1e-9)
-    more_ms = more_ms * sum(then.values()) + (0.0 if now else lag_then)
-    return _changed(seen, columns, what, (factor, more_ms, flushing))
+    waiting = sum(then.values())
+    if not now:
+        return _changed(seen, columns, what, ((0.0, lag_then + more_ms * waiting),), synced)
+    # What a commit waits beside the lag, such as for a sender to wake up, is as much longer or as long as now.
+    often = waiting / sum(now.values())
+    ways = ((lag_then / lag_now, 0.0), (often, lag_then - lag_now * often))
+    return _changed(seen, columns, what, [(factor, ms + more_ms * waiting) for factor, ms in ways], synced)
 
 
-def _changed(seen: Sequence[WaitsSeen], columns: Waited, what: str, changed: tuple[float, float, float]) -> Predicted:
-    """When standbys are waited for so many times as long and so many ms longer, and so many times as often the flush.
+def _changed(
+    seen: Sequence[WaitsSeen],
+    columns: Waited,
+    what: str,
+    ways: Sequence[tuple[float, float]],
+    synced: tuple[float, float],
+) -> Predicted:
+    """When standbys are waited for so many times as long and so many ms longer; `synced`: shares that flush, now, then.
 
-    Sessions that wait less for standbys meet in the flush: one that comes while another's is under way waits for its
-    rest, half of it on average or all, and for the next (XLogFlush, xlog.c). Now that is half of one for the share of
-    time in which others are seen to flush, at least; then one each time, at most. Where sessions wait longer, they meet
-    less. What they run meanwhile may need a processor that is not there: of that one is sure. Throughput: from that of
+    What sessions run meanwhile may need a processor that is not there: of that one is sure. Throughput: from that of
     sessions that are busy all the time to that of all the sessions there are. Intervals are of what as long a look at
     it would show: both looks err, and throughput is never twice the same.
     """
-    factor, more_ms, flushing = changed
-    counts = resampled(len(seen))
+    counts, (flushing, flushing_then) = resampled(len(seen)), np.maximum(synced, 1e-9)
     commits, seconds = np.maximum(counts @ columns.commits, 1e-9), counts @ columns.seconds
-    names = ("busy", "sessions", "syncing")
-    numbers = (np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen]) for name in names)
+    numbers = (
+        np.array([sum(getattr(g, name) for g in s.groups) * s.poll_s for s in seen]) for name in ("busy", "sessions")
+    )
     sums = (columns.standby, columns.causes[Cause.FLUSH], columns.causes[Cause.LOCKS], *numbers)
-    standby, flush, locks, busy, sessions, syncing = (1000 * (counts @ one) / commits for one in sums)
-    rate = commits / seconds
-    before, apart = standby + flush, standby * factor + more_ms + flush * flushing
-    others = np.maximum(0.0, 1 - 1 / np.maximum(busy * rate / 1000, 1e-9))
-    met = others * np.minimum(1.0, syncing * rate / 1000) / 2
-    more = np.clip(before - apart, -flush / 2, flush * flushing * (1 - met) / (1 + met))
-    meeting = apart + np.minimum(1.0, 2 * others) * more
+    standby, flush, locks, busy, sessions = (1000 * (counts @ one) / commits for one in sums)
+    rate, before, away = commits / seconds, standby + flush, busy - flush
     carried = np.maximum(1.0, 1000 / np.maximum((busy - before) * rate, 1e-9))
-    ratios = []
-    for after in (apart, meeting):
-        longer = after - before + locks * (np.divide(after, before, out=np.ones_like(before), where=before > 0) - 1)
+    afters, ratios = [], []
+    for factor, more_ms in ways:
+        standby_then = np.maximum(0.0, standby * factor + more_ms)
+        away_then = (away + standby_then - standby) / flushing_then
+        longer = _flush_longer(flush / flushing, busy * rate / 1000 - 1, away / flushing, away_then)
+        after = standby_then + flush * longer * flushing_then / flushing
+        more = after - before + locks * (np.divide(after, before, out=np.ones_like(before), where=before > 0) - 1)
+        afters.append(after)
         for cycle in (busy, sessions):
-            ratio = cycle / np.maximum(cycle + longer, 1e-9)
+            ratio = cycle / np.maximum(cycle + more, 1e-9)
             ratios += [one * rate / rate[0] for one in (ratio, np.minimum(ratio, carried))]
     sighting = 1000 * float(columns.seconds.sum() / sum(s.polls for s in seen) / commits[0])
-    return Predicted(
-        what, _either((apart, meeting), float(before[0]), len(seen), sighting), _either(ratios, 1.0, len(seen))
-    )
+    return Predicted(what, _either(afters, float(before[0]), len(seen), sighting), _either(ratios, 1.0, len(seen)))
+
+
+def _flush_longer(wait: Numbers, others: Numbers, away: Numbers, away_then: Numbers) -> Numbers:
+    """How many times as long sessions wait for a flush when they and the others are away from it for another time, ms.
+
+    How long a flush takes alone is found from how long sessions wait for it now.
+    """
+    alone = wait
+    for _ in range(_ROUNDS):
+        alone = (alone + alone * wait / np.maximum(_flush_wait(alone, others, away), 1e-9)) / 2
+    return _flush_wait(alone, others, away_then) / np.maximum(_flush_wait(alone, others, away), 1e-9)
+
+
+def _flush_wait(alone: Numbers, others: Numbers, away: Numbers) -> Numbers:
+    """The wait for a flush (ms) that takes so long alone, of sessions that are away from it for exponential times.
+
+    One that comes while another's is under way waits for its rest, and for the next (XLogFlush, xlog.c). A flush after
+    which none waits ends a run of them: runs are e^x flushes long, and 1/x flushes apart, x others coming in each.
+    """
+    away, alone = np.maximum(away, 1e-3), np.maximum(alone, 1e-6)
+    part = np.clip(alone / away, 1e-4, 100.0)
+    coming = np.minimum(np.maximum(others, 0.0) * part, 100.0)
+    under_way = 1 - 1 / (1 + coming * np.exp(coming))
+    return alone + under_way * (alone - alone / part + alone / np.expm1(part))
 
 
 def _either(ways: Sequence[Numbers], before: float, stretches: int, sighting: float = 0.0) -> Estimate:

@@ -10,10 +10,10 @@ from walproof.model.guarantee import Level
 class SessionSums:
     """Sessions of one database, role, application and statement (its query_id, "" unknown), added up over polls.
 
-    standby: in wait for a standby; flush: for the local flush of WAL, of which syncing flush it themselves, the others
-    wait for these; lock: for a heavyweight lock. writing: those with a transaction id whose transaction was younger
-    than a second, writing_s: the sum of these ages in seconds. wal: bytes written meanwhile, known from PostgreSQL 18
-    on and for no statement. Background workers count, but as sessions and busy ones: those are clients.
+    standby: in wait for a standby; flush: for the local flush of WAL, or behind another's; lock: for a heavyweight
+    lock. writing: those with a transaction id whose transaction was younger than a second, writing_s: the sum of these
+    ages in seconds. wal: bytes written meanwhile, known from PostgreSQL 18 on and for no statement. Background workers
+    count, but as sessions and busy ones: those are clients.
     """
 
     database: str
@@ -27,7 +27,6 @@ class SessionSums:
     standby: float
     flush: float
     lock: float
-    syncing: float = 0.0
     wal: float = 0.0
 
 

@@ -79,8 +79,8 @@ class _Polls:
         """One poll of sessions."""
         self.count += 1
         for row in rows:
-            *numbers, longest_ms = (float(n or 0) for n in row[4:13])
-            self.ages.update(int(age) for age in (row[13] or "{}")[1:-1].split(",") if age)
+            *numbers, longest_ms = (float(n or 0) for n in row[4:12])
+            self.ages.update(int(age) for age in (row[12] or "{}")[1:-1].split(",") if age)
             self._add(row[:4], (*numbers, 0.0))
             self.longest_ms = max(self.longest_ms, longest_ms)
 
@@ -90,7 +90,7 @@ class _Polls:
         if before is not None:
             for row in rows:
                 risen = now[str(row[3])] - before.get(str(row[3]), 0.0)
-                self._add((*row[:3], ""), (*(0.0,) * 8, max(0.0, risen)))
+                self._add((*row[:3], ""), (*(0.0,) * 7, max(0.0, risen)))
         return now
 
     def _add(self, names: Row, numbers: Sequence[float]) -> None:
@@ -100,7 +100,7 @@ class _Polls:
             key = (database, role, application, "others")
         if key not in self.groups and len(self.groups) >= _MOST_GROUPS:
             key = ("others", "others", "others", "others")
-        self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 9), numbers, strict=True)]
+        self.groups[key] = [a + b for a, b in zip(self.groups.get(key, [0.0] * 8), numbers, strict=True)]
 
     def add_standbys(self, rows: list[Row]) -> None:
         """One look at standbys, by name and process; those that are gone count no more."""

@@ -19,13 +19,12 @@ SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''),
 -- name: waits
 -- Sessions by database, role, application and statement: clients, busy clients, all with a transaction id (their number
 -- and the sum of their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush
--- of WAL, for a lock; those that flush it themselves, not behind another; age in ms of the oldest statement that waits
--- for a standby, and of all that wait for a standby or the flush, as floor(4 log2(ms)). Whatever may commit counts:
--- background workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL
+-- of WAL, for a lock; age in ms of the oldest statement that waits for a standby, and of all that wait for a standby or
+-- the flush, as floor(4 log2(ms)). Whatever may commit counts: background workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL
 -- of a new segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it. It sleeps for $1 s
 -- before it looks, as planned by then: what a poll takes of a processor holds up others, but no disk and no network, so
 -- that right after it sessions are seen in waits too seldom.
-SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, syncing, longest_ms, ages
+SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms, ages
   FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
                count(*) FILTER (WHERE backend_type = 'client backend') AS sessions,
                count(*) FILTER (WHERE backend_type = 'client backend' AND state <> 'idle') AS busy,
@@ -35,7 +34,6 @@ SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, wr
                count(*) FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep') AS standby,
                count(*) FILTER (WHERE wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite', 'walinitsync', 'walinitwrite')
                                    OR wait_event_type = 'LWLock' AND wait_event = 'WALWrite') AS flush,
-               count(*) FILTER (WHERE wait_event_type = 'IO' AND lower(wait_event) IN ('walsync', 'walwrite')) AS syncing,
                count(*) FILTER (WHERE wait_event_type = 'Lock') AS lock,
                coalesce(max(extract(epoch FROM clock_timestamp() - greatest(query_start, state_change)) * 1000)
                  FILTER (WHERE wait_event_type = 'IPC' AND wait_event = 'SyncRep'), 0)::float8 AS longest_ms,
