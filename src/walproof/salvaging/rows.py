@@ -1,7 +1,7 @@
 """Lost rows of a table: the final state in the copy, what was there at the fork, what the new primary holds now.
 
 Old versions are read from the copy's heap pages, made visible there (pageinspect, pg_surgery), before any scan prunes
-them. What the old primary had pruned is looked up on the new primary, where the row still is at its old place."""
+them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -128,16 +128,17 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
     name = sql.Identifier(table.schema, table.name).as_string(copied)
     *places, superseded = _versions(copied, schema, name, table.relation, lost)
-    at_fork = places[2]
-    made, replaced, old = (list(_at(copied, table, some, loss)) for some in places)
+    unread = dict[Place, str]()
+    made, replaced, old = (list(_at(copied, table, some, unread)) for some in places)
+    at_fork = set(places[2]) - unread.keys()
     ended = lost.ended[table.relation]
-    if not (made or replaced or old or ended or table.relation in lost.created):
+    if not (made or replaced or old or unread or ended or table.relation in lost.created):
         return
     there = _file_there(copied, new, loss, lost) if new is not None else None
     if new is not None and there is not None:
         since = QUERIES["written-since"].format(lost.next_xid)
         is_same = there == table.relation
-        gone = lost.ended[there] - set(at_fork if is_same else ())
+        gone = lost.ended[there] - (at_fork if is_same else set())
         gone = set() if is_same and there in lost.created else gone
         ended = ended | gone
         for part in parts(sorted(gone), _TIDS):
@@ -145,6 +146,8 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
             old += [row[1:] for row in rows if row[0] == "f"]
     if table.relation in lost.created and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
         made, replaced = [], made + replaced
+    looked_up = set(places[2]) if there is not None else set[Place]()
+    loss.notes += [f"the version at {at} cannot be read: {why}" for at, why in unread.items() if at not in looked_up]
     loss.changes = changes(table, made, replaced, old)
     loss.versions_gone = max(0, len(ended) - len(old) - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
@@ -214,16 +217,16 @@ def _select(session: Session, table: Table, before: str, condition: sql.Composab
         return list(rows.rows())
 
 
-def _at(copied: Session, table: Table, places: Sequence[Place], loss: TableLoss) -> Iterator[Row]:
-    """Rows at these places; one that cannot be read, as its TOAST is gone, is noted."""
+def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Place, str]) -> Iterator[Row]:
+    """Rows at these places; why one cannot be read, as its TOAST is gone, is added to `unread`."""
     for part in parts(places, _TIDS):
         try:
             yield from _select(copied, table, "", _at_places(part))
         except UNREADABLE as wrong:
             if len(part) == 1:
-                loss.notes.append(f"the version at {part[0]} cannot be read: {one_line(wrong, 120)}")
+                unread[part[0]] = one_line(wrong, 120)
             for one in part if len(part) > 1 else ():
-                yield from _at(copied, table, [one], loss)
+                yield from _at(copied, table, [one], unread)
 
 
 def key(table: Table, row: Row) -> Row:
