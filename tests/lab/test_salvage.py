@@ -20,7 +20,7 @@ from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import plan
-from walproof.salvaging.rows import REWRITTEN
+from walproof.salvaging.rows import NO_TABLE, REWRITTEN
 from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.server import Copy
 from walproof.salvaging.wal import segment_start
@@ -65,6 +65,11 @@ BEFORE = (
     ' EXCEPTION WHEN feature_not_supported THEN CREATE COLLATION anycase FROM "C"; END $$',
     "CREATE TABLE cased(k text COLLATE anycase PRIMARY KEY)",
     "INSERT INTO cased VALUES ('a')",
+    "CREATE TABLE moving(id int, region text, PRIMARY KEY (id, region)) PARTITION BY LIST (region)",
+    *(f"CREATE TABLE moving_{name} PARTITION OF moving FOR VALUES IN ('{name}')" for name in "ab"),
+    "INSERT INTO moving VALUES (1, 'a')",
+    *(f"CREATE TABLE {name}(id int PRIMARY KEY, v text)" for name in ("swapped", "swapped_new", "reused")),
+    *(f"INSERT INTO {name} SELECT i, 'v' FROM generate_series(1, 5) i" for name in ("swapped", "reused")),
     "CREATE DATABASE other",
     "CREATE SEQUENCE once",
 )
@@ -105,6 +110,14 @@ LOST = (
     "INSERT INTO made VALUES (1)",
     f"SELECT pg_logical_emit_message(false, E'x\\n{FORGED}\\n', 'x')",
     "BEGIN; INSERT INTO parent VALUES (903, 'never'); ROLLBACK",
+    "UPDATE moving SET region = 'b'",
+    "UPDATE swapped SET v = 'x' WHERE id = 5",
+    "INSERT INTO swapped_new VALUES (100, 'y')",
+    "ALTER TABLE swapped RENAME TO swapped_old; ALTER TABLE swapped_new RENAME TO swapped",
+    "DELETE FROM reused WHERE id = 1",
+    "VACUUM (INDEX_CLEANUP ON) reused",
+    "INSERT INTO reused VALUES (9, 'z')",
+    "DELETE FROM reused WHERE id = 9",
 )
 EXPECTED = {
     "public.parent": (102, 10, 0, 2),
@@ -119,6 +132,11 @@ EXPECTED = {
     "public.wide": (0, 1, 0, 0),
     "public.cased": (0, 1, 0, 0),  # its key's collation is nondeterministic: paired with no old version
     "public.made": (1, 0, 0, 0),
+    "public.moving_a": (0, 0, 1, 0),
+    "public.moving_b": (1, 0, 0, 0),
+    "public.swapped": (1, 0, 0, 0),
+    "public.swapped_old": (0, 1, 0, 0),
+    "public.reused": (0, 0, 0, 0),
     **{f"public.{name}": (0, 0, 0, 0) for name in TRAPS},
 }
 """By table: inserted, updated, deleted, in conflict with the new primary."""
@@ -153,6 +171,8 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         pair.sql("n2", "CREATE INDEX ON nokey (x) WHERE trap(1) = 1")
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
         pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
+        pair.sql("n2", "DELETE FROM moving")
+        pair.sql("n2", "UPDATE reused SET v = 'n' WHERE id = 1")
         _plant(pair)
         stop(pair, "n1")
         yield pair
@@ -234,8 +254,11 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
         "public.packed": [REWRITTEN],
         "public.emptied": [REWRITTEN],
         "public.retyped": ["not compared: the new primary's table has other columns", REWRITTEN],
-        "public.made": ["the new primary has no such table: made after the fork, or dropped there"],
+        **{f"public.{name}": [NO_TABLE] for name in ("made", "swapped", "swapped_old")},
     }
+    told_of = {one["table"]: one for one in database["tables"]}
+    assert told_of["public.moving_b"]["unsure"] == 1, "the new primary may have deleted the row that was moved"
+    assert told_of["public.reused"]["versions_no_longer_there"] == 1, "another row was in its place, and went too"
     assert database["sequences_ran_on"] == ["public.child_id_seq", "public.once"]
     assert told["lost_subtransactions"] == 1
     assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
@@ -266,7 +289,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
     both = [name.split(".")[1] for name in names if "parent" in name or "child" in name]
     assert both == ["child", "parent", "child"], "deletes of a table come before the table that it names"
     for name in names:
-        if not {"made", "retyped", "nokey", "emptied", *TRAPS} & set(name.split(".")):
+        if not {"made", "retyped", "nokey", "emptied", "swapped_old", *TRAPS} & set(name.split(".")):
             argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(folder / name), "-d"]
             dsn = pair.member_endpoint("n2").client_conninfo()
             done = subprocess.run([*argv, dsn], capture_output=True, text=True, check=False)
@@ -282,6 +305,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
         ("SELECT last_value >= 201 FROM child_id_seq", (True,)),
         ("SELECT nextval('once')", (2,)),
         ("SELECT count(*), sum(n) FROM packed", (20, 3)),
+        ("SELECT count(*), count(*) FILTER (WHERE v = 'v') FROM swapped WHERE id < 100", (5, 5)),
     ):  # fmt: skip
         assert pair.sql("n2", text) == [said], text
 

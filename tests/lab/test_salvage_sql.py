@@ -107,6 +107,10 @@ SHARED = (
     "CREATE TABLE tree (id int PRIMARY KEY, up int REFERENCES tree) PARTITION BY LIST (id)",
     "CREATE TABLE tree1 PARTITION OF tree DEFAULT",
     *(f"INSERT INTO {name} VALUES (1, 1), (2, 2), (3, 3)" for name in ("node", "tree")),
+    "CREATE TABLE blank (id int PRIMARY KEY, note text, n int)",
+    "INSERT INTO blank VALUES (1, '', 0), (2, '', 0)",
+    "CREATE TABLE mail (id int PRIMARY KEY, address text UNIQUE)",
+    "INSERT INTO mail VALUES (1, 'x')",
     "CREATE SEQUENCE counted",
     "GRANT USAGE ON SEQUENCE counted TO PUBLIC",
     "CREATE TRIGGER counts AFTER INSERT ON reply FOR EACH ROW EXECUTE FUNCTION counts()",
@@ -121,11 +125,16 @@ LOST = (
     "DELETE FROM team WHERE id = 4",
     "INSERT INTO reply VALUES (1, 'r')",
     "DELETE FROM later",
+    "DELETE FROM blank WHERE id = 1",
+    "UPDATE blank SET n = 5 WHERE id = 2",
+    "UPDATE mail SET address = 'y'",
+    "INSERT INTO mail VALUES (2, 'x')",
     *(f"DELETE FROM {name} WHERE id < 3" for name in ("node", "tree")),
 )
 SINCE = (
     "INSERT INTO player VALUES (9, 1)",
     "INSERT INTO named VALUES (2)",
+    "UPDATE blank SET note = NULL",
     *(f"INSERT INTO {name} VALUES (9, 2)" for name in ("node", "tree")),
 )
 
@@ -161,7 +170,8 @@ def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPa
     assert {table.name: set(rows) for table, rows in _rows(dsns["fork2"])} == {
         "team": {("1", "a"), ("3", "b"), ("5", "e")}, "player": {("9", "1"), ("4", "5")}, "reply": {("1", "r")},
         "later1": {("2", "y")}, "named": {("2",)}, "node": {("2", "2"), ("3", "3"), ("9", "2")},
-        "tree1": {("2", "2"), ("3", "3"), ("9", "2")},
+        "tree1": {("2", "2"), ("3", "3"), ("9", "2")}, "mail": {("1", "y"), ("2", "x")},
+        "blank": {("1", None, "0"), ("2", None, "0")},
     }  # fmt: skip
     assert {(loss.table.name, loss.table.warnings) for loss in losses if loss.table.warnings} == {
         ("reply", ("the SQL fires its trigger counts",))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,8 +124,8 @@ def test_a_row_that_cannot_be_read_is_noted(monkeypatch: pytest.MonkeyPatch, wro
     assert any("the version at (0, 1) cannot be read" in note for note in loss.notes)
 
 
-@pytest.mark.parametrize("shape", [None, (7, None, ["id integer", "v text"], False)])
-def test_a_view_in_the_tables_place_is_not_compared(
+@pytest.mark.parametrize("shape", [None, (7, None, ["id integer", "v text"], False), (8, *SHAPE[1:])])
+def test_a_view_or_another_table_in_the_tables_place_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[object, ...] | None
 ) -> None:
     loss = read_one(monkeypatch, Copied([("1", "a")], SHAPE), Copied([], shape))
@@ -162,6 +163,37 @@ def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.
         assert read_one(monkeypatch, Copied(found), None, warnings=("the SQL fires its trigger a\x1bb",)).notes == notes
 
 
+def test_old_rows_that_share_a_key_are_paired_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = Copied([("1", "a"), ("1", "b")], SHAPE)
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1), (0, 2)], 0))
+    loss = read_one(monkeypatch, copied, None)
+    assert (loss.changes, loss.unkeyed_old, loss.notes) == ([], 2, [rows.KEY_SINCE])
+
+
+def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The old primary deleted rows of a new table; the new primary has since rewritten this one into that number."""
+    lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
+    lost.ended[1, 2, 4] = Counter({(0, 1): 1})
+    monkeypatch.setattr(psycopg.sql.Identifier, "as_string", lambda *_: "t")
+    monkeypatch.setattr(rows, "own_code", lambda *_: "")
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], 0))
+    new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
+    loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
+    assert [one.kind for one in loss.changes] == ["insert"]
+
+
+def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = (replace(table(), references=(one,), warnings=(one,)) for one in ("ours", "theirs"))
+    monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
+    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
+    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), "new")
+    assert (loss.table.references, loss.table.warnings) == (("theirs",), ("ours", "theirs"))
+    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), None)
+    assert (loss.table.references, loss.table.warnings) == (("ours",), ("ours",))
+
+
 @pytest.mark.parametrize(
     "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
 )
@@ -180,3 +212,5 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
         ["database a", str(wrong)], ["database b", str(wrong)]
     ]  # fmt: skip
     assert notes == ["database 7 takes no sessions or was dropped: not read"]
+    lost.xids.add((1 << 32) - 1)  # older than what was read
+    assert salvage._read_databases("", tmp_path, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]

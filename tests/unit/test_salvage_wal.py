@@ -76,7 +76,7 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     table = (1663, 5, 16384)
     assert (lost.commits, lost.subtransactions, lost.xids) == (2, 2, {10, 12, 13, 15})
     assert lost.blocks == {table: {7, 9, 10, 11}}
-    assert lost.ended == {table: {(9, 3), (10, 4)}}
+    assert lost.ended == {table: {(9, 3): 1, (10, 4): 1}}
     assert lost.ddl == {5: 1}
     assert lost.times is not None
     assert lost.times[1] - lost.times[0] == 1.5
@@ -97,7 +97,47 @@ def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_
     assert (held.prepared_before, held.xids, held.ended, held.commits) == ({7}, set(), {}, 0)
     for one in (gone, after):
         assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), set(), {7}, 1)
-        assert one.ended == {(1663, 5, 16384): {(9, 3)}}
+        assert one.ended == {(1663, 5, 16384): {(9, 3): 1}}
+
+
+def test_a_place_that_held_two_versions_ended_two() -> None:
+    lost, place = LostWal(0x200, SEGMENT), "blkref #0: rel 1663/5/16384 blk 9"
+    for at, xid in enumerate((7, 8), 1):
+        add(lost, line("Heap", xid, f"0/000002{at}0", f"DELETE off 3 flags 0x00, {place}"))
+        add(lost, line("Heap", xid, f"0/000002{at}4", f"DELETE off 3 flags 0x00, {place}"))
+        add(lost, line("Transaction", xid, f"0/000002{at}8", "COMMIT 2026-11-26 07:00:00 UTC"))
+    assert lost.ended == {(1663, 5, 16384): {(9, 3): 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "moved"),
+    [
+        ("DELETE off 3 flags 0x10 KEYS_UPDATED ,", {7}),
+        ("DELETE xmax: 7, off: 3, infobits: [KEYS_UPDATED], flags: 0x12,", {7}),
+        ("DELETE xmax: 7, off: 3, infobits: [KEYS_UPDATED], flags: 0x02,", set()),
+        ("UPDATE old_xmax: 7, old_off: 3, old_flags: 0x10, new_off: 4, flags: 0x10,", set()),
+    ],
+)
+def test_a_row_that_left_for_another_partition(text: str, moved: set[int]) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    add(lost, line("Heap", 7, "0/00000210", f"{text} blkref #0: rel 1663/5/16384 blk 9"))
+    assert lost.moved == moved
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "is_told"),
+    [
+        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/16384 to 16390/16384", True),
+        ("0/00000210", "CREATE copy dir 1663/16384 to 16390/16384", True),
+        ("0/00000110", "CREATE_FILE_COPY copy dir 1663/16384 to 16390/16384", False),
+        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/1 to 1663/16384", False),
+        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/1638 to 16390/16384", False),
+    ],
+)
+def test_a_database_that_moved_makes_it_undecided(at: str, text: str, is_told: bool) -> None:
+    lost = LostWal(0x200, SEGMENT)
+    add(lost, line("Database", 7, at, text))
+    assert any("moved to another tablespace" in one for one in lost.undecided) == is_told
 
 
 def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:

@@ -21,6 +21,7 @@ SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END
   c.oid, n.nspname, c.relname, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
   coalesce(pg_partition_root(c.oid), c.oid)::oid, coalesce(key.is_builtin, false),
   EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND NOT indimmediate),
+  (SELECT count(*) > 1 FROM pg_index WHERE indrelid = c.oid AND (indisunique OR indisexclusion)),
   coalesce(naming.conditions, '{}'),
   ARRAY(SELECT 'the SQL fires its trigger ' || tgname FROM pg_trigger
     WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A') ORDER BY tgname)
@@ -108,13 +109,13 @@ WHERE c.relkind = 'S' AND s.last IS NOT NULL ORDER BY 1
 
 -- name: versions
 -- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
--- written by an UPDATE. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+-- written by an UPDATE, or may have come from another partition by one. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
 SELECT block, lp, is_lost, is_ended, is_update FROM (
   SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
     WHEN t_infomask & 2176 <> 0 THEN false
     WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
       WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
-    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 AS is_update
+    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update
   FROM unnest(%(blocks)s::int8[]) block,
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
 ) version WHERE is_lost OR is_ended

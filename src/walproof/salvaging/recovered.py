@@ -39,7 +39,8 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
     """Write the tables' rows and the statements `moving` sequences into a new folder; the SQL files in their order.
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
-    row that is still named does nothing, and is tried again at the end. libpq quotes names and values.
+    row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
+    makes room. libpq quotes names and values.
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, session.execute(QUERIES["references"]))
@@ -51,8 +52,11 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
     jinja.filters["value"] = lambda of: "NULL" if of is None else libpq.escape_literal(of.encode()).decode()
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
-    named = [loss for loss in ordered if loss.table.references and any(one.kind == "delete" for one in loss.changes)]
-    again = [(loss, is_delete) for loss, is_delete in (*deletes, *others) if loss in named]
+    kinds = {loss.name: {one.kind for one in loss.changes if one.is_in_sql} for loss in ordered}
+    named = [loss for loss in ordered if loss.table.references and "delete" in kinds[loss.name]]
+    crowded = [one for one in ordered if one.table.has_other_unique and {"insert", "update"} <= kinds[one.name]]
+    again = [(loss, True) for loss in reversed(named)]
+    again += [(loss, False) for loss in ordered if loss in (*named, *crowded) and not loss.table.is_deferrable]
     done = list[Path]()
     for loss, is_delete in (*deletes, *others, *again):
         chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]

@@ -3,8 +3,8 @@
 Old versions are read from the copy's heap pages, made visible there (pageinspect, pg_surgery), before any scan prunes
 them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -22,7 +22,8 @@ REWRITTEN = (
     "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
     " rows that it held at the fork may be among the inserted, or missing among the deleted"
 )
-NO_TABLE = "the new primary has no such table: made after the fork, or dropped there"
+NO_TABLE = "the new primary has no such table: made or renamed after the fork, or dropped there"
+KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
 _TIDS, _KEYS = 2000, 500
 STATES = ("clean", "conflict", "there", "unsure", "not compared")
 UNREADABLE = (psycopg.Error, UnicodeError)
@@ -35,8 +36,9 @@ class Table:
 
     `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
-    a unique constraint of it is, so INSERT takes no ON CONFLICT; `references`: for each foreign key that names it, the
-    condition that no row names `lost`, a row of it; `warnings`: what SQL does there besides.
+    a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
+    for each foreign key that names it, the condition that no row names `lost`, a row of it; `warnings`: what SQL does
+    there besides.
     """
 
     relation: Relation
@@ -50,6 +52,7 @@ class Table:
     root: int = 0
     is_key_builtin: bool = False
     is_deferrable: bool = False
+    has_other_unique: bool = False
     references: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -96,11 +99,9 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
     for space, node, toast, toast_name, why_not, oid, schema, name, *rest in session.execute(QUERIES["tables"]):
         relation = (int(space), database, int(node or 0))
         if touched is None or relation in touched or why_not.startswith("unlogged"):
-            code = "" if why_not else own_code(session, oid)
-            why = f"it would run the directory's own code (function {code})" if code else why_not
             stored = ((relation[0], database, int(toast)), toast_name) if toast else None
             values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in rest]
-            found.append(Table(relation, stored, why, oid, schema, name, *values))
+            found.append(Table(relation, stored, why_not, oid, schema, name, *values))
     return found
 
 
@@ -112,9 +113,12 @@ def own_code(session: Session, table: int, *, writes: bool = False) -> str:
 
 def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: Session | None) -> TableLoss:
     """Every lost change of the table; `schema` holds our functions, `new` is a session of the new primary."""
-    loss = TableLoss(table, notes=[f"not read: {table.why_not}"] if table.why_not else [])
+    loss, why = TableLoss(table), table.why_not
     try:
-        if not table.why_not:
+        if not why and (code := own_code(copied, table.oid)):
+            why = f"it would run the directory's own code (function {code})"
+        loss.notes += [f"not read: {why}"] if why else []
+        if not why:
             _read(copied, schema, loss, lost, new)
     except UNREADABLE as wrong:
         loss.notes.append(f"it cannot be read: {one_line(wrong, 200)}")
@@ -124,32 +128,37 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
 
 def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None) -> None:
     table = loss.table
+    is_leaf = table.root not in (0, table.oid)
     for relation, toast in [table.toast] if table.toast else []:
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
     name = sql.Identifier(table.schema, table.name).as_string(copied)
-    *places, superseded = _versions(copied, schema, name, table.relation, lost)
+    *places, superseded = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
     unread = dict[Place, str]()
     made, replaced, old = (list(_at(copied, table, some, unread)) for some in places)
-    at_fork = set(places[2]) - unread.keys()
-    ended = lost.ended[table.relation]
+    at_fork, ended = set(places[2]) - unread.keys(), lost.ended[table.relation]
     if not (made or replaced or old or unread or ended or table.relation in lost.created):
         return
     there = _file_there(copied, new, loss, lost) if new is not None else None
+    # What ended a version that is found is counted once; what a transaction from before the WAL ended, not at all.
+    ends, found, looked_up = ended.total(), len(at_fork & ended.keys()), set[Place]()
     if new is not None and there is not None:
         since = QUERIES["written-since"].format(lost.next_xid)
-        is_same = there == table.relation
-        gone = lost.ended[there] - (at_fork if is_same else set())
-        gone = set() if is_same and there in lost.created else gone
-        ended = ended | gone
-        for part in parts(sorted(gone), _TIDS):
-            rows = _select(new, table, since, _at_places(part))
-            old += [row[1:] for row in rows if row[0] == "f"]
+        is_same, theirs = there == table.relation, lost.ended[there]
+        looked_up = theirs.keys() | (unread.keys() & set(places[2]) if is_same else set())
+        # A file made after the fork is another one than the new primary's of that number.
+        looked_up = set() if there in lost.created else looked_up - (at_fork if is_same else set())
+        ends += 0 if is_same or there in lost.created else theirs.total()
+        for part in parts(sorted(looked_up), _TIDS):
+            rows = [row[1:] for row in _select(new, table, since, _at_places(part)) if row[0] == "f"]
+            old, found = old + rows, found + len(rows)
     if table.relation in lost.created and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
         made, replaced = [], made + replaced
-    looked_up = set(places[2]) if there is not None else set[Place]()
     loss.notes += [f"the version at {at} cannot be read: {why}" for at, why in unread.items() if at not in looked_up]
+    if table.key and len({key(table, row) for row in old}) < len(old):
+        loss.table = table = replace(table, key=())
+        loss.notes.append(KEY_SINCE)
     loss.changes = changes(table, made, replaced, old)
-    loss.versions_gone = max(0, len(ended) - len(old) - superseded)
+    loss.versions_gone = max(0, ends - found - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
         loss.changes = list(compared(new, table, loss.changes, since))
@@ -159,7 +168,8 @@ def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -
     """The table's file on the new primary; None, and why in the notes, where its rows cannot be compared."""
     table = loss.table
     there, here = (one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() for one in (new, copied))
-    if there is None or there[1] is None:  # a view has no file, nor has a partitioned table
+    # Another table may have the name by now; a view has no file, nor has a partitioned table.
+    if there is None or there[1] is None or there[0] != here[0]:
         loss.notes.append(NO_TABLE)
         return None
     oid, node, columns, is_filtered = there
@@ -174,14 +184,15 @@ def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -
 
 
 def _versions(
-    copied: Session, schema: str, name: str, relation: Relation, lost: LostWal
+    copied: Session, schema: str, name: str, relation: Relation, lost: LostWal, moved: Iterable[int] = ()
 ) -> tuple[list[Place], list[Place], list[Place], int]:
-    """Places of lost final versions, inserted and written by an UPDATE, of those at the fork, which are made visible,
-    and how many were in between."""
+    """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
+    which are made visible, and how many were in between."""
     ((size,),) = copied.execute(QUERIES["blocks"], (name,))
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
     written = sorted(lost.blocks[relation]) if is_known else range(size)
-    asked = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "blocks": [one for one in written if one < size]}
+    xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
+    asked = {**xids, "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     seen = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
     made, replaced = (

@@ -25,6 +25,10 @@ Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
 Check = Callable[[str, Sequence[TableLoss], Sequence[Path]], list[str]]
 
+BEGAN_BEFORE = (
+    "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
+    " VACUUM has removed are not seen"
+)
 _LINES = 10_000
 """Of pg_waldump, after which the share is told again."""
 
@@ -96,7 +100,14 @@ def read_wal(
 
 def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
     chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
-    read = [read_table(session, schema, one, lost, new) for one in tables(session, database, chosen)]
+    # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
+    theirs = {one.oid: one for one in (tables(new, database, None) if new else ())}
+    read = []
+    for one in tables(session, database, chosen):
+        there = theirs.get(one.oid, one)
+        warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
+        table = replace(one, references=there.references, warnings=warnings)
+        read.append(read_table(session, schema, table, lost, new))
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
 
@@ -107,7 +118,8 @@ def _read_databases(
     touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
     touched |= set() if lost.all_blocks_known else set(copied.databases)
     names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
-    notes = [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
+    notes = [] if lost.all_blocks_known else [BEGAN_BEFORE]
+    notes += [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
     for name in names.values():
         copied.add_functions(name)
     with copied.started():

@@ -22,6 +22,9 @@ _SUBXACTS = re.compile(r"; subxacts:((?: \d+)+)")
 _TWOPHASE = re.compile(r"(?:COMMIT|ABORT)_PREPARED (\d+)")
 _NEXT_XID = re.compile(r"nextXid (\d+)|; xid \d+[:/](\d+);")
 _OLD_ITEM = re.compile(r"(?:\bold_off: |\boff:? )(\d+)")
+_FLAGS, _TO_ANOTHER_PARTITION = re.compile(r"\bflags:? 0x([0-9A-Fa-f]+)"), 0x10
+"""XLH_DELETE_IS_PARTITION_MOVE (heapam_xlog.h)."""
+_DATABASE_MOVED = re.compile(r"CREATE\w* copy dir \d+/(\d+) to \d+/\1(?!\d)")
 _CAME_BACK = ("CHECKPOINT_SHUTDOWN", "OVERWRITE_CONTRECORD")
 _ENDS = ("UPDATE", "HOT_UPDATE", "DELETE")
 _FIRST_USER_NODE, _DEFAULT_TABLESPACE = 16384, 1663
@@ -109,8 +112,9 @@ class LostWal:
     """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes; `redo`: where replaying
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
-    `blocks` and `ended`: of relations, blocks written and places (block, item) of versions ended; `ddl`: transactions
-    that changed catalogs, by database; `created`: files made after the fork, of new, rewritten and truncated tables.
+    `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
+    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database; `created`:
+    files made after the fork, of new, rewritten and truncated tables.
     `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
     committed there; `prepared` after the fork, and neither committed nor rolled back.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
@@ -129,7 +133,8 @@ class LostWal:
     times: tuple[float, float] | None = None
     xids: set[int] = field(default_factory=set)
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
-    ended: defaultdict[Relation, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
+    ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
+    moved: set[int] = field(default_factory=set)
     ddl: Counter[int] = field(default_factory=Counter)
     prepared: set[int] = field(default_factory=set)
     prepared_before: set[int] = field(default_factory=set)
@@ -172,13 +177,15 @@ class LostWal:
             self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
         elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
             self.tablespaces.append(text.removeprefix("CREATE "))
-        elif manager in ("Standby", "XLOG"):
+        elif manager in ("Standby", "XLOG", "Database"):
             if lsn >= self.fork and text.startswith(_CAME_BACK):
                 self.crashed_at = self.crashed_at or lsn
             self._counted(text, lost=lsn >= self.fork)
 
     def _counted(self, text: str, *, lost: bool) -> None:
-        """One record of Standby or XLOG, which may say the next transaction id."""
+        """One record of Standby, XLOG or Database; it may say the next transaction id."""
+        if lost and _DATABASE_MOVED.match(text):
+            self.undecided.append("a database was moved to another tablespace: rows of it written before are not seen")
         if found := _NEXT_XID.search(text):
             if self.known_from is None and found[1]:  # a checkpoint's is from when it began
                 self.known_from = int(found[1])
@@ -193,6 +200,8 @@ class LostWal:
             self._open[xid].update((*one, 0) for one in found)
             if kind in _ENDS and (item := _OLD_ITEM.search(text)):
                 self._open[xid].add((*found[-1], int(item[1])))
+            if kind == "DELETE" and (flags := _FLAGS.search(text)) and int(flags[1], 16) & _TO_ANOTHER_PARTITION:
+                self.moved.add(xid)
 
     def _next(self, xid: int) -> None:
         if self.next_xid is None or precedes(self.next_xid, xid):
@@ -230,6 +239,6 @@ class LostWal:
         self.ddl.update({relation[1] for relation, *_ in written if relation[2] < _FIRST_USER_NODE})
         for relation, block, item in written:
             if item:
-                self.ended[relation].add((block, item))
+                self.ended[relation][block, item] += 1
             elif relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
