@@ -132,6 +132,10 @@ class Run:
     tps: float
 
 
+NUMBERS = ("end_ms", "client_ms", "tps")
+"""Fields of Run."""
+
+
 def run(target: LabTarget, load: Load, seconds: float) -> Run:
     """The load for so long, observed."""
     with session(target.endpoint("direct")) as connection:
@@ -199,8 +203,7 @@ def measured(target: LabTarget, load: Load, seconds: float) -> Done:
 
 def _joined(runs: list[Run]) -> Run:
     """Runs of one load as one: a disk that gets slower from the first to the last is as slow on average as between."""
-    numbers = {name: fmean(getattr(one, name) for one in runs) for name in ("end_ms", "client_ms", "tps")}
-    return Run([seen for one in runs for seen in one.seen], **numbers)
+    return Run([seen for one in runs for seen in one.seen], **{n: fmean(getattr(r, n) for r in runs) for n in NUMBERS})
 
 
 def prepare(target: LabTarget) -> None:

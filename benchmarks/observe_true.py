@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.command import command
-from benchmarks.observe_loads import LOADS, Done, Run, measured, minute, prepare
+from benchmarks.observe_loads import LOADS, NUMBERS, Done, Run, measured, minute, prepare
 from benchmarks.steady_disks import steady_postgres
 from benchmarks.temporary_lab import benchmark_target
 from walproof.errors import Error, ExitCode
@@ -72,8 +72,7 @@ class Kept:
 
 
 def _raw(one: Run) -> dict[str, Any]:
-    numbers = {name: getattr(one, name) for name in ("end_ms", "client_ms", "tps")}
-    return {"seen": [encode(seen) for seen in one.seen], **numbers}
+    return {"seen": [encode(seen) for seen in one.seen], **{name: getattr(one, name) for name in NUMBERS}}
 
 
 def _run(raw: dict[str, Any]) -> Run:

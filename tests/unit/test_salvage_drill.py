@@ -352,7 +352,7 @@ def test_where_disks_are_not_copied_it_is_refused(run: Run, words: tuple[str, ..
     assert (code, out) == (2, "") and says in err
 
 
-def test_a_leader_that_is_silent_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+def test_a_leader_that_is_silent_for_a_moment_is_asked_again() -> None:
     answers = [None, None, Endpoint((("n2", 5432),))]
 
     def leader() -> Endpoint:

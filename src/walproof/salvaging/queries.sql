@@ -109,7 +109,8 @@ WHERE c.relkind = 'S' AND s.last IS NOT NULL ORDER BY 1
 
 -- name: versions
 -- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
--- written by an UPDATE, or may have come from another partition by one. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+-- written by an UPDATE, or may have come from another partition by one. The masks are HEAP_XMAX_INVALID and
+-- HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
 SELECT block, lp, is_lost, is_ended, is_update FROM (
   SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
     WHEN t_infomask & 2176 <> 0 THEN false

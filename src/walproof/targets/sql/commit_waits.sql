@@ -20,10 +20,11 @@ SELECT coalesce(r.rolname, ''), coalesce(d.datname, ''),
 -- Sessions by database, role, application and statement: clients, busy clients, all with a transaction id (their number
 -- and the sum of their transactions' ages in s, but for those older than a second), in wait for a standby, for the flush
 -- of WAL, for a lock; age in ms of the oldest statement that waits for a standby, and of all that wait for a standby or
--- the flush, as floor(4 log2(ms)). Whatever may commit counts: background workers too. PostgreSQL 14 to 16 write WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL
--- of a new segment file (WalInitWrite, WalInitSync) is written by the session whose flush needs it. It sleeps for $1 s
--- before it looks, as planned by then: what a poll takes of a processor holds up others, but no disk and no network, so
--- that right after it sessions are seen in waits too seldom.
+-- the flush, as floor(4 log2(ms)). Whatever may commit counts: background workers too. PostgreSQL 14 to 16 write
+-- WALSync, 17 and later WalSync; an LWLock is called SyncRep, too. WAL of a new segment file (WalInitWrite, WalInitSync)
+-- is written by the session whose flush needs it. It sleeps for $1 s before it looks, as planned by then: what a poll
+-- takes of a processor holds up others, but no disk and no network, so that right after it sessions are seen in waits
+-- too seldom.
 SELECT d.datname, r.rolname, application, statement, sessions, busy, writing, writing_s, standby, flush, lock, longest_ms, ages
   FROM (SELECT datid, usesysid, left(application_name, 64) AS application, CASE state WHEN 'idle' THEN NULL ELSE query_id END AS statement,
                count(*) FILTER (WHERE backend_type = 'client backend') AS sessions,
