@@ -3,16 +3,21 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.errors import MachineError, UsageError
+from tests.fixtures.ordinary_user import AS_USER, why_no_namespaces
+from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
 from walproof.lab.faults import crashes, disks
+from walproof.lab.mount_view import mounts
 from walproof.machine import processors
 from walproof.machine.programs import run
 
@@ -52,10 +57,31 @@ def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tm
     assert not disk_images.mounted(disk)
 
 
+OTHER_ROOTS, OTHER_USERS = ["unshare", "--mount"], [*AS_USER, "unshare", "--user", "--map-current-user", "--mount"]
+
+
+@contextmanager
+def in_a_mount_namespace(kind: list[str]) -> Iterator[int]:
+    if "--user" in kind and (why := why_no_namespaces()):
+        pytest.skip(why)
+    command = [*kind, "sh", "-c", "echo up; read line; exec sleep 600"]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"up\n"
+            yield other.pid
+        finally:
+            other.kill()
+
+
 @needs_images
-@pytest.mark.parametrize("overlooked", [0, 1], ids=["seen", "overlooked at first"])
+@pytest.mark.parametrize(
+    ("kind", "overlooked"),
+    [(OTHER_ROOTS, 0), (OTHER_ROOTS, 1), ([*OTHER_USERS, "--propagation", "slave"], 0)],
+    ids=["seen", "overlooked at first", "of another user, where root cannot unmount it"],
+)
 def test_an_image_mounted_in_another_mount_namespace_is_released_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlooked: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: list[str], overlooked: int
 ) -> None:
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
     disk_images.prepare(blueprint)
@@ -63,15 +89,88 @@ def test_an_image_mounted_in_another_mount_namespace_is_released_too(
     scans: list[list[str]] = [[]] * overlooked
     seen = disk_images._mount_namespaces
     monkeypatch.setattr(disk_images, "_mount_namespaces", lambda: scans.pop() if scans else seen())
-    command = "read line; exec sleep 600"
-    with subprocess.Popen(["unshare", "--mount", "sh", "-c", f"echo up; {command}"], stdin=-1, stdout=-1) as other:
-        try:
-            assert other.stdout is not None
-            assert other.stdout.readline() == b"up\n"
-            disk_images.release(blueprint)
-            assert disk_images.loops(blueprint) == ()
-        finally:
-            other.kill()
+    with in_a_mount_namespace(kind):
+        disk_images.release(blueprint)
+        assert disk_images.loops(blueprint) == ()
+
+
+@needs_images
+def test_who_holds_an_image_in_a_mount_namespace_that_root_cannot_reach_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    disk_images.prepare(blueprint)
+    monkeypatch.setenv("WALPROOF_PATIENCE", "0.05")
+    with (
+        in_a_mount_namespace([*OTHER_USERS, "--propagation", "private"]) as pid,
+        pytest.raises(WaitTimeout, match=rf"end process {pid} \(sh\)"),
+    ):
+        disk_images.release(blueprint)
+    assert disk_images.images_dir(blueprint).exists()
+    monkeypatch.undo()
+    disk_images.release(blueprint)
+    assert disk_images.loops(blueprint) == ()
+
+
+DETACHED = """
+import subprocess, sys
+from pathlib import Path
+from tests.fixtures.blueprints import a_blueprint
+from walproof.lab import disk_images
+from walproof.lab.blueprint import Disk
+from walproof.lab.mount_view import mounts
+b = a_blueprint(Path(sys.argv[1]), members=1, disk=Disk("image", disk_images.SMALLEST))
+(volume,) = disk_images.volumes(b)
+disk_images.prepare(b)
+with subprocess.Popen(["unshare", "--mount", "sh", "-c", "echo up; exec sleep 600"], stdout=-1) as other:
+    other.stdout.readline()
+    for _ in range(3):
+        disk_images.detach(b, "n1")
+        print(len(disk_images.loops(b)), [place for _, place in mounts() if place == str(volume.mount_point)])
+        disk_images.attach(b, "n1")
+    other.kill()
+disk_images.release(b)
+print(len(disk_images.loops(b)), [place for _, place in mounts() if str(b.home) in place])
+"""
+
+
+@needs_images
+@pytest.mark.parametrize("root", ["private", "shared"])
+def test_detaching_leaves_nothing_where_mounts_propagate_and_where_not(tmp_path: Path, root: str) -> None:
+    # The machine's / is shared under systemd and private in most containers. A link on the way is resolved.
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    where = ["unshare", "--mount", "--propagation", root]
+    command = [*where, sys.executable, "-c", DETACHED, str(tmp_path / "link")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["0 []"] * 4, done
+
+
+@needs_images
+def test_a_volume_that_cannot_be_mounted_leaves_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    disk_images.prepare(blueprint)
+    (volume,) = disk_images.volumes(blueprint)
+    disk_images.detach(blueprint, "n1")
+    subprocess.run(["mount", "--bind", volume.mount_point, volume.mount_point], check=True)  # as after a kill -9
+    monkeypatch.setattr(disk_images, "_loop", mock.Mock(side_effect=MachineError("no loop device is left")))
+    with pytest.raises(MachineError, match="no loop device"):
+        disk_images.attach(blueprint, "n1")
+    assert str(volume.mount_point) not in [place for _, place in mounts()]
+    disk_images.release(blueprint)
+
+
+@needs_images
+def test_the_power_is_not_cut_of_a_file_system_that_is_the_machines_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    blueprint.data_dir("n1").parent.mkdir(parents=True)
+    shut_down = mock.Mock()
+    monkeypatch.setattr(crashes, "shut_down", shut_down)
+    with pytest.raises(MachineError, match="not mounted where walproof looks"):
+        crashes._cut(blueprint, "n1")
+    shut_down.assert_not_called()
 
 
 @needs_images

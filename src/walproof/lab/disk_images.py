@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.mount_view import mounts
 from walproof.lab.privileges import make_folder, member_uid
+from walproof.machine import untrusted
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import lookup, run
 from walproof.model.waiting import Wait, wait_for
@@ -29,8 +31,8 @@ class Volume:
 
 
 def images_dir(blueprint: Blueprint) -> Path:
-    """Where the images lie, readable by their owner only."""
-    return blueprint.home / "images"
+    """Where the images lie, readable by their owner only; links resolved, as the kernel names it."""
+    return Path(os.path.realpath(blueprint.home)) / "images"
 
 
 def volumes(blueprint: Blueprint, member: str | None = None) -> tuple[Volume, ...]:
@@ -39,7 +41,11 @@ def volumes(blueprint: Blueprint, member: str | None = None) -> tuple[Volume, ..
         return ()
     purposes = ("disk", "wal") if blueprint.disk.wal_volume else ("disk",)
     return tuple(
-        Volume(name, images_dir(blueprint) / f"{name}-{purpose}.img", blueprint.member_dir(name) / purpose)
+        Volume(
+            name,
+            images_dir(blueprint) / f"{name}-{purpose}.img",
+            Path(os.path.realpath(blueprint.member_dir(name))) / purpose,
+        )
         for name in ((member,) if member else blueprint.members)
         for purpose in purposes
     )
@@ -97,7 +103,7 @@ def prepare(blueprint: Blueprint) -> None:
 def release(blueprint: Blueprint) -> None:
     """Unmount and detach everything below the lab's home and remove the images; safe twice, and after a kill -9.
 
-    WaitTimeout when a loop device stays: the images stay then too.
+    WaitTimeout when a loop device stays, which names who holds it: the images stay then too.
     """
 
     # Again and again: a mount namespace may be made, or the process it was known by may end, meanwhile; and the
@@ -109,7 +115,11 @@ def release(blueprint: Blueprint) -> None:
             _detach(device)
         return not loops(blueprint)
 
-    wait_for(Wait.DISKS_FREE, released, RealClock())
+    try:
+        if not released():  # which took as long as the kernel had to write
+            wait_for(Wait.DISKS_FREE, released, RealClock())
+    except WaitTimeout as late:
+        raise WaitTimeout(f"{late.message}{_holders(blueprint)}", late.hint) from None
     shutil.rmtree(images_dir(blueprint), ignore_errors=True)
 
 
@@ -141,9 +151,17 @@ def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
     return tuple(sorted(attached))
 
 
+def are_on_images(blueprint: Blueprint, opened: Iterable[int]) -> bool:
+    """Whether the file system of each of these descriptors is on an image of this lab, not the machine's own."""
+    devices = {Path(device).stat().st_rdev for device, _ in loops(blueprint)}
+    return all(os.fstat(descriptor).st_dev in devices for descriptor in opened)
+
+
 def mounted(mount_point: Path) -> bool:
-    """Whether something is mounted there in our own mount namespace."""
-    return any(place == str(mount_point) for _, place in mounts())
+    """Whether a file system of its own is mounted there, in our own mount namespace."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return mount_point.stat().st_dev != mount_point.parent.stat().st_dev
+    return False
 
 
 def _format(image: Path, size_bytes: int) -> None:
@@ -156,12 +174,36 @@ def _format(image: Path, size_bytes: int) -> None:
 
 
 def _attach(volume: Volume) -> None:
-    device = _loop(volume.image)
+    place = str(volume.mount_point)
+    _uncover(volume.mount_point)
     try:
-        run(["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev", device, str(volume.mount_point)])
-    finally:
-        # While mounted this only marks the device to be freed by the unmount: a killed walproof leaks less.
-        run(["losetup", "--detach", device])
+        # Over the folder itself, shared, but with nothing else: then an unmount reaches the copies in other users'
+        # mount namespaces too (unshare --user), which nobody can unmount there (mount_namespaces(7), locked mounts).
+        run(["mount", "--bind", "--make-private", place, place])
+        run(["mount", "--make-shared", place])
+        device = _loop(volume.image)
+        try:
+            run(["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev", device, place])
+        finally:
+            # While mounted this only marks the device to be freed by the unmount: a killed walproof leaks less.
+            run(["losetup", "--detach", device])
+    except BaseException:
+        _uncover(volume.mount_point)
+        raise
+
+
+def _uncover(mount_point: Path) -> None:
+    """Unmount all that lies at the place, in our own mount namespace."""
+
+    def covered() -> bool:
+        return any(place == str(mount_point) for _, place in mounts())
+
+    while covered():
+        try:
+            run(["umount", "--lazy", str(mount_point)])
+        except MachineError:
+            if covered():
+                raise
 
 
 def _loop(image: Path) -> str:
@@ -176,13 +218,13 @@ def _loop(image: Path) -> str:
 
 def _unmount(mount_point: Path) -> None:
     """Here, and wherever a mount namespace created meanwhile (`ip netns exec`, unshare) holds a copy."""
-    sources = {source for source, place in mounts() if place == str(mount_point)}
-    if sources:
+    if mounted(mount_point):
         _patiently_unmount(mount_point)
+    _uncover(mount_point)
     for pid in _mount_namespaces():
         # Only our own images can be mounted there: the path lies below the lab's home.
         with contextlib.suppress(MachineError, OSError):
-            if any(place == str(mount_point) for _, place in mounts(pid)):
+            for _ in [place for _, place in mounts(pid) if place == str(mount_point)]:
                 run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "umount", "--lazy", str(mount_point)])
 
 
@@ -196,6 +238,17 @@ def _patiently_unmount(mount_point: Path) -> None:
         wait_for(Wait.PROGRAM_GONE, gone, RealClock())
     except WaitTimeout:
         run(["umount", "--lazy", str(mount_point)])
+
+
+def _holders(blueprint: Blueprint) -> str:
+    """A clause: a process of each mount namespace that still holds volumes of this lab; "" when there is none."""
+    devices, holders = {device for device, _ in loops(blueprint)}, list[str]()
+    for pid in _mount_namespaces():
+        with contextlib.suppress(OSError):
+            if any(source in devices for source, _ in mounts(pid)):
+                name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
+                holders.append(f"{pid} ({untrusted.one_line(name, 16)})")
+    return f"; mount namespaces of their own hold them, end process {', '.join(holders)}" if holders else ""
 
 
 def _mount_namespaces() -> list[str]:

@@ -47,7 +47,7 @@ def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
 
 def mounts(pid: str = "self") -> list[tuple[str, str]]:
     """(source, mount point) of every mount a process sees; OSError once it is gone."""
-    lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+    lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     split = [line.split(" - ", 1) for line in lines]
     return [(_plain(right.split()[1]), _plain(left.split()[4])) for left, right in split]
 

@@ -90,7 +90,8 @@ def _start_keeper(first_port: int) -> int:
         ports = Blueprint("", 0, (), Path(), Path(), 0, port_base=first_port).ports.values()
         listeners = {port: stack.enter_context(_listen(port)) for port in ports}
         forwarded = [f"{port}={listener.fileno()}" for port, listener in listeners.items()]
-        options = ("--user", "--map-current-user", "--keep-caps", "--net", "--mount")
+        # slave: what root unmounts meanwhile goes here too, such as the image of a lab of root's.
+        options = ("--user", "--map-current-user", "--keep-caps", "--net", "--mount", "--propagation", "slave")
         keep = isolated_python(namespace_keeper.__file__, "keep", str(pid_file), *forwarded)
         log = stack.enter_context(log_file.open("wb"))
         process = subprocess.Popen(
