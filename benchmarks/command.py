@@ -60,7 +60,8 @@ def _kind(annotation: Any) -> Any:
 
 def judged(what: str, value: float, limit: str, good: bool) -> int:
     """Print one figure and its limit; exit code 0 when it is met, 1 when not."""
-    print(f"{'met' if good else 'NOT MET'}: {what}: {value:.3f} ({limit})", flush=True)
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+    print(f"{'met' if good else 'NOT MET'}: {what}: {shown} ({limit})", flush=True)
     return 0 if good else 1
 
 

@@ -116,7 +116,7 @@ def main(*, rounds: int = 5, port: int = 5870) -> int:
     )
     code |= judged("of them found", sum(one.found for one in done), "above 0", any(d.found for d in done))
     print(f"of them in no server's WAL: {sum(one.unwritten for one in done)}")
-    return code | judged("rows on which salvage and the ledger differ", wrong, "0", wrong == 0)
+    return code | judged("rows that differ from the ledger, and chains not whole", wrong, "0", wrong == 0)
 
 
 if __name__ == "__main__":
