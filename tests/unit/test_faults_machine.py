@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from tests.fixtures.ordinary_user import AS_USER, why_no_namespaces
+from tests.fixtures.ordinary_user import AS_USER, UID, home_of_user, why_no_namespaces
 from walproof.errors import MachineError, UsageError, WaitTimeout
-from walproof.lab import disk_images
-from walproof.lab.blueprint import Disk
+from walproof.lab import disk_images, mount_view
+from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.faults import crashes, disks
 from walproof.lab.mount_view import mounts
 from walproof.machine import processors
@@ -27,6 +27,16 @@ needs_strace = pytest.mark.skipif(disks.unavailable() is not None, reason=str(di
 needs_groups = pytest.mark.skipif(
     processors.control_groups_unavailable() is not None, reason=str(processors.control_groups_unavailable())
 )
+
+
+@pytest.fixture
+def on_image(tmp_path: Path) -> Iterator[Blueprint]:
+    """One member, its disk mounted; released at the end."""
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    disk_images.prepare(blueprint)
+    yield blueprint
+    disk_images.release(blueprint)
+    assert disk_images.loops(blueprint) == ()
 
 
 @needs_images
@@ -57,14 +67,15 @@ def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tm
     assert not disk_images.mounted(disk)
 
 
-OTHER_ROOTS, OTHER_USERS = ["unshare", "--mount"], [*AS_USER, "unshare", "--user", "--map-current-user", "--mount"]
+OTHER_ROOTS, OTHER_USERS = ["unshare", "--mount"], [*AS_USER, "unshare", "--user", "--map-root-user", "--mount"]
 
 
 @contextmanager
-def in_a_mount_namespace(kind: list[str]) -> Iterator[int]:
+def another_process(kind: list[str], script: str = "") -> Iterator[int]:
+    """Its pid once it has run the script."""
     if "--user" in kind and (why := why_no_namespaces()):
         pytest.skip(why)
-    command = [*kind, "sh", "-c", "echo up; read line; exec sleep 600"]
+    command = [*kind, "bash", "-c", f"{script}\necho up; read line; exec sleep 600"]
     with subprocess.Popen(command, stdin=-1, stdout=-1) as other:
         try:
             assert other.stdout is not None
@@ -81,42 +92,50 @@ def in_a_mount_namespace(kind: list[str]) -> Iterator[int]:
     ids=["seen", "overlooked at first", "of another user, where root cannot unmount it"],
 )
 def test_an_image_mounted_in_another_mount_namespace_is_released_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: list[str], overlooked: int
+    on_image: Blueprint, monkeypatch: pytest.MonkeyPatch, kind: list[str], overlooked: int
 ) -> None:
-    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
-    disk_images.prepare(blueprint)
     # Overlooked as when the process that a namespace was known by ends in the middle of a scan.
-    scans: list[list[str]] = [[]] * overlooked
-    seen = disk_images._mount_namespaces
-    monkeypatch.setattr(disk_images, "_mount_namespaces", lambda: scans.pop() if scans else seen())
-    with in_a_mount_namespace(kind):
-        disk_images.release(blueprint)
-        assert disk_images.loops(blueprint) == ()
+    overlooks = [True] * overlooked
+
+    def scanned(argv: list[str], **more: str) -> str:
+        return "" if mount_view.UNMOUNT in argv and overlooks and overlooks.pop() else run(argv, **more)
+
+    monkeypatch.setattr(disk_images, "run", scanned)
+    with another_process(kind):
+        disk_images.release(on_image)
+        assert disk_images.loops(on_image) == ()
+
+
+HOSTILE = """
+set -e; cd {home}
+printf '#!/bin/sh\ntouch {ran}' > evil; chmod 755 evil; odd=$(printf 'a\rb\302\205\377'); mkdir "$odd"
+mount -t tmpfs none "$odd"; mount --bind evil "$(command -v umount)"
+"""
 
 
 @needs_images
-def test_who_holds_an_image_in_a_mount_namespace_that_root_cannot_reach_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("holds", ["a mount namespace of another user", "an open folder"])
+def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run(
+    on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str
 ) -> None:
-    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
-    disk_images.prepare(blueprint)
-    monkeypatch.setenv("WALPROOF_PATIENCE", "0.05")
+    disk, ran = on_image.data_dir("n1").parent, tmp_path / "ran"
+    monkeypatch.setenv("WALPROOF_PATIENCE", "0.1")
+    kind = [] if holds == "an open folder" else [*OTHER_USERS, "--propagation", "private"]
     with (
-        in_a_mount_namespace([*OTHER_USERS, "--propagation", "private"]) as pid,
-        pytest.raises(WaitTimeout, match=rf"end process {pid} \(sh\)"),
+        home_of_user() as home,
+        another_process(kind, HOSTILE.format(home=home, ran=ran) if kind else f"exec 3<{disk}") as pid,
+        pytest.raises(WaitTimeout, match=rf"process .*\b{pid} of user {UID if kind else 0}\b.*: end it"),
     ):
-        disk_images.release(blueprint)
-    assert disk_images.images_dir(blueprint).exists()
-    monkeypatch.undo()
-    disk_images.release(blueprint)
-    assert disk_images.loops(blueprint) == ()
+        disk_images.release(on_image)
+    assert disk_images.images_dir(on_image).exists() and not ran.exists()
+    monkeypatch.undo()  # and what it could not release it does now
 
 
 DETACHED = """
 import subprocess, sys
 from pathlib import Path
 from tests.fixtures.blueprints import a_blueprint
-from walproof.lab import disk_images
+from walproof.lab import disk_images, mount_view
 from walproof.lab.blueprint import Disk
 from walproof.lab.mount_view import mounts
 b = a_blueprint(Path(sys.argv[1]), members=1, disk=Disk("image", disk_images.SMALLEST))
@@ -147,17 +166,14 @@ def test_detaching_leaves_nothing_where_mounts_propagate_and_where_not(tmp_path:
 
 
 @needs_images
-def test_a_volume_that_cannot_be_mounted_leaves_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
-    disk_images.prepare(blueprint)
-    (volume,) = disk_images.volumes(blueprint)
-    disk_images.detach(blueprint, "n1")
+def test_a_volume_that_cannot_be_mounted_leaves_no_mount(on_image: Blueprint, monkeypatch: pytest.MonkeyPatch) -> None:
+    (volume,) = disk_images.volumes(on_image)
+    disk_images.detach(on_image, "n1")
     subprocess.run(["mount", "--bind", volume.mount_point, volume.mount_point], check=True)  # as after a kill -9
     monkeypatch.setattr(disk_images, "_loop", mock.Mock(side_effect=MachineError("no loop device is left")))
     with pytest.raises(MachineError, match="no loop device"):
-        disk_images.attach(blueprint, "n1")
+        disk_images.attach(on_image, "n1")
     assert str(volume.mount_point) not in [place for _, place in mounts()]
-    disk_images.release(blueprint)
 
 
 @needs_images

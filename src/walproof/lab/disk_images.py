@@ -4,20 +4,21 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from walproof.errors import MachineError, UsageError, WaitTimeout
+from walproof.lab import home, mount_view
 from walproof.lab.blueprint import Blueprint, Disk
-from walproof.lab.mount_view import mounts
-from walproof.lab.privileges import make_folder, member_uid
-from walproof.machine import untrusted
+from walproof.lab.privileges import isolated_python, make_folder, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import lookup, run
 from walproof.model.waiting import Wait, wait_for
 
 SMALLEST = 256 << 20
 """Bytes below which a member's PGDATA, a few WAL segments and the journal do not fit."""
+_NAMED = 5
 _FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` releases a lab's devices"
 
 
@@ -106,13 +107,10 @@ def release(blueprint: Blueprint) -> None:
     WaitTimeout when a loop device stays, which names who holds it: the images stay then too.
     """
 
-    # Again and again: a mount namespace may be made, or the process it was known by may end, meanwhile; and the
-    # kernel frees a device only some time after its last lazy unmount.
+    # Again and again: a mount namespace may be made meanwhile, and the kernel frees a device only some time after its
+    # last lazy unmount.
     def released() -> bool:
-        for volume in volumes(blueprint):
-            _unmount(volume.mount_point)
-        for device, _ in loops(blueprint):
-            _detach(device)
+        _let_go(blueprint, volumes(blueprint), None)
         return not loops(blueprint)
 
     try:
@@ -125,19 +123,22 @@ def release(blueprint: Blueprint) -> None:
 
 def attach(blueprint: Blueprint, member: str) -> None:
     """Mount the member's volumes where they are not; the journal is replayed by the mount, as at a power-on."""
-    for volume in volumes(blueprint, member):
-        if not mounted(volume.mount_point):
-            _attach(volume)
+    with _alone(blueprint):
+        for volume in volumes(blueprint, member):
+            if not mounted(volume.mount_point):
+                _attach(volume)
 
 
 def detach(blueprint: Blueprint, member: str) -> None:
     """Unmount the member's volumes and release their devices; its processes must have ended."""
-    held = loops(blueprint)
-    for volume in volumes(blueprint, member):
-        _unmount(volume.mount_point)
-        for device, image in held:
-            if image == volume.image:
-                _detach(device)
+    wanted = volumes(blueprint, member)
+    with _alone(blueprint):
+        _let_go(blueprint, wanted, {volume.image for volume in wanted})
+
+
+def _alone(blueprint: Blueprint) -> AbstractContextManager[None]:
+    """One walproof after another: what one has just mounted is not to be unmounted by the next."""
+    return home.exclusively(blueprint.home / "disks.lock")
 
 
 def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
@@ -145,16 +146,25 @@ def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
     attached = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
-            image = Path(backing.read_text(encoding="utf-8").strip().removesuffix(" (deleted)"))
+            image = Path(os.fsdecode(backing.read_bytes()).strip().removesuffix(" (deleted)"))
             if image.is_relative_to(images_dir(blueprint)):
                 attached.append((f"/dev/{backing.parent.parent.name}", image))
     return tuple(sorted(attached))
 
 
+def _numbers(blueprint: Blueprint, images: set[Path] | None = None) -> set[str]:
+    """MAJOR:MINOR of the loop devices of these images, of all by default."""
+    devices = {device for device, image in loops(blueprint) if images is None or image in images}
+    return {_number(Path(device).stat().st_rdev) for device in devices}
+
+
+def _number(device: int) -> str:
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
 def are_on_images(blueprint: Blueprint, opened: Iterable[int]) -> bool:
     """Whether the file system of each of these descriptors is on an image of this lab, not the machine's own."""
-    devices = {Path(device).stat().st_rdev for device, _ in loops(blueprint)}
-    return all(os.fstat(descriptor).st_dev in devices for descriptor in opened)
+    return {_number(os.fstat(descriptor).st_dev) for descriptor in opened} <= _numbers(blueprint)
 
 
 def mounted(mount_point: Path) -> bool:
@@ -196,7 +206,7 @@ def _uncover(mount_point: Path) -> None:
     """Unmount all that lies at the place, in our own mount namespace."""
 
     def covered() -> bool:
-        return any(place == str(mount_point) for _, place in mounts())
+        return any(place == str(mount_point) for _, place in mount_view.mounts())
 
     while covered():
         try:
@@ -216,16 +226,18 @@ def _loop(image: Path) -> str:
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
-def _unmount(mount_point: Path) -> None:
-    """Here, and wherever a mount namespace created meanwhile (`ip netns exec`, unshare) holds a copy."""
-    if mounted(mount_point):
-        _patiently_unmount(mount_point)
-    _uncover(mount_point)
-    for pid in _mount_namespaces():
-        # Only our own images can be mounted there: the path lies below the lab's home.
-        with contextlib.suppress(MachineError, OSError):
-            for _ in [place for _, place in mounts(pid) if place == str(mount_point)]:
-                run(["nsenter", f"--mount=/proc/{pid}/ns/mnt", "umount", "--lazy", str(mount_point)])
+def _let_go(blueprint: Blueprint, wanted: Iterable[Volume], images: set[Path] | None) -> None:
+    """Unmount volumes here, their images (None: all) wherever a mount namespace of root's holds a copy (`ip netns
+    exec`, unshare), and free the devices."""
+    for volume in wanted:
+        if mounted(volume.mount_point):
+            _patiently_unmount(volume.mount_point)
+        _uncover(volume.mount_point)
+    if numbers := _numbers(blueprint, images):
+        run(isolated_python(mount_view.__file__, mount_view.UNMOUNT, *numbers))
+    for device, image in loops(blueprint):
+        if images is None or image in images:
+            _detach(device)
 
 
 def _patiently_unmount(mount_point: Path) -> None:
@@ -241,24 +253,22 @@ def _patiently_unmount(mount_point: Path) -> None:
 
 
 def _holders(blueprint: Blueprint) -> str:
-    """A clause: a process of each mount namespace that still holds volumes of this lab; "" when there is none."""
-    devices, holders = {device for device, _ in loops(blueprint)}, list[str]()
-    for pid in _mount_namespaces():
+    """A clause: processes that hold volumes of this lab, by a mount namespace, a folder or a file; "" for none."""
+    numbers, seen, holders = _numbers(blueprint), set[int](), list[str]()
+
+    def is_there(path: Path) -> bool:
         with contextlib.suppress(OSError):
-            if any(source in devices for source, _ in mounts(pid)):
-                name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
-                holders.append(f"{pid} ({untrusted.one_line(name, 16)})")
-    return f"; mount namespaces of their own hold them, end process {', '.join(holders)}" if holders else ""
+            return _number(path.stat().st_dev) in numbers
+        return False
 
-
-def _mount_namespaces() -> list[str]:
-    """One process of every mount namespace but ours."""
-    ours = os.readlink("/proc/self/ns/mnt")
-    by_namespace: dict[str, str] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            by_namespace.setdefault(os.readlink(entry / "ns" / "mnt"), entry.name)
-    return [pid for namespace, pid in by_namespace.items() if namespace != ours]
+            space = (entry / "ns" / "mnt").stat().st_ino
+            is_mounted = space not in seen and any(number in numbers for number, _ in mount_view.mounts(entry.name))
+            seen.add(space)
+            if is_mounted or any(map(is_there, (entry / "cwd", entry / "root", *(entry / "fd").iterdir()))):
+                holders.append(f"{entry.name} of user {entry.stat().st_uid}")
+    return f"; held by process {', '.join(holders[:_NAMED])}: end it" if holders else ""
 
 
 def _detach(device: str) -> None:

@@ -1,11 +1,13 @@
 """What of the machine's files a lab's program sees, in a mount namespace of its own; then executes the program.
 
-Run by root as `python -I -S mount_view.py VIEW ARGV…` in a new mount namespace (lab/privileges.py). Standard library
-only: it starts with every member. Folders that others may not enter (/root) become empty ones that hold only what the
-program needs, under the same path: no capability to read everything is needed for that.
+Run by root as `python -I -S mount_view.py VIEW ARGV…` in a new mount namespace (lab/privileges.py), and with `--unmount
+MAJOR:MINOR…` to unmount in all others (lab/disk_images.py). Standard library only: it starts with every member. Folders
+that others may not enter (/root) become empty ones that hold only what the program needs, under the same path: no
+capability to read everything is needed for that.
 """
 
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -14,7 +16,11 @@ from pathlib import Path
 from typing import Any
 
 _READ_ONLY, _NO_SUID, _NO_DEV, _REMOUNT, _BIND, _RECURSIVE = 1, 2, 4, 32, 4096, 16384
-_DETACH = 2
+_DETACH, _NO_FOLLOW = 2, 8
+_CLONE_NEWNS = 0x00020000
+_NS_GET_USERNS = 0xB701
+"""_IO(0xb7, 1) of linux/nsfs.h."""
+UNMOUNT = "--unmount"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,21 +52,75 @@ def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
 
 
 def mounts(pid: str = "self") -> list[tuple[str, str]]:
-    """(source, mount point) of every mount a process sees; OSError once it is gone."""
-    lines = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    split = [line.split(" - ", 1) for line in lines]
-    return [(_plain(right.split()[1]), _plain(left.split()[4])) for left, right in split]
+    """(MAJOR:MINOR of the file system, mount point) of every mount a process sees; OSError once it is gone."""
+    lines = Path(f"/proc/{pid}/mountinfo").read_bytes().split(b"\n")  # a name may hold every other kind of space
+    return [(os.fsdecode(of[2]), os.fsdecode(_plain(of[4]))) for of in (line.split(b" ") for line in lines) if of[2:]]
 
 
-def _plain(escaped: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped)
+def _plain(escaped: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), escaped)
+
+
+def unmount_elsewhere(devices: set[str]) -> None:
+    """Unmount the file systems of these devices (MAJOR:MINOR) in every other mount namespace of our user namespace.
+
+    Nothing that lies in such a namespace is executed. Those of other users are left alone: they are their own, and what
+    they inherited is locked there (mount_namespaces(7)).
+    """
+    owner, seen = os.stat("/proc/self/ns/user").st_ino, {os.stat("/proc/self/ns/mnt").st_ino}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            opened = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY)
+        except OSError:  # it has ended
+            continue
+        space = os.fstat(opened).st_ino
+        if space not in seen and (_owner(opened) != owner or _unmounted_in(opened, pid, devices)):
+            seen.add(space)
+        os.close(opened)
+
+
+def _owner(namespace: int) -> int:
+    """The user namespace that owns a namespace, as its inode; 0 where we may not know."""
+    try:
+        opened = fcntl.ioctl(namespace, _NS_GET_USERNS)
+    except OSError:
+        return 0
+    inode = os.fstat(opened).st_ino
+    os.close(opened)
+    return inode
+
+
+def _unmounted_in(namespace: int, pid: str, devices: set[str]) -> bool:
+    """Whether that was done; not where the process ends meanwhile, which may not be the namespace's only one."""
+    try:
+        places = [place for device, place in mounts(pid) if device in devices]
+    except OSError:
+        return False
+    child = os.fork() if places else -1
+    if child > 0:
+        os.waitpid(child, 0)
+    if child == 0:
+        if _libc.setns(namespace, _CLONE_NEWNS) == 0:
+            for place in reversed(places):
+                _detach_device(place, devices)
+        os._exit(0)
+    return True
+
+
+def _detach_device(place: str, devices: set[str]) -> None:
+    try:
+        there = os.stat(place).st_dev
+    except OSError:
+        return
+    if f"{os.major(there)}:{os.minor(there)}" in devices:
+        _libc.umount2(os.fsencode(place), _DETACH | _NO_FOLLOW)
 
 
 def _leave_out(home: str, own: str) -> None:
     """Detach the volumes of the lab's other members: a copy here would keep them mounted for as long as we live."""
     for _, place in mounts():
         if place.startswith(home + "/") and not (place + "/").startswith(own + "/"):
-            _libc.umount2(place.encode(), _DETACH)
+            _libc.umount2(os.fsencode(place), _DETACH)
 
 
 def main(view: dict[str, Any], argv: list[str]) -> None:
@@ -79,5 +139,7 @@ def main(view: dict[str, Any], argv: list[str]) -> None:
     os.execv(argv[0], argv)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == UNMOUNT:
+    unmount_elsewhere(set(sys.argv[2:]))
+elif __name__ == "__main__":
     main(json.loads(sys.argv[1]), sys.argv[2:])
