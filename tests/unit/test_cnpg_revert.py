@@ -1,27 +1,63 @@
 """What revert leaves alone: journals of another Cluster of that name, what names no machine or may not be read."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.cnpg.fake_api import FakeApi, view
 from tests.fixtures.command_line import Run, walproof  # noqa: F401
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
-from tests.unit.test_cnpg_role_and_revert import made, made_by, reverted
+from tests.unit.test_cnpg_role_and_revert import NAME as FAKE
+from tests.unit.test_cnpg_role_and_revert import made, made_by, reverted, roles
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
 from walproof.machine.pid_files import machine
+from walproof.model.ports import Reverting
 from walproof.records.journal import Journal, registered
 from walproof.targets.choose import choose
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.configuration import SPEC
-from walproof.targets.cnpg.kubernetes_api import SECRETS
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS
+from walproof.targets.cnpg.target import CnpgCluster
+from walproof.targets.cnpg.target_file import CnpgFile
+from walproof.targets.configure import noted
+from walproof.targets.external.cluster import ExternalCluster
 
 NAME = "cnpg:default/pg?context=stand-in"
 SECRET = "pg-walproof"
+
+
+def test_a_database_is_reverted_through_a_hand_over_of_the_primary_that_was_just_thawed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, journal, told = FakeApi(), Journal(tmp_path / "journal.jsonl"), list[str]()
+    role = made(api, journal).user
+    journal.note(0.0, FAKE, "database", "walproof_own", before=None, after=None)
+    api.change(CLUSTERS, "pg", {"status": {"targetPrimary": "pg-2"}})
+    cluster = CnpgCluster(FAKE, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"), api)
+    # The old primary still answers; then none; its successor does, but not every instance; it is lost once more.
+    nobody = replace(view("pg-2"), leader=None)
+    views, logins = iter([view("pg-1"), nobody, view("pg-2"), nobody, nobody]), iter([False, False])
+    tries = iter(["no leader"])
+    monkeypatch.setattr(cluster, "observe", lambda: next(views, view("pg-2")))
+    monkeypatch.setattr(cluster, "_usable", lambda credential: next(logins, True))
+    monkeypatch.setattr(cluster, "_gone", lambda name: name not in [r["name"] for r in roles(api) if "login" in r])
+
+    def dropped(self: CnpgCluster, journal: Journal, reverting: Reverting) -> None:
+        told.append(f"{self.observe().leader} as {self.members()['pg-2'].user}")
+        if wrong := next(tries, ""):
+            raise TargetError(wrong)
+        for change in noted(journal, FAKE, "database"):
+            journal.undone(change)
+
+    monkeypatch.setattr(ExternalCluster, "_revert_database", dropped)
+    cluster.revert(journal)
+    assert told == [f"None as {role}", f"pg-2 as {role}"]
+    assert journal.pending() == () and roles(api) == []
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from functools import cached_property, partial
 
 import psycopg
 
-from walproof.errors import Error, TargetError
+from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.machine.signals import shielded
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
 from walproof.model.load import LoadRunner
 from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
 from walproof.model.takeover import OwnGuard
-from walproof.model.topology import ClusterView, Description, Endpoint, Role
+from walproof.model.topology import ClusterView, Description, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
@@ -47,7 +47,7 @@ from walproof.targets.cnpg.state_and_doctor_facts import facts_of, joined, pause
 from walproof.targets.cnpg.target_file import CnpgFile, read_address, shown
 from walproof.targets.configure import needed, noted
 from walproof.targets.external.cluster import ExternalCluster
-from walproof.targets.sql.connection import connected
+from walproof.targets.sql.connection import connected, enters
 
 _ABLE = (
     "SELECT rolsuper OR (rolcreatedb AND pg_has_role(current_user, 'pg_monitor', 'USAGE')) AS able"
@@ -220,7 +220,7 @@ class CnpgCluster(ExternalCluster):
         login = self.access.parameters(credential)
         answering = {member.name for member in self.observe().members if member.role is not Role.UNKNOWN}
         places = [e.hosts for name, e in self.access.members().items() if name in answering]
-        return bool(places) and all(_enters(login.at(*hosts)) for hosts in places)
+        return bool(places) and all(enters(login.at(*hosts)) for hosts in places)
 
     def _remove_database(self) -> None:
         with suppress(Error):
@@ -275,18 +275,36 @@ class CnpgCluster(ExternalCluster):
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind if one.kind is ROLES):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
-        if noted(journal, self.name, "database"):
-            # A primary that was just thawed may be handing over to the successor that was chosen meanwhile.
-            wait_for(Wait.NEW_LEADER, lambda: self.observe().leader is not None, self.clock)
-        role = self._own_role.left(journal)
-        if role is not None and self._usable(role):
-            self._log_in_as(role)
+        self._log_in_as_left(journal)
         left += super().revert(journal, reverting)
         self._remove_role(journal, reverting)
         left += swept(*self._cluster, reverting)
         if stay:
             raise TargetError("; ".join([*(one.message for one in stay), *left]), stay[0].hint)
         return left
+
+    def _log_in_as_left(self, journal: Notebook) -> None:
+        """As the role that a killed run left, once it can; soon, where the database that it owns is there."""
+        is_owner, role = bool(noted(journal, self.name, "database")), self._own_role.left(journal)
+        if is_owner:
+            wait_for(Wait.NEW_LEADER, self._is_led, self.clock)
+        with suppress(WaitTimeout):
+            wait_for(Wait.SETTING_IN_EFFECT, lambda: role is None or self._usable(role) or not is_owner, self.clock)
+        if role is not None and self._usable(role):
+            self._log_in_as(role)
+
+    def _is_led(self) -> bool:
+        """Whether the member leads that the operator wants to; a primary that was just thawed may be handing over."""
+        leader = self.observe().leader
+        return leader is not None and self.access.state.cluster.status.target_primary in ("", leader)
+
+    def _revert_database(self, journal: Notebook, reverting: Reverting) -> None:
+        """Again where that fails: a primary that was just thawed may hand over in the middle of it."""
+        try:
+            super()._revert_database(journal, reverting)
+        except TargetError:
+            self._log_in_as_left(journal)
+            super()._revert_database(journal, reverting)
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""
@@ -371,14 +389,6 @@ class CnpgCluster(ExternalCluster):
     @property
     def _named(self) -> Names:
         return Names(self.access.file.name, self.access.state.instances)
-
-
-def _enters(endpoint: Endpoint) -> bool:
-    try:
-        with connected(endpoint):
-            return True
-    except TargetError:
-        return False
 
 
 def open_cnpg(address: str) -> CnpgCluster:

@@ -219,6 +219,11 @@ class ExternalCluster(ABC):
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
         left = [*self._commands.revert(journal, reverting), *self.configuration.undo(journal, reverting)]
+        self._revert_database(journal, reverting)
+        return left
+
+    def _revert_database(self, journal: Notebook, reverting: Reverting) -> None:
+        """Remove walproof's own database where one was left. Safe twice."""
         for change in noted(journal, self.name, "database"):
             leader = self.admin(self.leader())
             if own_database.remove_draft(leader, change.after):
@@ -226,7 +231,6 @@ class ExternalCluster(ABC):
             if own_database.remove(leader, self.file.database, change.after):
                 reverting.tell("database", self.file.database)
             journal.undone(change)
-        return left
 
     # what it can do
 

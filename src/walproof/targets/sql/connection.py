@@ -148,3 +148,12 @@ def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
         )
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
+
+
+def enters(endpoint: Endpoint) -> bool:
+    """Whether that user may connect there just now."""
+    try:
+        with connected(endpoint):
+            return True
+    except TargetError:
+        return False
