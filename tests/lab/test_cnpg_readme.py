@@ -75,7 +75,7 @@ def test_the_seven_commands_in_order(readme: Readme) -> None:
 def test_revert_alone_removes_what_a_killed_command_left_and_says_so(readme: Readme, name: str, words: str) -> None:
     after_s = random.Random(f"{SEED} {name}").uniform(0.3, 0.9) * readme.done[name].seconds
     moment = killed(readme.kubernetes, words.replace("--record ", f"--record killed-{name}-"), after_s)
-    assert not moment.wrong, moment
+    assert not moment.wrong, f"{moment}"
 
 
 def test_a_second_run_is_refused_before_anything_and_names_the_first(readme: Readme) -> None:
