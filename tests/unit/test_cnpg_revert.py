@@ -16,7 +16,7 @@ from tests.unit.test_cnpg_role_and_revert import made, made_by, reverted, roles
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
 from walproof.machine.pid_files import machine
-from walproof.model.ports import Reverting
+from walproof.model.topology import ClusterView, Endpoint
 from walproof.records.journal import Journal, registered
 from walproof.targets.choose import choose
 from walproof.targets.cnpg import created_objects
@@ -24,39 +24,45 @@ from walproof.targets.cnpg.configuration import SPEC
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, SECRETS
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
-from walproof.targets.configure import noted
-from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external import own_database
+from walproof.targets.simulated.clock import VirtualClock
 
 NAME = "cnpg:default/pg?context=stand-in"
 SECRET = "pg-walproof"
 
 
-def test_a_database_is_reverted_through_a_hand_over_of_the_primary_that_was_just_thawed(
+def test_a_database_is_dropped_on_the_successor_too_where_the_primary_just_thawed_hands_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    api, journal, told = FakeApi(), Journal(tmp_path / "journal.jsonl"), list[str]()
+    api, journal, told = FakeApi(), Journal(tmp_path / "journal.jsonl"), list[tuple[str, str]]()
     role = made(api, journal).user
     journal.note(0.0, FAKE, "database", "walproof_own", before=None, after=None)
-    api.change(CLUSTERS, "pg", {"status": {"targetPrimary": "pg-2"}})
     cluster = CnpgCluster(FAKE, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"), api)
-    # The old primary still answers; then none; its successor does, but not every instance; it is lost once more.
-    nobody = replace(view("pg-2"), leader=None)
-    views, logins = iter([view("pg-1"), nobody, view("pg-2"), nobody, nobody]), iter([False, False])
-    tries = iter(["no leader"])
-    monkeypatch.setattr(cluster, "observe", lambda: next(views, view("pg-2")))
+    cluster.clock = VirtualClock()
+    names = {member.hosts: name for name, member in cluster.members().items()}
+    leads, logins, there = iter(["pg-1", "pg-1", "", "pg-2", "pg-2"]), iter([False, False]), set(names.values())
+
+    def observe() -> ClusterView:
+        leader = next(leads, "pg-2")
+        status = {"currentPrimary": leader or "pg-2", "targetPrimary": leader or "pg-2"}
+        api.change(CLUSTERS, "pg", {"status": status})
+        return view(leader) if leader else replace(view("pg-1"), leader=None)
+
+    def remove(leader: Endpoint, name: str, draft: str | None) -> bool:
+        told.append((leader.user, place := names[leader.hosts]))
+        if len(told) == 2:
+            raise TargetError("the server is shutting down")
+        # The old primary's drop reaches nobody, its successor's everybody.
+        there.difference_update({place} if place == "pg-1" else names.values())
+        return True
+
+    monkeypatch.setattr(cluster, "observe", observe)
     monkeypatch.setattr(cluster, "_usable", lambda credential: next(logins, True))
     monkeypatch.setattr(cluster, "_gone", lambda name: name not in [r["name"] for r in roles(api) if "login" in r])
-
-    def dropped(self: CnpgCluster, journal: Journal, reverting: Reverting) -> None:
-        told.append(f"{self.observe().leader} as {self.members()['pg-2'].user}")
-        if wrong := next(tries, ""):
-            raise TargetError(wrong)
-        for change in noted(journal, FAKE, "database"):
-            journal.undone(change)
-
-    monkeypatch.setattr(ExternalCluster, "_revert_database", dropped)
+    monkeypatch.setattr(own_database, "remove", remove)
+    monkeypatch.setattr(own_database, "whose", lambda member, name: "" if names[member.hosts] in there else None)
     cluster.revert(journal)
-    assert told == [f"None as {role}", f"pg-2 as {role}"]
+    assert not there and {user for user, _ in told} == {role} and told[-1][1] == "pg-2"
     assert journal.pending() == () and roles(api) == []
 
 

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 import psycopg
 
-from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.errors import Error, TargetError
 from walproof.machine.signals import shielded
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
@@ -17,7 +17,6 @@ from walproof.model.load import LoadRunner
 from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
 from walproof.model.takeover import OwnGuard
 from walproof.model.topology import ClusterView, Description, Role
-from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
 from walproof.targets.cnpg.created_objects import ROLES, left_behind, refuse_beside, swept
@@ -36,10 +35,10 @@ from walproof.targets.cnpg.faults_and_undo import (
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.guard import FrozenPrimaryGuard, Network
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.kubernetes_api import LEASES, ApiError, KubernetesApi
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, ApiError, KubernetesApi
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps, CnpgMemberStates
 from walproof.targets.cnpg.members import CnpgAccess, CnpgInspector
-from walproof.targets.cnpg.objects import Lease, read
+from walproof.targets.cnpg.objects import Cluster, Lease, read
 from walproof.targets.cnpg.pitfalls import AlterSystem, CnpgPitfalls
 from walproof.targets.cnpg.rbac import CHAOS_FAULTS, Names, for_load, for_own_role, for_scaling, refusal, refused_faults
 from walproof.targets.cnpg.scaling import CnpgScaling, why_not_scaled
@@ -70,6 +69,7 @@ class CnpgCluster(ExternalCluster):
         self.identity = self.access.state.cluster.metadata.uid
         self._own_user = ""
         self._no_amcheck = ""
+        self._left: Credential | None = None
         self._instances = Instances(api, file.name, name, self.clock, lambda: self.journal)
         self._chaos = ChaosMesh(self._instances)
         self._states = CnpgMemberStates(api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect)
@@ -275,36 +275,31 @@ class CnpgCluster(ExternalCluster):
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind if one.kind is ROLES):
             # Its database too, whose mark says whether it is walproof's.
             journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
-        self._log_in_as_left(journal)
-        left += super().revert(journal, reverting)
-        self._remove_role(journal, reverting)
-        left += swept(*self._cluster, reverting)
+        self._left = self._own_role.left(journal)
+        self._enters_as_owner()
+        try:
+            left += super().revert(journal, reverting)
+            self._remove_role(journal, reverting)
+            left += swept(*self._cluster, reverting)
+        except Error as wrong:
+            stay.append(wrong)
         if stay:
             raise TargetError("; ".join([*(one.message for one in stay), *left]), stay[0].hint)
         return left
 
-    def _log_in_as_left(self, journal: Notebook) -> None:
-        """As the role that a killed run left, once it can; soon, where the database that it owns is there."""
-        is_owner, role = bool(noted(journal, self.name, "database")), self._own_role.left(journal)
-        if is_owner:
-            wait_for(Wait.NEW_LEADER, self._is_led, self.clock)
-        with suppress(WaitTimeout):
-            wait_for(Wait.SETTING_IN_EFFECT, lambda: role is None or self._usable(role) or not is_owner, self.clock)
-        if role is not None and self._usable(role):
-            self._log_in_as(role)
-
     def _is_led(self) -> bool:
-        """Whether the member leads that the operator wants to; a primary that was just thawed may be handing over."""
+        """As Kubernetes says now: the state that was read before may be from before a failover."""
+        status = read(Cluster, self.access.api.get(CLUSTERS, self.access.file.name)).status
         leader = self.observe().leader
-        return leader is not None and self.access.state.cluster.status.target_primary in ("", leader)
+        return leader is not None and {status.current_primary, status.target_primary} <= {"", leader}
 
-    def _revert_database(self, journal: Notebook, reverting: Reverting) -> None:
-        """Again where that fails: a primary that was just thawed may hand over in the middle of it."""
-        try:
-            super()._revert_database(journal, reverting)
-        except TargetError:
-            self._log_in_as_left(journal)
-            super()._revert_database(journal, reverting)
+    def _enters_as_owner(self) -> bool:
+        """As the role that a killed run left, where it left one."""
+        if self._left is None:
+            return True
+        if usable := self._usable(self._left):
+            self._log_in_as(self._left)
+        return usable
 
     def close(self) -> None:
         """Remove the load pods, walproof's own database and role, and take no more connections for members."""

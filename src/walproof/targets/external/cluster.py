@@ -32,6 +32,7 @@ from walproof.model.ports import (
 )
 from walproof.model.takeover import OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.configure import NoJournal, noted
 from walproof.targets.external import own_database
 from walproof.targets.external.faults_by_command import (
@@ -219,18 +220,54 @@ class ExternalCluster(ABC):
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
         left = [*self._commands.revert(journal, reverting), *self.configuration.undo(journal, reverting)]
-        self._revert_database(journal, reverting)
+        for change in noted(journal, self.name, "database"):
+            self._drop_left(change.after, reverting)
+            journal.undone(change)
         return left
 
-    def _revert_database(self, journal: Notebook, reverting: Reverting) -> None:
-        """Remove walproof's own database where one was left. Safe twice."""
-        for change in noted(journal, self.name, "database"):
-            leader = self.admin(self.leader())
-            if own_database.remove_draft(leader, change.after):
-                reverting.tell("database", change.after)
-            if own_database.remove(leader, self.file.database, change.after):
-                reverting.tell("database", self.file.database)
-            journal.undone(change)
+    def _drop_left(self, draft: str | None, reverting: Reverting) -> None:
+        """Drop walproof's own database that a killed run made under that name, until every standby lacks it too.
+
+        A primary that was just thawed may be handing over, and what it alone had dropped would be back with its
+        successor: it must lead before and after. Meanwhile errors may pass, but no lack of a right.
+        """
+        until = self.clock.now() + longest_s(Wait.NEW_LEADER, self.clock)
+
+        def dropped() -> bool:
+            is_late = self.clock.now() > until
+            try:
+                if not is_late and not (self._is_led() and self._enters_as_owner()):
+                    return False
+                leader = self.admin(self.leader())
+                if draft and own_database.remove_draft(leader, draft):
+                    reverting.tell("database", draft)
+                if own_database.remove(leader, self.file.database, draft):
+                    reverting.tell("database", self.file.database)
+                return is_late or (self._have_followed(leader) and self._is_led())
+            except TargetError:
+                if is_late:
+                    raise
+            return False
+
+        wait_for(Wait.NEW_LEADER, dropped, self.clock, pace_s=0.5, times=2.0)
+
+    def _is_led(self) -> bool:
+        """Whether the member leads that the manager wants to lead."""
+        return self.observe().leader is not None
+
+    def _enters_as_owner(self) -> bool:
+        """Whether the role can log in that owns the database."""
+        return True
+
+    def _have_followed(self, leader: Endpoint) -> bool:
+        """Whether every standby that answers sees the same database, or none, under the name of walproof's own."""
+        members, name = self.members(), self.file.database
+        there = own_database.whose(leader, name)
+        return all(
+            own_database.whose(members[standby.name], name) == there
+            for standby in self.observe().standbys
+            if standby.name in members and standby.lsn is not None
+        )
 
     # what it can do
 

@@ -7,7 +7,7 @@ import re
 import secrets
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -17,7 +17,7 @@ from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.sql.connection import connected
+from walproof.targets.sql.connection import connected, connection_error
 
 MARK = "made by walproof; safe to drop"
 _DRAFT = "walproof_draft_"
@@ -28,8 +28,16 @@ _WHOSE = statements("walproof.targets.sql", "ledger.sql")["database_mark"].encod
 
 
 def _row(endpoint: Endpoint, name: str) -> dict[str, Any] | None:
+    return _asked(endpoint, _WHOSE, {"name": name})
+
+
+def _asked(endpoint: Endpoint, query: LiteralString | bytes, words: dict[str, str]) -> dict[str, Any] | None:
+    """The first row; TargetError where the server ends meanwhile."""
     with connected(endpoint) as connection:
-        return connection.execute(_WHOSE, {"name": name}).fetchone()
+        try:
+            return connection.execute(query, words).fetchone()
+        except psycopg.Error as wrong:
+            raise connection_error(wrong) from None
 
 
 def whose(endpoint: Endpoint, name: str) -> str | None:
@@ -105,9 +113,8 @@ def remove_draft(leader: Endpoint, draft: str | None) -> bool:
     """Drop what a killed run left under the random name of its journal; whether there was one. No other name."""
     if draft is None or not re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft):
         return False
-    with connected(leader) as connection:
-        # The server may still be at it: without the client, but with the statement.
-        connection.execute(_END, {"statement": f"%{draft}%"})
+    # The server may still be at it: without the client, but with the statement.
+    _asked(leader, _END, {"statement": f"%{draft}%"})
     if whose(leader, draft) is None:
         return False
     _drop(leader, draft)
@@ -133,7 +140,8 @@ def _drop(leader: Endpoint, name: str) -> None:
             connection.execute("SET synchronous_commit = local")
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
         except psycopg.Error as wrong:
-            raise TargetError(
+            is_refused = isinstance(wrong, psycopg.errors.InsufficientPrivilege)
+            raise (MachineError if is_refused else TargetError)(
                 f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
                 f"DROP DATABASE {name} WITH (FORCE)",
             ) from None
