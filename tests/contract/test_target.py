@@ -192,7 +192,7 @@ def test_a_killed_leader_loses_nothing_at_on_and_the_cluster_recovers(target: Ta
     (drill,) = run_drills(shell(target, events.append), [planned], enough=lambda drills: False)
     # A machine too busy to keep its standbys named makes it undecided; it must never lose, be skipped or not recover.
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), f"{drill.why} {drill.assumptions} {drill.evidence}"
-    assert drill.findings.acknowledged > 100
+    assert drill.findings.acknowledged > 100, f"{drill.why} {drill.assumptions}"
     assert drill.findings.lost == 0
     assert drill.assumptions["cluster recovered"], drill.why
     assert drill.rto_s is not None
