@@ -135,7 +135,7 @@ DETACHED = """
 import subprocess, sys
 from pathlib import Path
 from tests.fixtures.blueprints import a_blueprint
-from walproof.lab import disk_images, mount_view
+from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
 from walproof.lab.mount_view import mounts
 b = a_blueprint(Path(sys.argv[1]), members=1, disk=Disk("image", disk_images.SMALLEST))

@@ -110,7 +110,7 @@ def release(blueprint: Blueprint) -> None:
     # Again and again: a mount namespace may be made meanwhile, and the kernel frees a device only some time after its
     # last lazy unmount.
     def released() -> bool:
-        _let_go(blueprint, volumes(blueprint), None)
+        _let_go(blueprint)
         return not loops(blueprint)
 
     try:
@@ -131,9 +131,8 @@ def attach(blueprint: Blueprint, member: str) -> None:
 
 def detach(blueprint: Blueprint, member: str) -> None:
     """Unmount the member's volumes and release their devices; its processes must have ended."""
-    wanted = volumes(blueprint, member)
     with _alone(blueprint):
-        _let_go(blueprint, wanted, {volume.image for volume in wanted})
+        _let_go(blueprint, member)
 
 
 def _alone(blueprint: Blueprint) -> AbstractContextManager[None]:
@@ -152,19 +151,14 @@ def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
     return tuple(sorted(attached))
 
 
-def _numbers(blueprint: Blueprint, images: set[Path] | None = None) -> set[str]:
-    """MAJOR:MINOR of the loop devices of these images, of all by default."""
-    devices = {device for device, image in loops(blueprint) if images is None or image in images}
-    return {_number(Path(device).stat().st_rdev) for device in devices}
-
-
-def _number(device: int) -> str:
-    return f"{os.major(device)}:{os.minor(device)}"
+def _numbers(devices: Iterable[str]) -> set[str]:
+    return {mount_view.number(Path(device).stat().st_rdev) for device in devices}
 
 
 def are_on_images(blueprint: Blueprint, opened: Iterable[int]) -> bool:
     """Whether the file system of each of these descriptors is on an image of this lab, not the machine's own."""
-    return {_number(os.fstat(descriptor).st_dev) for descriptor in opened} <= _numbers(blueprint)
+    ours = _numbers(device for device, _ in loops(blueprint))
+    return {mount_view.number(os.fstat(descriptor).st_dev) for descriptor in opened} <= ours
 
 
 def mounted(mount_point: Path) -> bool:
@@ -226,39 +220,44 @@ def _loop(image: Path) -> str:
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
-def _let_go(blueprint: Blueprint, wanted: Iterable[Volume], images: set[Path] | None) -> None:
-    """Unmount volumes here, their images (None: all) wherever a mount namespace of root's holds a copy (`ip netns
-    exec`, unshare), and free the devices."""
+def _let_go(blueprint: Blueprint, member: str | None = None) -> None:
+    """Unmount volumes, here and wherever a mount namespace of root's holds a copy (`ip netns exec`, unshare), and free
+    their devices; without a member those of every image of the lab."""
+    wanted = volumes(blueprint, member)
     for volume in wanted:
         if mounted(volume.mount_point):
             _patiently_unmount(volume.mount_point)
         _uncover(volume.mount_point)
-    if numbers := _numbers(blueprint, images):
-        run(isolated_python(mount_view.__file__, mount_view.UNMOUNT, *numbers))
-    for device, image in loops(blueprint):
-        if images is None or image in images:
-            _detach(device)
+    images = {volume.image for volume in wanted}
+
+    def held() -> list[str]:
+        return [device for device, image in loops(blueprint) if member is None or image in images]
+
+    if devices := held():
+        run(isolated_python(mount_view.__file__, mount_view.UNMOUNT, *_numbers(devices)))
+    for device in held():
+        _detach(device)
 
 
 def _patiently_unmount(mount_point: Path) -> None:
+    """Once nothing is busy there; what still is goes on until it ends (`_uncover`)."""
+
     def gone() -> bool:
         with contextlib.suppress(MachineError):
             run(["umount", str(mount_point)])
         return not mounted(mount_point)
 
-    try:
+    with contextlib.suppress(WaitTimeout):
         wait_for(Wait.PROGRAM_GONE, gone, RealClock())
-    except WaitTimeout:
-        run(["umount", "--lazy", str(mount_point)])
 
 
 def _holders(blueprint: Blueprint) -> str:
     """A clause: processes that hold volumes of this lab, by a mount namespace, a folder or a file; "" for none."""
-    numbers, seen, holders = _numbers(blueprint), set[int](), list[str]()
+    numbers, seen, holders = _numbers(device for device, _ in loops(blueprint)), set[int](), list[str]()
 
     def is_there(path: Path) -> bool:
         with contextlib.suppress(OSError):
-            return _number(path.stat().st_dev) in numbers
+            return mount_view.number(path.stat().st_dev) in numbers
         return False
 
     for entry in Path("/proc").glob("[0-9]*"):

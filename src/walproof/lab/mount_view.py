@@ -57,6 +57,11 @@ def mounts(pid: str = "self") -> list[tuple[str, str]]:
     return [(os.fsdecode(of[2]), os.fsdecode(_plain(of[4]))) for of in (line.split(b" ") for line in lines) if of[2:]]
 
 
+def number(device: int) -> str:
+    """MAJOR:MINOR of a device, as the kernel writes it."""
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
 def _plain(escaped: bytes) -> bytes:
     return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), escaped)
 
@@ -109,10 +114,10 @@ def _unmounted_in(namespace: int, pid: str, devices: set[str]) -> bool:
 
 def _detach_device(place: str, devices: set[str]) -> None:
     try:
-        there = os.stat(place).st_dev
+        there = number(os.stat(place).st_dev)
     except OSError:
         return
-    if f"{os.major(there)}:{os.minor(there)}" in devices:
+    if there in devices:
         _libc.umount2(os.fsencode(place), _DETACH | _NO_FOLLOW)
 
 

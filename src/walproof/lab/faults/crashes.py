@@ -180,14 +180,14 @@ def _cut(blueprint: Blueprint, member: str) -> None:
     processes = members.processes(blueprint, member)
     mount_points = [volume.mount_point for volume in disk_images.volumes(blueprint, member)]
     opened = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in mount_points]
-    # Finding processes took a core for a while: let the load recover, not cut into a pause of our own making.
-    RealClock().pause(_SETTLE_S)
     try:
         if not disk_images.are_on_images(blueprint, opened):
             raise MachineError(
                 f"the power of {member} cannot be cut: its images are not mounted where walproof looks",
                 "run it where the lab was made (containers and unshare have mounts of their own)",
             )
+        # Finding processes took a core for a while: let the load recover, not cut into a pause of our own making.
+        RealClock().pause(_SETTLE_S)
         # File systems first: no write or flush succeeds any more, so no commit can be confirmed; then the network link,
         # which takes the kernel 10 ms. Commits at `off` alone, which guarantees nothing, may be acknowledged meanwhile.
         shut_down(opened)

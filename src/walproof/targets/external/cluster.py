@@ -8,12 +8,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
 import psycopg
 
-from walproof.errors import Error, TargetError
+from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.load.local_runner import LocalRunner
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
@@ -32,7 +33,7 @@ from walproof.model.ports import (
 )
 from walproof.model.takeover import OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
-from walproof.model.waiting import Wait, longest_s, wait_for
+from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
 from walproof.targets.external import own_database
 from walproof.targets.external.faults_by_command import (
@@ -194,10 +195,7 @@ class ExternalCluster(ABC):
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
             atexit.register(self.close)
-        members = self.members()
-        seen = self.observe().standbys
-        standbys = {m.name: members[m.name] for m in seen if m.name in members and m.lsn is not None}
-        own_database.arrived(standbys, self.file.database, self.clock)
+        own_database.arrived(self._answering_standbys(), self.file.database, self.clock)
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""
@@ -231,25 +229,24 @@ class ExternalCluster(ABC):
         A primary that was just thawed may be handing over, and what it alone had dropped would be back with its
         successor: it must lead before and after. Meanwhile errors may pass, but no lack of a right.
         """
-        until = self.clock.now() + longest_s(Wait.NEW_LEADER, self.clock)
+
+        def drop() -> Endpoint:
+            leader = self.admin(self.leader())
+            if draft and own_database.remove_draft(leader, draft):
+                reverting.tell("database", draft)
+            if own_database.remove(leader, self.file.database, draft):
+                reverting.tell("database", self.file.database)
+            return leader
 
         def dropped() -> bool:
-            is_late = self.clock.now() > until
-            try:
-                if not is_late and not (self._is_led() and self._enters_as_owner()):
-                    return False
-                leader = self.admin(self.leader())
-                if draft and own_database.remove_draft(leader, draft):
-                    reverting.tell("database", draft)
-                if own_database.remove(leader, self.file.database, draft):
-                    reverting.tell("database", self.file.database)
-                return is_late or (self._have_followed(leader) and self._is_led())
-            except TargetError:
-                if is_late:
-                    raise
+            with suppress(TargetError):
+                return self._is_led() and self._enters_as_owner() and self._have_followed(drop()) and self._is_led()
             return False
 
-        wait_for(Wait.NEW_LEADER, dropped, self.clock, pace_s=0.5, times=2.0)
+        try:
+            wait_for(Wait.NEW_LEADER, dropped, self.clock, pace_s=0.5)
+        except WaitTimeout:
+            drop()  # which says what is wrong; a standby that does not replay is no reason to leave it
 
     def _is_led(self) -> bool:
         """Whether the member leads that the manager wants to lead."""
@@ -261,13 +258,13 @@ class ExternalCluster(ABC):
 
     def _have_followed(self, leader: Endpoint) -> bool:
         """Whether every standby that answers sees the same database, or none, under the name of walproof's own."""
-        members, name = self.members(), self.file.database
+        name = self.file.database
         there = own_database.whose(leader, name)
-        return all(
-            own_database.whose(members[standby.name], name) == there
-            for standby in self.observe().standbys
-            if standby.name in members and standby.lsn is not None
-        )
+        return all(own_database.whose(standby, name) == there for standby in self._answering_standbys().values())
+
+    def _answering_standbys(self) -> dict[str, Endpoint]:
+        members = self.members()
+        return {m.name: members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None}
 
     # what it can do
 

@@ -109,9 +109,9 @@ def _there(endpoint: Endpoint, name: str) -> bool:
     return whose(endpoint, name) is not None
 
 
-def remove_draft(leader: Endpoint, draft: str | None) -> bool:
+def remove_draft(leader: Endpoint, draft: str) -> bool:
     """Drop what a killed run left under the random name of its journal; whether there was one. No other name."""
-    if draft is None or not re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft):
+    if not re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft):
         return False
     # The server may still be at it: without the client, but with the statement.
     _asked(leader, _END, {"statement": f"%{draft}%"})
