@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fixtures.kubernetes.events import Machine
+from tests.fixtures.kubernetes.events import Machine, next_due
 from tests.fixtures.kubernetes.state import (
     HEALTHY,
     Cluster,
     Cut,
+    Delays,
     Member,
     Order,
     Server,
@@ -185,6 +186,20 @@ def test_a_short_cut_is_not_noticed() -> None:
     cut, _ = advance(MACHINE, MACHINE.cut_network(three(), "pg-1"), 20.0)
     later, changes = advance(MACHINE, MACHINE.mend_network(cut, "pg-1"), 200.0)
     assert changes == () and later.member("pg-1").server is Server.RUNNING
+
+
+@pytest.mark.parametrize("delays", [MACHINE.delays, replace(MACHINE.delays, unready_after_freeze_s=0.1)])
+@pytest.mark.parametrize(("fault", "undo"), [("freeze", "thaw"), ("cut_network", "mend_network")])
+def test_a_fault_cleared_after_any_step_leaves_a_healthy_cluster(delays: Delays, fault: str, undo: str) -> None:
+    machine = Machine()
+    machine.delays = delays
+    faulty, steps = getattr(machine, fault)(three(), "pg-1"), 0
+    while (due_s := next_due(faulty)) is not None and due_s < 200:
+        faulty, steps = machine.step(faulty), steps + 1
+        cleared = getattr(machine, undo)(faulty, "pg-1")
+        after, _ = advance(machine, cleared, cleared.now_s + 300)
+        assert (after.phase, after.primary) == (HEALTHY, after.target), f"cleared at {faulty.now_s} s"
+    assert steps > 10
 
 
 def test_orders_to_postgresql_come_in_the_order_of_a_failover() -> None:
