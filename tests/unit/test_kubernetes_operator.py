@@ -188,7 +188,10 @@ def test_a_short_cut_is_not_noticed() -> None:
     assert changes == () and later.member("pg-1").server is Server.RUNNING
 
 
-@pytest.mark.parametrize("delays", [MACHINE.delays, replace(MACHINE.delays, unready_after_freeze_s=0.1)])
+PROMPT = replace(MACHINE.delays, unready_after_freeze_s=0.1, failover_after_unready_s=0.1)
+
+
+@pytest.mark.parametrize("delays", [MACHINE.delays, PROMPT])
 @pytest.mark.parametrize(("fault", "undo"), [("freeze", "thaw"), ("cut_network", "mend_network")])
 def test_a_fault_cleared_after_any_step_leaves_a_healthy_cluster(delays: Delays, fault: str, undo: str) -> None:
     machine = Machine()
