@@ -12,7 +12,7 @@ help: ## list the targets
 install: .venv/.done ## Debian packages and a .venv with the Python parts
 	@tools/install-programs
 
-.venv/.done: pyproject.toml tools/install-python
+.venv/.done: pyproject.toml tools/install-python tools/build.lock tools/requirements.lock
 	@tools/install-python
 	@touch $@
 

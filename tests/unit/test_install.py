@@ -214,8 +214,12 @@ def test_without_a_package_manager_the_reader_installs_it(checkout: Checkout) ->
     assert "Python 3.11 or newer with the module venv is needed" in done.stderr
 
 
-def test_packages_are_built_in_isolation_so_that_pip_prints_no_deprecation(checkout: Checkout) -> None:
+def test_packages_come_by_hash_and_are_built_by_the_pinned_setuptools(checkout: Checkout) -> None:
     checkout.python()
     checkout.run()
-    (asked,) = checkout.logged("pip")
-    assert asked.startswith("pip 1 -m pip install -q --disable-pip-version-check --no-warn-script-location")
+    begins = "pip 1 -m pip install -q --disable-pip-version-check --no-warn-script-location "
+    assert [asked.removeprefix(begins) for asked in checkout.logged("pip")] == [
+        "--require-hashes -r tools/build.lock",
+        "--require-hashes --no-build-isolation -r tools/requirements.lock",
+        "--no-deps --no-build-isolation -e .",
+    ]
