@@ -18,8 +18,9 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.served_sockets import running
 from walproof.errors import MachineError, UsageError
 from walproof.targets.simulated.target import simulated
+from walproof.watching.answered_requests import is_loopback
 from walproof.watching.collector import Collector
-from walproof.watching.http_server import MetricsServer, base_url, is_loopback, new_token, token_in
+from walproof.watching.http_server import MetricsServer, base_url, new_token, token_in
 from walproof.watching.page import Page
 
 

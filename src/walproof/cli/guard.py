@@ -21,7 +21,8 @@ from walproof.model.takeover import GUARD
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
-from walproof.watching.http_server import MetricsServer, is_loopback
+from walproof.watching.answered_requests import is_loopback
+from walproof.watching.http_server import MetricsServer
 
 
 @cloup.command(cls=Command)

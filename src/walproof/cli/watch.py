@@ -20,10 +20,11 @@ from walproof.reporting.console_output import console, print_json, status_json
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
 from walproof.watching.alerts_and_dashboard import alert_rules, dashboard
+from walproof.watching.answered_requests import is_loopback
 from walproof.watching.canary import Canary
 from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter
-from walproof.watching.http_server import base_url, is_loopback, new_token, token_in
+from walproof.watching.http_server import base_url, new_token, token_in
 from walproof.watching.page import Page
 from walproof.watching.terminal import rendered
 

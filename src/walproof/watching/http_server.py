@@ -3,6 +3,7 @@
 Serves metrics at /metrics and a state as JSON at /state, behind a bearer token where one is given."""
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -10,30 +11,19 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from pathlib import Path
-from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, TextIO
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import psutil
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from walproof.errors import MachineError, UsageError
+from walproof.machine.bounded_server import BoundedMixIn, BoundedReader
 from walproof.records.layout import opener
+from walproof.watching.answered_requests import is_loopback, why_refused
 
 ANY = ("0.0.0.0", "::", "")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address.
-
-    >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("10.0.0.1")
-    (True, True, True, False)
-    """
-    with contextlib.suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def base_url(host: str, port: int) -> str:
@@ -88,8 +78,8 @@ def token_in(path: Path) -> str:
 Answer = Iterable[bytes]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
+class _Server(BoundedMixIn, WSGIServer):
+    pass
 
 
 class _Server6(_Server):
@@ -97,14 +87,25 @@ class _Server6(_Server):
 
 
 class _Quiet(WSGIRequestHandler):
-    timeout = 10
+    """Says nothing: the terminal belongs to the user."""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(BoundedReader(self.connection))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: the terminal belongs to the user."""
+        pass
+
+    def get_stderr(self) -> TextIO:
+        # wsgiref prints a traceback there when a client stops reading.
+        return io.StringIO()
 
 
 class MetricsServer:
-    """Listens on (host, port) until closed; MachineError when it cannot. Without a token every client may read."""
+    """Listens on (host, port) until closed; MachineError when it cannot. Without a token this machine may read.
+
+    UsageError for an address beyond loopback without a token.
+    """
 
     def __init__(
         self,
@@ -114,10 +115,12 @@ class MetricsServer:
         state: Callable[[], dict[str, Any]] | None = None,
     ) -> None:
         host, port = address
+        if not token and not is_loopback(host):
+            raise UsageError(f"{host} lets other machines read without a token", "listen on 127.0.0.1")
         kind = _Server6 if ":" in host else _Server
         app = make_wsgi_app(registry) if state is None else _with_state(state, make_wsgi_app(registry))
         try:
-            self._server = make_server(host, port, _behind(token, app), kind, _Quiet)
+            self._server = make_server(host, port, _guarded(host, token, app), kind, _Quiet)
         except OSError as error:
             raise MachineError(
                 f"cannot listen on {host} port {port}: {error.strerror}", "choose another with --host or --port"
@@ -142,15 +145,22 @@ def _with_state(state: Callable[[], dict[str, Any]], app: Callable[..., Answer])
     return answer
 
 
-def _behind(token: str, app: Callable[..., Answer]) -> Callable[..., Answer]:
-    """The application for requests that carry `Authorization: Bearer TOKEN`; 401 for all others."""
+def _guarded(host: str, token: str, app: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The application for requests that `why_refused` lets pass (else 403) with `Authorization: Bearer TOKEN` (401)."""
     expected = f"Bearer {token}".encode()
 
+    def refuse(start_response: Callable[..., Any], status: str, why: str, *headers: tuple[str, str]) -> Answer:
+        start_response(status, [*headers, ("Content-Type", "text/plain")])
+        return [f"{why}\n".encode()]
+
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Answer:
+        if why := why_refused(host, lambda name: environ.get(f"HTTP_{name.upper()}")):
+            return refuse(start_response, "403 Forbidden", why)
         given = str(environ.get("HTTP_AUTHORIZATION", "")).encode("utf-8", "replace")
         if token and not secrets.compare_digest(given, expected):
-            start_response("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain")])
-            return [b"the token is missing or wrong\n"]
+            return refuse(
+                start_response, "401 Unauthorized", "the token is missing or wrong", ("WWW-Authenticate", "Bearer")
+            )
         return app(environ, start_response)
 
     return answer

@@ -19,8 +19,10 @@ from walproof.estimating.observed_waits import Cause
 from walproof.machine.untrusted import from_json
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
+from walproof.watching.answered_requests import is_loopback, why_refused
+from walproof.watching.bounded_http import BoundedH11, body_of
 from walproof.watching.collector import Collector
-from walproof.watching.http_server import base_url, is_loopback, new_token
+from walproof.watching.http_server import base_url, new_token
 from walproof.watching.picture import with_timeline_event
 
 STATIC = resources.files("walproof.watching") / "static"
@@ -63,7 +65,14 @@ class Page:
         )
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self.app, host=host, port=port, log_level="critical", access_log=False, timeout_graceful_shutdown=1
+                self.app,
+                host=host,
+                port=port,
+                http=BoundedH11,
+                ws="none",
+                log_level="critical",
+                access_log=False,
+                timeout_graceful_shutdown=1,
             )
         )
 
@@ -73,20 +82,9 @@ class Page:
         return f"{base_url(self._host, self._port)}/#{self.token}"
 
     def _foreign(self, request: Request) -> Response | None:
-        """A refusal when the request names another host or comes from another origin (DNS rebinding, CSRF).
-
-        Beyond loopback clients come by any name, through proxies too, and all but the empty page needs the token: a
-        foreign site that a name was rebound for does not have it.
-        """
-        if not is_loopback(self._host):
-            return None
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        if not is_loopback(host):
-            return _refusal(403, "this page answers only to its own address")
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"http://{request.headers.get('host')}":
-            return _refusal(403, "foreign origin")
-        return None
+        """A refusal of what `why_refused` names (DNS rebinding, CSRF)."""
+        why = why_refused(self._host, request.headers.get, acts=request.method == "POST")
+        return _refusal(403, why) if why else None
 
     def _authorised(self, request: Request) -> bool:
         return secrets.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self.token.encode())
@@ -134,11 +132,11 @@ class Page:
         if self._actions is None:
             return _refusal(404, "a record takes no actions")
         try:
-            asked = from_json(await request.body())
+            asked = from_json(await body_of(request))
             await run_in_threadpool(self._actions.start, str(asked["action"]), str(asked.get("member", "")))
         except Error as error:
             return _refusal(409 if isinstance(error, UsageError) else 500, f"{error.message}; {error.hint}")
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, TimeoutError):
             return _refusal(400, "an action is {action, member}")
         return JSONResponse({"started": True})
 

@@ -28,6 +28,7 @@ from typing import Any
 
 from walproof.errors import Error
 from walproof.load.local_runner import LocalProcess, LocalWorkspace, new_work_directory
+from walproof.machine.bounded_server import HEAD_S, BoundedMixIn
 from walproof.machine.clock import now
 from walproof.machine.programs import pgbench, search_path
 from walproof.machine.untrusted import from_json
@@ -302,9 +303,15 @@ class _Connection(socketserver.BaseRequestHandler):
         server = self.server
         assert isinstance(server, _Listening)
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        within_s: float | None = HEAD_S
         try:
             while True:
-                send(self.request, *server.agent.answer(*receive(self.request, server.agent.admit)))
+                # Whoever has the token may be silent: the agent itself ends when no client asks any more.
+                self.request.settimeout(within_s)
+                asked = receive(self.request, server.agent.admit, within_s=within_s)
+                within_s = None
+                self.request.settimeout(None)
+                send(self.request, *server.agent.answer(*asked))
         except PermissionError as refused:
             with suppress(OSError):
                 send(self.request, {"error": str(refused)})
@@ -312,10 +319,9 @@ class _Connection(socketserver.BaseRequestHandler):
             return
 
 
-class _Listening(socketserver.ThreadingTCPServer):
+class _Listening(BoundedMixIn, socketserver.TCPServer):
     """A thread for each connection."""
 
-    daemon_threads = True
     allow_reuse_address = True
 
     def __init__(self, place: tuple[str, int], agent: Agent) -> None:
