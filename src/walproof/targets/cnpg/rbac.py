@@ -47,8 +47,8 @@ class Rule:
         return rule_line(self.kind.group, self.kind.plural, self.verbs, self.names)
 
 
-_MUCH = (CLUSTERS, JOBS, SECRETS)
-_AMOUNTS_TO = "What patch clusters, create jobs and create secrets amount to: docs/kubernetes.md, Rights."
+_MUCH = (CLUSTERS, JOBS, SECRETS, *EXPERIMENTS)
+_AMOUNTS_TO = "What patch clusters, and create jobs, secrets and experiments amount to: docs/kubernetes.md, Rights."
 _STREAM = ("get", "create")
 """A WebSocket is opened by GET; API servers from 1.35 on ask for create too."""
 
