@@ -14,7 +14,7 @@ VERBS = {"get", "list", "create", "patch", "delete", "update", "watch", "deletec
 
 
 def rows() -> dict[tuple[str, str], set[str]]:
-    """The uses of each (verb, resource) that a row names: its resources are those after its verbs, up to the next verb."""
+    """The uses of each (verb, resource) that a row names: its resources follow its verbs, up to the next verb."""
     _, _, table = PAGE.partition("| right | for | amounts to |\n|---|---|---|\n")
     found: dict[tuple[str, str], set[str]] = {}
     for line in table.partition("\n\n")[0].splitlines():
