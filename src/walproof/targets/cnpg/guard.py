@@ -172,7 +172,7 @@ class FrozenPrimaryGuard:
             raise UsageError(f"--suspect-after may be {_LONGEST_S:g}s here: later the pod is not Ready", "leave it out")
         self._read()
         if never := why_not_guarded(facts_of(Observed(self._cluster, {}))):
-            raise UsageError(f"nothing to guard: {never}", "docs/guard.md says why: On CloudNativePG")
+            raise UsageError(f"nothing to guard: {never}", "docs/guard.md says why: When it does not act")
         self._ask_rights()
         if self._lacks:
             raise self._lacks
