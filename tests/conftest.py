@@ -1,4 +1,4 @@
-"""Fixtures for every test, and guards: ignored signals or another's umask would be inherited by what is started."""
+"""Fixtures for every test, and checks: ignored signals or another's umask would be inherited by what is started."""
 
 import os
 import signal
@@ -51,32 +51,26 @@ SHARE_A_LAB = tuple(
     )
 )  # fmt: skip
 """Files whose tests want a lab as any lab is made."""
-SHARED, SIMULATION = "shared lab", "guard_simulation"
+SHARED = "shared lab"
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]
-    """One worker runs a file's tests, which share its fixtures, and those of all files that share a lab.
-
-    The guard's schedules share nothing.
-    """
+    """One worker runs a file's tests, which share its fixtures, and those of all files that share a lab."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if SIMULATION in nodeid:
-            return nodeid
         return SHARED if any(name in nodeid for name in SHARE_A_LAB) else str(super()._split_scope(nodeid))
 
     def _assign_work_unit(self, node: Any) -> None:
-        """The first worker computes, the guard's schedules first; the others begin with what waits for clusters."""
-        wanted = (SIMULATION,) if node is next(iter(self.nodes)) else (SHARED, "tests/lab/", "tests/contract/")
-        others = (scope for scope in self.workqueue if SIMULATION not in scope)
-        scope = next((one for one in self.workqueue if any(word in one for word in wanted)), next(others, None))
+        """The first worker computes; the others begin with what waits for clusters."""
+        wanted = () if node is next(iter(self.nodes)) else (SHARED, "tests/lab/", "tests/contract/")
+        scope = next((one for one in self.workqueue if any(word in one for word in wanted)), None)
         if scope is not None:
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
-    """Also for --dist loadfile: the six minutes of the simulation are not one worker's."""
+    """Also for --dist loadfile."""
     return Spread(config, log)
 
 

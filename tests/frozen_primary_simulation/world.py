@@ -15,7 +15,7 @@ from tests.fixtures.kubernetes.state import PENDING, Cluster, Cut, Member, Serve
 from tests.frozen_primary_simulation.judge import manager_runs, wrong_deletion, wrong_emptying, wrong_outage
 from tests.frozen_primary_simulation.schedule import Schedule
 from walproof.guarding import kubernetes_freeze, kubernetes_sight
-from walproof.guarding.decide import Policy
+from walproof.guarding.kubernetes_freeze import Policy
 
 STEP_S, END_S = 0.2, 45.0
 NAMES = ("pg-1", "pg-2", "pg-3")

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import httpx2
 import psycopg
 import pytest
 
@@ -13,7 +12,6 @@ from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import PAIR, advice_file
 from walproof.errors import TargetError
-from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange, Level
@@ -200,17 +198,13 @@ def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, als
         assert sampler.snapshot(clock.now(), ()).counters.keys() == ours.keys()
         sampler.poll(str(target.observe().leader), Polled())
         sampler.close()
-        # The guard's own question, and the poller's of `watch` and of a drill.
-        signs = PatroniSignsOfLife(
-            lambda: {n: Addresses(e, "http://127.0.0.1:9", n) for n, e in ours.items()}, httpx2.Client(), clock
-        )
+        # The poller's question, of `watch` and of a drill.
         poller = target.poller()
-        wait_for(Wait.PROGRAM_READY, lambda: all(s.sql_at for s in signs.signs().values()), clock)
         wait_for(Wait.PROGRAM_READY, lambda: poller.snapshot().view.leader is not None, clock)
         probes: list[Probe] = []
         canary = Canary(target, (Level.LOCAL,), probes.append)
         wait_for(Wait.PROGRAM_READY, lambda: bool(probes), clock)
-        for part in (canary, poller, signs):
+        for part in (canary, poller):
             part.close()
         assert probes[0].acknowledged
         target.open_database()

@@ -17,8 +17,6 @@ from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.records import price_events, recorded
 from walproof.errors import TargetError, UsageError
-from walproof.guarding import leader_lock
-from walproof.guarding.etcd import Entry
 from walproof.machine.untrusted import DEEPEST, from_json, from_toml
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.proving import history
@@ -144,11 +142,6 @@ def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> No
             with pytest.raises(TargetError):
                 ask()
         rest.close()
-
-
-@deep
-def test_a_key_of_etcd_that_is_nested_too_deep_says_nothing(depth: int) -> None:
-    assert leader_lock._json(Entry("config", f'{{"ttl":{lists(depth)}}}', 1)) == {}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from kubernetes.client import Configuration
 
 from tests.fixtures.kubernetes.server import accept_key
 from tests.fixtures.served_sockets import serving
-from walproof.errors import Error, TargetError
-from walproof.guarding.etcd import Etcd3, EtcdAccess
+from walproof.errors import TargetError
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.targets.cnpg import client as client_module
 from walproof.targets.cnpg.client import Client
@@ -215,18 +214,6 @@ def test_an_answer_of_a_false_patroni_has_an_end(says: Says, words: str) -> None
             with pytest.raises(TargetError, match=words):
                 rest.send("PATCH", url, {})
         rest.close()
-
-
-@pytest.mark.parametrize(
-    ("says", "words"),
-    [(packed, "is packed"), (endless, "is longer than 16 MiB"), (deep, "not etcd's JSON gateway")],
-)
-def test_an_answer_of_a_false_etcd_has_an_end(says: Says, words: str) -> None:
-    with server(says) as url, little_memory(128 * MIB):
-        etcd = Etcd3(EtcdAccess((url,), timeout_s=10))
-        with pytest.raises(Error, match=words):
-            etcd.prefix("/service/")
-        etcd.close()
 
 
 def test_an_honest_answer_comes_through_whole() -> None:

@@ -1,20 +1,14 @@
-"""A Patroni whose /cluster lies: it chooses no machine for a command, no scope for a guard, no number of threads."""
+"""A Patroni whose /cluster lies: it chooses no machine for a command, and no number of members to ask."""
 
-import threading
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
-from walproof.errors import TargetError, UsageError
-from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
-from walproof.machine.clock import RealClock
+from walproof.errors import TargetError
 from walproof.model.drill import Capability
-from walproof.model.topology import Endpoint
 from walproof.patroni.rest import MOST_MEMBERS
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.target import open_patroni
@@ -67,21 +61,6 @@ def test_a_host_of_the_target_file_gets_its_command(fake: FakePatroni, tmp_path:
     assert (tmp_path / "ran").read_text() == f"{host}\n"
 
 
-def test_the_scope_that_rest_gives_is_shown_and_not_obeyed(fake: FakePatroni, tmp_path: Path) -> None:
-    fake.scope = "prod"
-    etcd = '[etcd3]\nhosts = ["127.0.0.1:1"]\n'
-    takeover = opened(fake, tmp_path, "127.0.0.1", etcd).takeover()
-    assert takeover is not None
-    assert not callable(takeover)
-    with pytest.raises(UsageError) as refused:
-        takeover.lock()
-    assert 'scope = "prod"' in refused.value.hint
-    named = opened(fake, tmp_path, "127.0.0.1", f'{etcd}scope = "staging"\n').takeover()
-    assert named is not None
-    assert not callable(named)
-    assert named.lock()
-
-
 @pytest.mark.parametrize(
     ("config", "ttl_s"), [({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)]
 )
@@ -98,24 +77,3 @@ def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: P
     fake.members = [fake.listed(name=f"n{i}") for i in range(MOST_MEMBERS + 1)]
     with pytest.raises(TargetError, match="lists 101 members"):
         open_patroni(str(tmp_path / "t.toml"))
-
-
-def test_new_names_without_end_are_no_threads_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walproof.guarding.signs_of_life._REFRESH_S", 0.01)
-    numbers = count()
-    enough = threading.Event()
-
-    def members() -> dict[str, Addresses]:
-        if next(numbers) > 200:
-            enough.set()
-        where = Addresses(Endpoint((("127.0.0.1", 9),)), "http://127.0.0.1:9", "127.0.0.1:9")
-        return {f"n{next(numbers)}": where for _ in range(20)}
-
-    before = threading.active_count()
-    signs = PatroniSignsOfLife(members, httpx2.Client(trust_env=False), RealClock())
-    try:
-        assert enough.wait(120)
-        assert len(signs.signs()) <= MOST_MEMBERS
-        assert threading.active_count() - before <= 3 * MOST_MEMBERS + 1
-    finally:
-        signs.close()

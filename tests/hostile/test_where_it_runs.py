@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.recorded_machines import from_text, machine
-from walproof.errors import MachineError
 from walproof.lab import requirements
 from walproof.lab.requirements import MISSING, Output, Row, State
 from walproof.machine import programs
-from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
-from walproof.targets.patroni.takeover import GuardProcess
 
 NONE = Output("", MISSING)
 V2 = "/sys/fs/cgroup/cgroup.controllers"
@@ -146,13 +143,3 @@ def test_programs_of_a_distribution_without_package_manager_of_ours_are_named() 
     assert programs.install_command(["etcd"], None) == "install etcd and put them on PATH"
     assert programs.family("") is None
     assert programs.family("ID\n=\nID_LIKE") is None
-
-
-def test_a_guard_runs_no_module_of_the_folder_it_is_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "walproof").mkdir()
-    (tmp_path / "walproof" / "__init__.py").touch()
-    (tmp_path / "walproof" / "__main__.py").write_text("open('ran', 'w').close()")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(MachineError, match="does not start"):
-        GuardProcess(tmp_path, 1, ["--no-such-option"], RealClock()).start()
-    assert not (tmp_path / "ran").exists()

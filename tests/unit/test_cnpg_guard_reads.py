@@ -20,8 +20,9 @@ from tests.fixtures.kubernetes.state import HEALTHY
 from tests.fixtures.kubernetes.virtual_guard import VirtualClock, world
 from walproof.cli.guard import guard
 from walproof.errors import MachineError, TargetError, UsageError
+from walproof.guarding.kubernetes_freeze import Policy, State
 from walproof.guarding.kubernetes_sight import Way
-from walproof.model.takeover import GuardStatus
+from walproof.guarding.status_and_metrics import GuardStatus, Log
 from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.guard import _QUERY, HIBERNATION, MANAGER, SERVICE, Asker, Network, Row, cluster_seen
 from walproof.targets.cnpg.objects import Cluster, Pod, read
@@ -333,11 +334,15 @@ def test_an_odd_row_is_a_refusal_and_ends_no_thread(row: dict[str, Any]) -> None
     assert (asker.way, asker.answer) == (Way(), (0.0, Row()))
 
 
-def test_the_write_service_is_asked_by_a_name_that_the_guards_own_namespace_cannot_take(opened: Opened) -> None:
+def test_the_write_service_is_asked_by_a_name_that_the_guards_own_namespace_cannot_take(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     login = SimpleNamespace(at=lambda *hosts: Endpoint(hosts))
     access = SimpleNamespace(file=SimpleNamespace(routes={}), write_service=lambda: ("pg-rw.db", 5432), login=login)
-    opens = CnpgCluster.takeover(cast(Any, SimpleNamespace(access=access, _cluster=(None, "pg"), clock=None)))
-    cast(Any, opens).args[1]()(SERVICE, None)
+    monkeypatch.setattr("walproof.targets.cnpg.target.FrozenPrimaryGuard", lambda *given: given)
+    cluster = cast(Any, SimpleNamespace(access=access, _cluster=(None, "pg"), clock=None))
+    _, ways, *_ = cast(Any, CnpgCluster.guard(cluster, Policy("g"), print))
+    ways()(SERVICE, None)
     assert "host='pg-rw.db.svc'" in opened[0].words
 
 
@@ -345,7 +350,7 @@ class Asked(CnpgCluster):
     """A Cluster whose other capabilities may not be asked for: their questions go to the application's database."""
 
     def __init__(self, guard: Any) -> None:
-        self.name, self.guard = "cnpg:db/pg", guard
+        self.name, self._guard = "cnpg:db/pg", guard
 
     def capabilities(self) -> Any:
         raise AssertionError("asked for everything")
@@ -353,19 +358,19 @@ class Asked(CnpgCluster):
     def observe(self) -> Any:
         raise AssertionError("observed")
 
-    def takeover(self) -> Any:
-        return lambda policy, log: self.guard
+    def guard(self, policy: Policy, log: Log) -> Any:
+        return self._guard
 
 
-@pytest.mark.parametrize("words", ["--dry-run", "--allow takeover", "--allow takeover,etcd-leader"])
-def test_a_guard_asks_its_cluster_for_nothing_but_its_takeover(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    watcher = SimpleNamespace(turn=lambda: None, close=lambda: None, status=lambda: GuardStatus("watching"))
-    monkeypatch.setattr("walproof.cli.guard.choose", lambda _where: Asked(watcher))
+@pytest.mark.parametrize("words", ["--dry-run", "--allow takeover", "--allow load,takeover"])
+def test_a_guard_asks_its_cluster_for_nothing_else(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = SimpleNamespace(turn=lambda: None, close=lambda: None, status=lambda: GuardStatus(State.WATCHING))
+    monkeypatch.setattr("walproof.cli.guard.choose_guarded", lambda _where: Asked(watcher))
     done = CliRunner().invoke(guard, ["--target", "cnpg:db/pg", "--duration", "10ms", "--json", *words.split()])
     assert done.exit_code == 0 and "watching" in done.output, done
 
 
 def test_a_guard_without_consent_is_refused_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walproof.cli.guard.choose", lambda _where: Asked(None))
+    monkeypatch.setattr("walproof.cli.guard.choose_guarded", lambda _where: Asked(None))
     done = CliRunner().invoke(guard, ["--target", "cnpg:db/pg"])
     assert isinstance(done.exception, UsageError) or done.exit_code == 2, done

@@ -19,7 +19,7 @@ from walproof.estimating.intervals import (
     trimmed_interval,
     upper_bound,
 )
-from walproof.estimating.quantiles import quantile_intervals
+from walproof.estimating.quantiles import median_interval, quantile_intervals
 from walproof.model.estimate import Estimate, bucketed
 
 Draw = Callable[[np.random.Generator, int], Numbers]
@@ -183,3 +183,12 @@ def test_the_interval_of_a_mean_duration_never_begins_below_nothing(milliseconds
     values = np.array(milliseconds)
     assert stopped_interval(values).low < 0 == duration_interval(values).low
     assert math.isnan(duration_interval(values[:1]).low)
+
+
+def test_a_median_has_an_interval_only_where_order_statistics_give_one() -> None:
+    assert not median_interval([1.0] * 5).known
+    six = median_interval([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (six.low, six.high) == (1.0, 6.0)
+    ten = median_interval([float(i) for i in range(10)])
+    assert (ten.value, ten.low, ten.high) == (4.5, 1.0, 8.0)
+    assert math.isnan(median_interval([]).value)

@@ -86,7 +86,6 @@ TOLD: tuple[tuple[str, str, str, Says], ...] = (
     ("forecast", PROVED, "--mode strict,degrading", names),
     ("forecast", PROVED, "--quorum any1,all", names),
     ("forecast", PROVED, "--levels local", names),
-    ("forecast", PROVED, "--takeover 3s-4s", names),
     ("forecast", PROVED, "--layout a,b,b", lambda out: out["forecasts"][0]["layout"]),
     ("forecast", PROVED, "--ttl 60s", minutes),
     ("forecast", PROVED, "--loop-wait 30s", minutes),
@@ -181,22 +180,19 @@ class Noted:
 
 
 def test_what_a_lab_is_made_of(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """lab up --monitoring --guard --timeouts default --cpu 0.5."""
+    """lab up --monitoring --timeouts default --cpu 0.5."""
     view = SimpleNamespace(standby_names="", members=(), leader="n1")
     made = SimpleNamespace(name="lab", ports=dict.fromkeys(["leader", "standby", "pgbouncer"], 1), passfile="p")
-    create, guard = Noted(create_lab=made), Noted()
-    target = SimpleNamespace(capabilities=lambda: SimpleNamespace(guard=guard))
+    create = Noted(create_lab=made)
     monkeypatch.setattr(lab_cluster, "create", create)
     monkeypatch.setattr(lab_cluster, "design", lambda order: order)
     monkeypatch.setattr(lab_cluster, "observe", lambda blueprint: view)
     monkeypatch.setattr(lab_cluster, "status_json", lambda view: {})
     monkeypatch.setattr(lab_cluster, "summary", lambda view: "")
-    monkeypatch.setattr("walproof.targets.choose.choose", lambda where: target)
-    code, _, err = walproof("lab", "up", "--monitoring", "--guard", "--timeouts", "default", "--cpu", "0.5", "--json")
+    code, _, err = walproof("lab", "up", "--monitoring", "--timeouts", "default", "--cpu", "0.5", "--json")
     assert code == 0, err
     order, *_, monitored = create.calls["create_lab"]
     assert (order.timeouts, order.cores, monitored is None) == ("default", 0.5, False)
-    assert "start" in guard.calls
 
 
 def test_what_is_done_to_a_lab(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,18 +265,16 @@ def test_the_demo_prices_and_shows_as_asked(walproof: Run, monkeypatch: pytest.M
     assert (tmp_path / "there/events.jsonl").is_file()
 
 
-def test_a_guard_waits_between_takeovers_as_asked(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """guard --at-most-every 30s --json."""
+def test_a_guard_ends_after_its_time_and_says_what_it_did(walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """guard --suspect-after 2s --duration 10ms --dry-run --json."""
     noted = Noted()
-    able = SimpleNamespace(takeover=object())
-    monkeypatch.setattr(
-        guard_verb, "choose", lambda where: SimpleNamespace(name="lab", clock=None, capabilities=lambda: able)
-    )
     watcher = SimpleNamespace(turn=lambda: None, close=lambda: None, status=lambda: Status(3))
-    monkeypatch.setattr(guard_verb, "open_guard", lambda *given: noted.opened(*given) or watcher)
-    code, out, err = walproof("guard", "--at-most-every", "30s", "--duration", "10ms", "--dry-run", "--json")
+    guarded = SimpleNamespace(name="cnpg:db/pg", guard=lambda *given: noted.opened(*given) or watcher)
+    monkeypatch.setattr(guard_verb, "choose_guarded", lambda where: guarded)
+    code, out, err = walproof("guard", "--suspect-after", "2s", "--duration", "10ms", "--dry-run", "--json")
     assert (code, json.loads(out)) == (0, {"takeovers": 3}), err
-    assert noted.calls["opened"][2].at_most_every_s == 30.0
+    policy = noted.calls["opened"][0]
+    assert (policy.suspect_after_s, policy.dry_run) == (2.0, True)
 
 
 @dataclass

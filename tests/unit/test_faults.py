@@ -161,7 +161,6 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
         Capability.CONFIGURE,
         Capability.INSPECT,
         Capability.OBSERVE,
-        Capability.TAKEOVER,
     }
     never_faults |= {Capability.RETURN_ORDER, Capability.WORKLOAD}
     kubernetes = {

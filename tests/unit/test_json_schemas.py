@@ -239,9 +239,9 @@ def test_doctor() -> None:
 def test_forecast(run: Run) -> None:
     run("prove", "--target", "sim", "--fault", "kill", "--levels", "on", "--record", "d", "--json")
     run("price", "--target", "sim", "--clients", "1", "--levels", "on", "--budget", "10s", "--record", "p", "--json")
-    words = ("--levels", "local,on", "--takeover", "3s-4s", "--years", "2000", "--json")
+    words = ("--levels", "local,on", "--years", "2000", "--json")
     code, found = run("forecast", "d", "p", *words)
     assert code == 0
     jsonschema.validate(found, FORECAST)
-    assert [one["guarded"] for one in found["forecasts"]] == [False, False, True, True]
-    assert [bool(one["transactions_per_second"]) for one in found["forecasts"]] == [True] * 4
+    assert [one["guarded"] for one in found["forecasts"]] == [False, False]
+    assert [bool(one["transactions_per_second"]) for one in found["forecasts"]] == [True] * 2

@@ -49,7 +49,7 @@ def test_every_consent_that_is_given_counts(walproof: Run, monkeypatch: pytest.M
         return given[-1]
 
     monkeypatch.setattr(consent, "read", kept)
-    for line in ("prove --dry-run", "price --dry-run --budget 5s", "watch --json", "guard --dry-run"):
+    for line in ("prove --dry-run", "price --dry-run --budget 5s", "watch --json"):
         walproof(*shlex.split(f"{line} --target sim --allow kill --allow load,config"))
     assert given
     assert set(given) == {frozenset({"kill", "load", "config"})}

@@ -88,7 +88,6 @@ def test_tags_are_read_as_patroni_reads_them(tags: dict[str, Any]) -> None:
     theirs = Tagged(tags)
     with suppress(OverflowError, ValueError):
         assert bool(ours.nofailover(tags)) == theirs.nofailover
-        assert ours.failover_priority(tags) == theirs.failover_priority
         assert bool(ours.nosync(tags)) == theirs.nosync
         assert bool(ours.nostream(tags)) == theirs.nostream
         assert bool(ours.replicatefrom(tags)) == bool(theirs.replicatefrom)

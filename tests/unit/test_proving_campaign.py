@@ -168,7 +168,6 @@ def test_a_fault_of_one_operation_bears_the_name_of_its_capability() -> None:
         Capability.CONFIGURE,
         Capability.INSPECT,
         Capability.OBSERVE,
-        Capability.TAKEOVER,
     }
     none |= {Capability.RETURN_ORDER, Capability.WORKLOAD}
     factors = {Capability.SHAPE_LINKS, Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY}

@@ -15,6 +15,7 @@ from walproof.errors import TargetError, WaitTimeout
 from walproof.model.drill import Capability
 from walproof.model.event import DrillDone, Ended, Note
 from walproof.model.load import LedgerOrder
+from walproof.proving.history import decode
 from walproof.records.reader import read
 from walproof.targets.simulated.cluster import Nature
 from walproof.targets.simulated.ledger_rows_and_member_states import SimulatedRun
@@ -151,7 +152,13 @@ def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "words", [("--levels", "sometimes"), ("--require", "speed=3"), ("--victim", "cluster", "--fault", "kill")]
+    "words",
+    [
+        ("--levels", "sometimes"),
+        ("--require", "speed=3"),
+        ("--victim", "cluster", "--fault", "kill"),
+        ("--client-timeout", "0s"),
+    ],
 )
 def test_an_option_that_is_not_valid_is_exit_2_with_a_hint_and_no_record(
     run: Run, tmp_path: Path, words: tuple[str, ...]
@@ -312,3 +319,10 @@ def test_a_damaged_history_is_one_sentence(run: Run, capsys: pytest.CaptureFixtu
     code, _, err = ended(capsys, ["report", "rec", "--rejudge"])
     assert code == 2
     assert "keeps no histories" in err
+
+
+def test_a_writer_waits_for_an_answer_as_long_as_asked(run: Run) -> None:
+    words = ("--fault", "kill", "--levels", "on", "--client-timeout", "1s", "--record", "r", "--json")
+    code, _, err = run("--target", QUICK, *words)
+    assert code == 0, err
+    assert decode(Path("r/files/drill-1.history").read_bytes()).planned.client_timeout_s == 1.0

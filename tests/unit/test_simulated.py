@@ -40,10 +40,7 @@ FAULTS = [name for name, fault in CATALOGUE.items() if not {step.operation for s
 
 @pytest.mark.parametrize(
     "capability",
-    sorted(
-        set(Capability)
-        - {Capability.INSPECT, Capability.OBSERVE, Capability.TAKEOVER, Capability.WORKLOAD, *KUBERNETES}
-    ),
+    sorted(set(Capability) - {Capability.INSPECT, Capability.OBSERVE, Capability.WORKLOAD, *KUBERNETES}),
 )
 def test_it_has_every_capability(capability: Capability) -> None:
     assert simulated("sim").capabilities().why_not(capability) is None

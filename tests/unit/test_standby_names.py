@@ -1,18 +1,14 @@
 """Names of standbys as PostgreSQL has them, wherever one is read, compared or written."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fixtures.guards import BOTH, LOCK, alive, entries, entry, with_signs
 from tests.fixtures.sick import well, with_member, with_settings
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.errors import UsageError
-from walproof.guarding.leader_lock import state_of
-from walproof.guarding.seal_quorum import connected, why_not
 from walproof.model.facts import Facts, Sender
 from walproof.model.guarantee import ConfigChange, Quorum, QuorumKind, SyncReplication, read_standby_names
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
@@ -242,29 +238,3 @@ def test_a_member_is_known_by_the_name_it_streams_under_whatever_it_is_called(
     seen = combined(0.0, members, {"one": leads, "two": follows}).view.member("two")
     assert streams_as(follows) == name
     assert seen is not None and (seen.state, seen.streams_as) == ("streaming", name.lower())
-
-
-# the guard
-
-
-@pytest.mark.parametrize("voters", ["N2,n3", "n2, N3", "N2,N3,n2"])
-def test_a_voter_is_the_member_whose_key_patroni_would_find(voters: str) -> None:
-    sync = {"leader": "n1", "sync_standby": voters, "quorum": 1}
-    keys = {**entries(), "sync": entry("sync", sync, 11, 0)}
-    assert set(state_of(keys, 0.0).voters) == {"n2", "n3"}
-
-
-def test_members_whose_names_differ_in_case_only_are_no_cluster_for_a_guard() -> None:
-    keys = entries()
-    assert state_of(keys, 0.0).unsuitable == ""
-    keys["members/N2"] = replace(keys["members/n2"])
-    assert state_of(keys, 0.0).unsuitable == "to PostgreSQL the members N2, n2 have one name"
-    lock = replace(LOCK, unsuitable=state_of(keys, 0.0).unsuitable)
-    assert why_not(lock, {}, 0.0, frozenset()) == lock.unsuitable
-
-
-def test_a_voter_follows_under_its_name_whatever_the_case() -> None:
-    signs = with_signs(alive(102.0), "n2", receiver={"named": "N2"})
-    lock = replace(LOCK, at=102.0)
-    assert connected(lock, signs, 102.0, BOTH) == ("n2", "n3")
-    assert connected(lock, with_signs(signs, "n2", receiver={"named": "n1"}), 102.0, BOTH) == ("n3",)

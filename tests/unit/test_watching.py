@@ -20,14 +20,14 @@ from starlette.testclient import TestClient
 from tests.fixtures import observed
 from walproof.errors import Error, TargetError, UsageError
 from walproof.estimating.observed_waits import observation
-from walproof.guarding.run import GuardMetrics
+from walproof.guarding.kubernetes_freeze import State
+from walproof.guarding.status_and_metrics import GuardMetrics, GuardStatus
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.observed_waits import WaitsSeen
-from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
 from walproof.model.waiting import Wait, wait_for
 from walproof.reporting.observe_section import TONES
@@ -291,7 +291,7 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
     metrics.record_waits(observation([observed.seen(observed.group(flush=40))]))
-    guard = GuardMetrics(lambda: GuardStatus("watching", "n1"))
+    guard = GuardMetrics(lambda: GuardStatus(State.WATCHING, "n1"))
     exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}
     queries = [*(p.query for p in PANELS), *(a.condition for a in ALERTS)]

@@ -77,7 +77,7 @@ def demo(
             print_step("pricing five commit levels with 1 and 16 clients")
             if run_price(Bench(target, emit, seed), question, show_progress) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
-            print_step("killing the leader under load, at off and at on; then freezing it, with a guard")
+            print_step("killing the leader under load, at off and at on; then freezing it")
             _drills(Shell(target, emit, writer.keep, seed), show_progress)
             emit(Ended(now(), "done"))
     _print_result(events, writer.directory, as_json=as_json)
@@ -86,10 +86,9 @@ def demo(
 def _drills(shell: Shell, show_progress: OnProgress) -> None:
     kill, freeze = fault("kill"), fault("freeze")
     plan = planned(ProveOptions((kill,), (Level.OFF, Level.ON), seed=shell.seed))
-    # Clients that wait 3 s for an answer, the default, would hide most of what a guard is for.
-    guarded = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, guarded=True, client_timeout_s=1.0)
+    frozen = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, client_timeout_s=1.0)
     show_progress(RunProgress(0.0, 1.0, 0, "three drills"))
-    run_drills(shell, [*plan, guarded], enough=lambda _: False)
+    run_drills(shell, [*plan, frozen], enough=lambda _: False)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from walproof.forecasting.topology import Configuration, check, layout_of, topol
 from walproof.machine.processors import several_processes
 from walproof.model.advice import PricedArm
 from walproof.model.guarantee import level, read_quorum
-from walproof.model.units import duration_s, listed
+from walproof.model.units import listed
 from walproof.pricing.estimates import caveats_by_arm
 from walproof.pricing.options import is_strict
 from walproof.proving.faults import fault
@@ -58,7 +58,6 @@ FEW_YEARS = 20_000
     opt.words(
         "--mode modes", "WORD,…", "Without enough standbys: strict waits, degrading goes on.", default=["strict"]
     ),
-    opt.option("--takeover", "3s-4s", "With a guard: its takeover after failures never drilled with one."),
     opt.option("--ttl", "30s", "Patroni's ttl.  [default: as drilled]", type=opt.DURATION),
     opt.option("--loop-wait", "10s", "Patroni's loop_wait.  [default: 10s]", type=opt.DURATION),
 )
@@ -118,7 +117,7 @@ def _write_page(name: str, outline: Outline) -> None:
 
 
 def _models(options: dict[str, Any], failures: Failures, known: Measured) -> list[Model]:
-    """Of the configurations as they are, then each with a guard where one was drilled or a takeover is assumed."""
+    """One for each configuration that was asked for."""
     where = topology(options["layout"], options["witness"] or "", options["leader"])
     for name in {name for kind in failures.kinds for name in kind.drills}:
         fault(name)
@@ -130,9 +129,7 @@ def _models(options: dict[str, Any], failures: Failures, known: Measured) -> lis
     for name in ("ttl", "loop_wait"):
         if options[name] is not None and not 0 < options[name] <= 3600:
             raise UsageError(f"--{name.replace('_', '-')} {options[name]:g} s is not valid", "1s to 1h")
-    timeouts, takeover_s = Timeouts(options["ttl"], options["loop_wait"]), _range_s(options["takeover"])
-    if takeover_s or (known.guarded is not None and known.guarded.has_takeovers):
-        configurations += tuple(replace(what, guarded=True, takeover_s=takeover_s) for what in configurations)
+    timeouts = Timeouts(options["ttl"], options["loop_wait"])
     return [Model(where, what, failures, known, timeouts) for what in configurations]
 
 
@@ -157,18 +154,6 @@ def _configurations(options: dict[str, Any], standbys: int) -> tuple[Configurati
         else:
             configurations.append(Configuration(of))
     return tuple(dict.fromkeys(configurations))
-
-
-def _range_s(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    low, dash, high = text.partition("-")
-    if not dash:
-        raise UsageError(f"--takeover {text} is not a range", "for instance --takeover 3s-4s")
-    shortest, longest = duration_s(low), duration_s(high)
-    if not 0 <= shortest <= longest <= 3600:
-        raise UsageError(f"--takeover {text} is not valid", "the shorter first, at most an hour")
-    return shortest, longest
 
 
 def _with_price(made: Forecast, what: Configuration, arms: Sequence[PricedArm]) -> Forecast:

@@ -1,4 +1,4 @@
-"""`walproof guard`: watches one cluster and hands its leadership over in seconds when the leader disappears."""
+"""`walproof guard`: watches one CloudNativePG cluster and has its primary replaced in seconds when that freezes."""
 
 import secrets
 import threading
@@ -12,31 +12,27 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import call_after
-from walproof.errors import TargetError, UsageError
-from walproof.guarding.decide import Policy
-from walproof.guarding.run import GuardMetrics, open_guard
+from walproof.errors import UsageError
+from walproof.guarding.kubernetes_freeze import Policy
+from walproof.guarding.status_and_metrics import GuardMetrics
 from walproof.machine.untrusted import one_line
-from walproof.model.drill import Capability
-from walproof.model.takeover import GUARD
 from walproof.reporting.console_output import print_result
-from walproof.targets.choose import choose
+from walproof.targets.choose import choose_guarded
 from walproof.targets.external import consent
 from walproof.watching.answered_requests import is_loopback
 from walproof.watching.http_server import MetricsServer
 
 
 @cloup.command(cls=Command)
-@opt.cluster(opt.allow("takeover,etcd-leader"))
+@opt.group(
+    "Cluster",
+    opt.option("--target", "WHERE", "cnpg:NAMESPACE/NAME, or a target file of one.", callback=opt.addressed),
+    opt.kube_context,
+    opt.allow("takeover"),
+)
 @opt.group(
     "Guard",
-    opt.option("--suspect-after", "1s", "Silence of the leader that is suspicious.", type=opt.DURATION, default="1s"),
-    opt.option(
-        "--at-most-every",
-        "15s",
-        "Least time between takeovers; it doubles.",
-        type=opt.DURATION,
-        default="15s",
-    ),
+    opt.option("--suspect-after", "1s", "Silence of the primary that is suspicious.", type=opt.DURATION, default="1s"),
     opt.flag("--dry-run", "Say what it would do and do nothing."),
     opt.option("--duration", "1min", "Exit after this time.  [default: at Ctrl-C]", type=opt.DURATION),
 )
@@ -49,13 +45,12 @@ def guard(
     target: str | None,
     allow: str | None,
     suspect_after: float,
-    at_most_every: float,
     dry_run: bool,
     duration: float | None,
     listen: str | None,
     as_json: bool,
 ) -> None:
-    """Recovery in seconds: hands the leader lock over when the leader is gone and no acknowledged commit can be lost.
+    """Recovery in seconds: a frozen CloudNativePG primary is replaced when no acknowledged commit can be lost.
 
     A line for everything it does goes to standard error; --json prints what it did in all when it ends.
     """
@@ -63,25 +58,14 @@ def guard(
         raise UsageError(f"--suspect-after must be from 0.2s to 60s, not {suspect_after:g} s", "--suspect-after 1s")
     address = _address(listen)
     allowed = consent.read(allow)
-    chosen = choose(target)
-    # Of an external cluster nothing else is asked: what is asked for other capabilities, its owner could answer.
-    own = getattr(chosen, "takeover", None)
-    its = own() if own is not None else chosen.capabilities().takeover
-    if its is None:
-        why = chosen.capabilities().why_not(Capability.TAKEOVER)
-        raise TargetError(f"{chosen.name} cannot be guarded: {why}", "see docs/guard.md")
-    if not dry_run and chosen.external:
+    # Its capabilities are not asked for: what is asked for them, the owner of a database could answer.
+    chosen = choose_guarded(target)
+    if not dry_run:
         consent.require("guarding", ["takeover"], allowed, chosen.name)
-    policy = Policy(
-        f"{GUARD}{secrets.token_hex(4)}",
-        suspect_after,
-        at_most_every,
-        moves_dcs_leader="etcd-leader" in allowed and not dry_run,
-        dry_run=dry_run,
-    )
+    policy = Policy(f"walproof-guard-{secrets.token_hex(4)}", suspect_after, dry_run=dry_run)
     ended = threading.Event()
     call_after(duration, ended.set)
-    watcher = its(policy, _log) if callable(its) else open_guard(its, chosen.clock, policy, _log)
+    watcher = chosen.guard(policy, _log)
     with closing(watcher):
         server = None
         if address:

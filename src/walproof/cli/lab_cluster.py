@@ -48,7 +48,6 @@ from walproof.reporting.console_output import (
     opt.option("--quorum", "any1", "Standbys that confirm each commit: anyK, firstK or all.", type=opt.QUORUM),
     opt.choice("--timeouts", ["fast", "default"], "For a fast failover, or as the programs ship.", default="fast"),
     opt.flag("--monitoring", "Prometheus and exporters too."),
-    opt.flag("--guard", "A guard too: recovery in seconds (walproof guard)."),
 )
 @opt.group(
     "PostgreSQL",
@@ -86,13 +85,6 @@ def up(lab: str | None, as_json: bool, **options: Any) -> None:
     clock = RealClock()
     started = clock.now()
     blueprint = create.create_lab(design(order), clock, print_step, monitored=monitored)
-    if options["guard"]:
-        from walproof.targets.choose import choose
-
-        print_step("starting the guard")
-        guard = choose(f"lab:{blueprint.name}").capabilities().guard
-        assert guard is not None
-        guard.start()
     view, took_s = observe(blueprint), clock.now() - started
     ports, passfile = blueprint.ports, str(blueprint.passfile)
     connection = {"host": "127.0.0.1", "ports": ports, "user": "postgres", "passfile": passfile}

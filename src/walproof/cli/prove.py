@@ -1,8 +1,8 @@
 """`walproof prove`: options in, one judged table out. Opens target, record and run, and prints the verdicts."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from walproof.cli.prove_salvage import check_salvage, salvage_of_drills
 from walproof.cli.runs import keep_journal, kept_files, started
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.load.workload_options import is_relative, scale_on
-from walproof.machine.signals import shielded
 from walproof.machine.untrusted import printable
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
@@ -74,12 +73,7 @@ from walproof.targets.external import consent
     *opt.workload,
     opt.option("--clients", "N", "Clients of --workload.  [default: 4]"),
 )
-@opt.group(
-    "Guard",
-    opt.flag("--guard", "With a guard (walproof guard).  [default: where the lab has one]"),
-    opt.flag("--compare-guard", "Each drill with a guard and without, in turn."),
-)
-@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, takeover, and the faults by name"))
+@opt.cluster(opt.load_image, opt.load_pods, opt.allow("load, and the faults by name"))
 @opt.output(
     opt.words("--require", "rpo=0,rto=30s", "Exit 1 when a drill exceeds this."),
     opt.junit,
@@ -98,7 +92,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         raise UsageError("only one thing can go to standard output", "name a file for --junit")
     junit_file = _writable(raw["junit"])
     chosen = choose(target)
-    options = _with_workload(_with_running_guard(options, raw, chosen), raw, chosen)
+    options = _with_workload(options, raw, chosen)
     options = _with_orders(options, raw, chosen)
     if options.salvage:
         check_salvage(chosen)
@@ -115,8 +109,7 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         keep_journal(chosen, writer.directory)
         for kept, name in kept_files(options.own_load.workload) if options.own_load else ():
             writer.keep(kept, Path(name).read_text("utf-8"))
-        with _guard_as_before(chosen):
-            drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
+        drills, interrupted, events = _campaign(options, chosen, writer, raw, quiet=as_json)
     salvages = [event for event in events if isinstance(event, SalvageJudged)]
     if as_json:
         kinds = {"load": LoadSeen, "salvage": SalvageJudged}
@@ -132,18 +125,6 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
             "the record holds the verdicts; name another --junit FILE",
         )
     return ExitCode.INTERRUPTED if interrupted else exit_code(drills, limits, salvages)
-
-
-def _with_running_guard(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
-    """Drills of a target that has a guard are guarded; UsageError where a guard is asked for and there can be none."""
-    switch = target.capabilities().guard
-    if switch is None and any(options.guarded):
-        no_guard = "prove starts one for a lab, and for Patroni whose target file names etcd"
-        reason = target.capabilities().why_not(Capability.TAKEOVER) or no_guard
-        raise UsageError(f"{target.name} cannot be guarded: {reason}", "see docs/guard.md")
-    if switch is None or raw.get("guard") or raw.get("compare_guard") or switch.status() is None:
-        return options
-    return replace(options, guarded=(True,))
 
 
 def _with_workload(options: ProveOptions, raw: RawOptions, target: Target) -> ProveOptions:
@@ -165,19 +146,6 @@ def _with_orders(options: ProveOptions, raw: RawOptions, target: Target) -> Prov
     if reason := target.capabilities().why_not(Capability.RETURN_ORDER):
         raise UsageError(f"{target.name} has no --return-order: {reason}", "leave it out")
     return replace(options, return_orders=orders(str(raw["return_order"]), target.describe().members))
-
-
-@contextmanager
-def _guard_as_before(target: Target) -> Iterator[None]:
-    """A guard that drills started ends with them, and one that they ended runs again."""
-    switch = target.capabilities().guard
-    ran = switch is not None and switch.status() is not None
-    try:
-        yield
-    finally:
-        if switch is not None:
-            with shielded():
-                switch.start() if ran else switch.stop()
 
 
 def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as_json: bool, dry_run: bool) -> ExitCode:
@@ -291,8 +259,7 @@ def _print_event(event: Event) -> None:
 
 def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> list[str]:
     """What would be done, fault by fault with its story, and what this target cannot do."""
-    guard = ", with a guard and without" if len(options.guarded) > 1 else ", guarded" if options.guarded[0] else ""
-    writers = f"with {counted(options.writers, 'writer')} over {options.route}{guard}"
+    writers = f"with {counted(options.writers, 'writer')} over {options.route}"
     arm = options.own_load
     beside = f", and {counted(arm.clients, 'client')} of {arm.workload.text} beside them" if arm else ""
     beside += ", each lost commit looked for on the old leader's disk" if options.salvage else ""
@@ -332,7 +299,6 @@ def _plan_json(options: ProveOptions, plan: Sequence[PlannedDrill], target: Targ
                 "fault": d.fault.name,
                 "victim": d.victim,
                 "level": d.level,
-                "guarded": d.guarded,
                 "skipped": why_skipped(target, d.fault),
                 "storm": planned_clauses(d.storm),
                 "return_order": d.return_order,

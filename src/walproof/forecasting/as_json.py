@@ -23,8 +23,9 @@ def _one(made: Forecast, effects: Sequence[Effect]) -> dict[str, object]:
     return {
         "configuration": made.text,
         "layout": made.layout,
-        "guarded": made.what.guarded,
-        "guard": made.guard,
+        # Names of 1.0.0, whose readers may ask for them: no forecast is of a guard any more.
+        "guarded": False,
+        "guard": "",
         "years": made.years,
         "unavailable_minutes_per_year": asdict(made.minutes),
         "unavailable_minutes_p95": asdict(made.p95_minutes),

@@ -111,8 +111,6 @@ class Forecast:
     split: Years
     unexcluded: Unexcluded
     caveats: tuple[str, ...]
-    guard: str = ""
-    """With a guard: whether its takeovers were drilled or are assumed, "" without one."""
     tps: Estimate | None = None
     p95_ms: Estimate | None = None
     period: Period | None = None
@@ -188,7 +186,6 @@ def forecast(model: Model, layout: str, *, years: int, seed: int, vary: bool = T
         split=_split(pooled),
         unexcluded=unexcluded(model, rare),
         caveats=_caveats(model, never),
-        guard=_guard(model) if model.what.guarded else "",
     )
 
 
@@ -248,25 +245,7 @@ def _parts(model: Model, batches: Sequence[Batch], rare: Sampled) -> tuple[Part,
 
 def _outage_from(model: Model, failure: Failure) -> str:
     basis, seen = model.basis(failure), model.takeover(failure)
-    drills = f"{seen.fault} × {len(seen.outages_s)}"
-    return {Basis.DRILLED: drills, Basis.GUARDED: f"{drills}, with a guard"}.get(basis, basis.value)
-
-
-def _guard(model: Model) -> str:
-    """Of which failures the takeover with a guard was drilled, for which it is assumed, for which it is as without."""
-    by: dict[Basis, list[str]] = {}
-    for failure in model.failures.kinds:
-        if not failure.planned and failure.per_year > 0:
-            by.setdefault(model.basis(failure), []).append(failure.name)
-    notes = []
-    if drilled := by.get(Basis.GUARDED):
-        notes.append(f"takeovers with a guard as drilled: {', '.join(drilled)}")
-    if (assumed := by.get(Basis.GUARD_ASSUMED)) and model.what.takeover_s:
-        low, high = model.what.takeover_s
-        notes.append(f"assumed to take {low:g} to {high:g} s, never drilled with a guard: {', '.join(assumed)}")
-    if without := [*by.get(Basis.DRILLED, ()), *by.get(Basis.ASSUMED, ())]:
-        notes.append(f"as without a guard, because never drilled with one: {', '.join(without)}")
-    return "; ".join(notes)
+    return f"{seen.fault} × {len(seen.outages_s)}" if basis is Basis.DRILLED else basis.value
 
 
 def _caveats(model: Model, never: Undrilled) -> tuple[str, ...]:
@@ -282,7 +261,7 @@ def _caveats(model: Model, never: Undrilled) -> tuple[str, ...]:
     few = [
         f"{k.name} ({counted(len(model.takeover(k).outages_s), 'drill')})"
         for k in model.failures.kinds
-        if model.basis(k) in (Basis.DRILLED, Basis.GUARDED) and len(model.takeover(k).outages_s) < 3
+        if model.basis(k) is Basis.DRILLED and len(model.takeover(k).outages_s) < 3
     ]
     switched = [
         k

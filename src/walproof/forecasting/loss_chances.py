@@ -92,12 +92,12 @@ def unexcluded(model: Model, rare: Sampled) -> Unexcluded:
 
 def chance_losses(model: Model, risk: Risk, failure: Failure) -> Losses:
     """The drills that tell how probable a loss is for that risk after that failure."""
-    level, guarded = model.what.level, model.what.guarded
+    level = model.what.level
     if risk is Risk.TAKEOVER:
-        return model.measured.loss(failure.name, level, guarded=guarded)
+        return model.measured.loss(failure.name, level)
     if risk is Risk.UNFLUSHED:
         return model.measured.unflushed.get(level, Losses())
-    return model.measured.unseen(failure.name, guarded=guarded)
+    return model.measured.unseen(failure.name)
 
 
 def promised(model: Model, risk: Risk, failure: Failure) -> bool:

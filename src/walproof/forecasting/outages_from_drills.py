@@ -64,14 +64,13 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Everything the records' drills say, by the name of a failure and the level; `guarded`: those with a guard."""
+    """Everything the records' drills say, by the name of a failure and the level."""
 
     takeovers: dict[str, Takeover]
     losses: dict[tuple[str, Level], Losses]
     unflushed: dict[Level, Losses]
     caveats: tuple[str, ...] = ()
     acknowledged_per_s: float = 0.0
-    guarded: "Measured | None" = None
     manager: str = ""
     """Who failed over in the records, "" where they do not say or differ."""
     nodes: dict[str, str] = field(default_factory=dict)
@@ -80,16 +79,15 @@ class Measured:
     @property
     def has_takeovers(self) -> bool:
         """Whether any drill tells how long service was away after a failure of the leader."""
-        return any(t.outages_s for t in self.takeovers.values()) or bool(self.guarded and self.guarded.has_takeovers)
+        return any(t.outages_s for t in self.takeovers.values())
 
-    def loss(self, failure: str, level: Level, *, guarded: bool = False) -> Losses:
-        """Losses after a takeover from a leader hit by that failure; with a guard those without, where none had one."""
-        seen = self.guarded.loss(failure, level) if guarded and self.guarded else Losses()
-        return seen if seen.drills else self.losses.get((failure, level), Losses())
+    def loss(self, failure: str, level: Level) -> Losses:
+        """Losses after a takeover from a leader hit by that failure."""
+        return self.losses.get((failure, level), Losses())
 
-    def unseen(self, failure: str, *, guarded: bool = False) -> Losses:
+    def unseen(self, failure: str) -> Losses:
         """Losses where no survivor had been waited for: what `local` lost, else `off`, which loses more."""
-        weaker = (self.loss(failure, weak, guarded=guarded) for weak in (Level.LOCAL, Level.OFF))
+        weaker = (self.loss(failure, weak) for weak in (Level.LOCAL, Level.OFF))
         return next((losses for losses in weaker if losses.drills), Losses())
 
     def sizes(self, failure: str, seen: Losses) -> tuple[int, ...]:
@@ -112,13 +110,13 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
         nodes = (described.nodes if described else {}) or nodes
         ttl_s = described.failover_ttl_s if described else None
         drills += [(drill, ttl_s) for drill in of_record if _tells(drill)]
-    guarded, alone = ([(d, ttl) for d, ttl in drills if d.guarded is arm] for arm in (True, False))
+    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
     return Measured(
-        *_by_failure(alone, failures),
+        {kind.name: _takeover(drills, kind) for kind in failures.kinds},
+        losses,
         {level: _unflushed([d for d, _ in drills], level) for level in Level},
         tuple(dict.fromkeys(caveats)),
         _pace(d for d, _ in drills),
-        Measured(*_by_failure(guarded, failures), {}) if guarded else None,
         managers.pop() if len(managers) == 1 else "",
         nodes,
     )
@@ -126,25 +124,21 @@ def measured(records: Sequence[tuple[str, Sequence[Event]]], failures: Failures)
 
 def _tells(drill: Drill) -> bool:
     """Whether it is evidence. Of commits that wait for standbys which are all gone it is, although their level is then
-    no longer in effect and the drill undecided.
+    no longer in effect and the drill undecided. Of a guard of Patroni, which earlier records hold, it is of none now.
     """
     alone = drill.victim is Victim.ALL_STANDBYS and drill.findings.not_in_effect_s > 0
-    return drill.verdict.decided or alone
+    return not drill.guarded and (drill.verdict.decided or alone)
 
 
-def _by_failure(
-    drills: Sequence[tuple[Drill, float | None]], failures: Failures
-) -> tuple[dict[str, Takeover], dict[tuple[str, Level], Losses]]:
-    losses = {(kind.name, level): _losses(drills, kind, level) for kind in failures.kinds for level in Level}
-    return {kind.name: _takeover(drills, kind) for kind in failures.kinds}, losses
-
-
-def _about_drills(name: str, drills: Sequence[Drill]) -> list[str]:
+def _about_drills(name: str, every: Sequence[Drill]) -> list[str]:
     caveats = []
+    drills = [d for d in every if not d.guarded]
+    if guarded := len(every) - len(drills):
+        caveats.append(f"{name}: {counted(guarded, 'drill')} with a guard of Patroni left out: walproof has none now")
     undecided = sum(d.verdict is Verdict.UNDECIDED and not _tells(d) for d in drills)
     if undecided:
         caveats.append(f"{name}: {counted(undecided, 'undecided drill')} left out, neither held nor lost")
-    if not drills:
+    if not every:
         caveats.append(f"{name} holds no drills")
     timed = [d for d in drills if d.verdict.decided and d.victim.takes_the_leader and not d.no_rto]
     endless = sum(_outage(d) is None for d in timed)
@@ -238,8 +232,6 @@ class Basis(StrEnum):
     """What an outage rests on."""
 
     DRILLED = "drilled"
-    GUARDED = "drilled with a guard"
-    GUARD_ASSUMED = "assumed, with a guard"
     ASSUMED = "never drilled: assumed"
 
 
@@ -267,35 +259,17 @@ class Model:
         return 10.0 if self.timeouts.loop_wait_s is None else self.timeouts.loop_wait_s
 
     def takeover(self, failure: Failure) -> Takeover:
-        """What was drilled of that failure, at this level where it was; of drills with a guard where there is one and
-        they show that failure.
-        """
-        seen = self._guarded(failure)
-        return (seen if seen.outages_s else self.measured.takeovers.get(failure.name, Takeover())).at(self.what.level)
+        """What was drilled of that failure, at this level where it was."""
+        return self.measured.takeovers.get(failure.name, Takeover()).at(self.what.level)
 
     def basis(self, failure: Failure) -> Basis:
         """What the outage after that failure of the leader rests on."""
-        if self._guards(failure):
-            if self._guarded(failure).outages_s:
-                return Basis.GUARDED
-            if self.what.takeover_s is not None:
-                return Basis.GUARD_ASSUMED
         return Basis.DRILLED if self.takeover(failure).outages_s else Basis.ASSUMED
-
-    def _guards(self, failure: Failure) -> bool:
-        return self.what.guarded and not failure.planned
-
-    def _guarded(self, failure: Failure) -> Takeover:
-        drilled = self.measured.guarded if self._guards(failure) else None
-        return Takeover() if drilled is None else drilled.takeovers.get(failure.name, Takeover())
 
 
 def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
     """So many outages, s: drawn from a bootstrap of the drills, so that few drills give an uncertain mean."""
-    basis = model.basis(failure)
-    if basis is Basis.GUARD_ASSUMED and model.what.takeover_s is not None:
-        return rng.uniform(*model.what.takeover_s, count)
-    if basis is Basis.ASSUMED:
+    if model.basis(failure) is Basis.ASSUMED:
         return rng.uniform(*assumed_takeover(model, failure), count)
     drilled = model.takeover(failure)
     seen = np.asarray(drilled.outages_s)
@@ -303,7 +277,7 @@ def takeovers(model: Model, failure: Failure, count: int, rng: np.random.Generat
     spread = np.exp(FEW_SIGMA * rng.standard_normal() - FEW_SIGMA**2 / 2) if len(seen) < FEW else 1.0
     chosen = again[rng.integers(len(again), size=count)]
     drawn = seen[chosen] * spread
-    if failure.silent and basis is Basis.DRILLED and model.timeouts.ttl_s is not None:
+    if failure.silent and model.timeouts.ttl_s is not None:
         ttls = np.array(drilled.ttls_s, dtype=np.float64)[chosen]  # not a number where it is not known
         drawn = np.where(np.isnan(ttls), drawn, np.maximum(drawn + model.timeouts.ttl_s - ttls, PROMOTION_S))
     return drawn
@@ -330,10 +304,7 @@ def assumption(model: Model) -> str:
 
 def stalls(model: Model, failure: Failure, count: int, rng: np.random.Generator) -> Floats:
     """So many waits of commits, s, for a standby that failed: as drilled, else until the manager stops naming it."""
-    measured = model.measured
-    drilled = measured.takeovers.get(failure.name, Takeover()).stalls_s
-    if not drilled and measured.guarded:
-        drilled = measured.guarded.takeovers[failure.name].stalls_s
+    drilled = model.measured.takeovers.get(failure.name, Takeover()).stalls_s
     if drilled:
         return rng.choice(np.asarray(drilled), size=count)
     least = WAL_SENDER_TIMEOUT_S if failure.silent else 0.0

@@ -27,18 +27,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What commits wait for. quorum None: asynchronous, or a level that waits for no standby.
-
-    `guarded`: a guard takes over (walproof guard). `takeover_s`: low and high of its assumed takeover, s, for failures
-    that were never drilled with one; None: those take as long as without.
-    """
+    """What commits wait for. quorum None: asynchronous, or a level that waits for no standby."""
 
     level: Level
     quorum_kind: QuorumKind | None = None
     k: int = 0
     strict: bool = True
-    guarded: bool = False
-    takeover_s: tuple[float, float] | None = None
 
     @property
     def waits(self) -> bool:
@@ -49,12 +43,12 @@ class Configuration:
     def text(self) -> str:
         """As tables show it.
 
-        >>> Configuration(Level.ON, QuorumKind.ANY, 1).text, Configuration(Level.LOCAL, guarded=True).text
-        ('on ANY 1 strict', 'local with guard')
+        >>> Configuration(Level.ON, QuorumKind.ANY, 1).text, Configuration(Level.LOCAL).text
+        ('on ANY 1 strict', 'local')
         """
         mode = "strict" if self.strict else "degrading"
         quorum = f" {self.quorum_kind} {self.k} {mode}" if self.waits else ""
-        return f"{self.level}{quorum}{' with guard' if self.guarded else ''}"
+        return f"{self.level}{quorum}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from walproof.guarding.decide import Policy
 from walproof.guarding.kubernetes_sight import ASKED_S, PENDING, READ_S, Sight, first, why_left_alone, why_not
 
 _LEAST_S, _GAP_S, _APART_S = 1.5, 1.0, 3.0
@@ -36,6 +35,16 @@ class Act(StrEnum):
     CLAIM = "announce the takeover"
     DELETE_POD = "delete the pod"
     EMPTY_LEASE = "empty the Lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How this guard behaves. name: what it announces a takeover by; learns_s: how long it watches a primary first."""
+
+    name: str
+    suspect_after_s: float = 1.0
+    learns_s: float = 5.0
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)

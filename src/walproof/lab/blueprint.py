@@ -120,7 +120,6 @@ class Blueprint:
             "exporter",
             "watch",
             "pgbouncer-exporter",
-            "guard",
         )
         return {name: self.port_base + i for i, name in enumerate(names)}
 

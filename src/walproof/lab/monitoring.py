@@ -76,7 +76,6 @@ def prometheus_yml(blueprint: Blueprint, rules: Path) -> str:
         "haproxy": {"haproxy": local["haproxy-stats"]},
         "postgres": _exporters(blueprint),
         "walproof": {"walproof": local["exporter"]},
-        "guard": {"guard": local["guard"]},
     }
     scraped = [
         {

@@ -42,7 +42,6 @@ class Capability(StrEnum):
     CONFIGURE = "configure"
     INSPECT = "inspect"
     OBSERVE = "observe"
-    TAKEOVER = "takeover"
     RETURN_ORDER = "return-order"
 
 
@@ -215,7 +214,7 @@ class Drill:
     strikes: tuple[str, ...] = ()
     """The faults of a storm as they were carried out, one clause each."""
     guarded: bool = False
-    """A guard watched the cluster."""
+    """A guard of Patroni watched the cluster: of records kept before it was removed."""
 
     @property
     def back_by(self) -> str:

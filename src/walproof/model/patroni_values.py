@@ -213,12 +213,6 @@ def replicatefrom(tags: Mapping[str, Any]) -> str:
     return stated("replicatefrom", given) if (given := tags.get("replicatefrom")) else ""
 
 
-def failover_priority(tags: Mapping[str, Any]) -> int:
-    """A member's rank among those with as much WAL, 0 where a flag bars it (tags.py, _priority_tag)."""
-    read = parse_int(tags.get("failover_priority"))
-    return 0 if tags.get("nofailover") else 1 if read is None else read
-
-
 def misread(tags: Mapping[str, Any]) -> list[str]:
     """What Patroni reads otherwise than it looks: tags of two spellings that contradict each other, words, no numbers.
 

@@ -14,7 +14,6 @@ from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, L
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.salvage import OldDisks
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
-from walproof.model.takeover import GuardSwitch, OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, LinkView, MemberState, Route, Snapshot
 
 
@@ -306,8 +305,6 @@ class Capabilities:
     configuration: Configuration | None = None
     inspection: Inspection | None = None
     commit_waits: CommitWaits | None = None
-    takeover: Takeover | OwnGuard | None = None
-    guard: GuardSwitch | None = None
     links: Links | None = None
     pool: Pool | None = None
     scenario_factors: frozenset[Capability] = frozenset()
@@ -337,7 +334,6 @@ class Capabilities:
             Capability.CONFIGURE: self.configuration,
             Capability.INSPECT: self.inspection,
             Capability.OBSERVE: self.commit_waits,
-            Capability.TAKEOVER: self.takeover,
         }
         there = capability in self.faults or capability in self.scenario_factors or single.get(capability) is not None
         return None if there else self.reasons.get(capability, f"this target cannot do it ({capability})")

@@ -26,7 +26,6 @@ class Wait(Enum):
     SETTING_IN_EFFECT = (30.0, "a setting to be in effect")
     ROLE_MADE = (5.0, "the operator to make walproof's role")
     WRITERS_UP = (30.0, "the writers to commit")
-    GUARD_READY = (240.0, "the guard to be ready")
     LOAD_PODS = (120.0, "every load pod to be ready")
     POD_PLACED = (60.0, "an instance's pod to be made")
     INSTANCES_SCALED = (900.0, "every instance to run with its processors and memory")

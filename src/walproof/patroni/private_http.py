@@ -1,4 +1,4 @@
-"""HTTP clients of a cluster's own servers: TLS by the files given, never a proxy, never where a redirect points.
+"""The HTTP client of Patroni's own servers: TLS by the files given, never a proxy, never where a redirect points.
 
 An answer is taken as it was sent, and no more of it than any of these servers has to say.
 """
@@ -12,7 +12,7 @@ import httpx2
 from walproof.errors import UsageError
 
 _MOST = 1 << 24
-"""Bytes of one answer: etcd's values have at most 1.5 MiB each, and Patroni keeps a few."""
+"""Bytes of one answer: Patroni keeps a few values of at most 1.5 MiB each in its DCS."""
 
 _TIMES = 4
 """How often the time for one piece of it a whole answer may take."""
@@ -58,9 +58,9 @@ class _Bounded(httpx2.BaseTransport):
 
 
 def private_client(
-    section: str, *, ca_file: str = "", cert_file: str = "", key_file: str = "", verify: bool = True, timeout_s: float
+    *, ca_file: str = "", cert_file: str = "", key_file: str = "", verify: bool = True, timeout_s: float
 ) -> httpx2.Client:
-    """A client for servers at private addresses; UsageError names the section whose certificate cannot be read.
+    """A client for servers at private addresses; UsageError where a certificate cannot be read.
 
     ca_file, cert_file, key_file: paths of PEM files, "" for the system's and for none; timeout_s: to connect and to
     answer, each.
@@ -73,7 +73,7 @@ def private_client(
     except OSError as wrong:
         files = ", ".join(f for f in (ca_file, cert_file, key_file) if f)
         raise UsageError(
-            f"a certificate of [{section}] cannot be read ({files}): {wrong.strerror or wrong}",
+            f"a certificate of [restapi] cannot be read ({files}): {wrong.strerror or wrong}",
             "the files of certificates and keys are paths of PEM files this user may read",
         ) from None
     # Never through a proxy of the environment: these are private addresses.

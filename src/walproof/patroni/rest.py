@@ -18,7 +18,7 @@ from walproof.patroni.private_http import private_client
 _MOST_URLS = 300
 _NO_KEY = "walproof_reads"
 MOST_MEMBERS = 100
-"""Each is asked, and by a guard in threads of its own."""
+"""Each is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,6 @@ class PatroniRest:
     def __init__(self, access: RestAccess) -> None:
         self.access = access
         self._client = private_client(
-            "restapi",
             ca_file=access.ca_file,
             cert_file=access.cert_file,
             key_file=access.key_file,
@@ -89,10 +88,6 @@ class PatroniRest:
 
     def close(self) -> None:
         self._client.close()
-
-    def plain_get(self) -> httpx2.Client:
-        """The HTTP client itself, for questions that need no user: TLS as given, no proxy, no redirect."""
-        return self._client
 
     def _get(self, url: str) -> httpx2.Response:
         """GET, with user and password where they may go."""

@@ -4,7 +4,6 @@ A storm is faults that overlap, many just after a takeover: drawn here, and shru
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -182,7 +181,7 @@ class PlannedDrill:
     storm: tuple[Strike, ...] = ()
     """The faults of a storm; of none, `fault` alone."""
     guarded: bool = False
-    """A guard watches the cluster."""
+    """A guard of Patroni watched the cluster: of histories kept before it was removed."""
     client_timeout_s: float = 3.0
     """How long a writer waits for an answer before it tries another server."""
     return_order: tuple[str, ...] = ()
@@ -221,9 +220,8 @@ def planned(options: ProveOptions, available: Collection[str] = IN_STORMS) -> li
             order.sort(key=lambda index: _far_from_boundary(*arms[index]))
         for index in order:
             fault, victim, level = arms[index]
-            for guarded, back in product(options.guarded, options.return_orders):
-                own: dict[str, Any] = {"guarded": guarded, "return_order": back}
-                plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, **own, **options.load))
+            for back in options.return_orders:
+                plan.append(PlannedDrill(len(plan) + 1, fault, victim, level, return_order=back, **options.load))
     return plan
 
 
@@ -249,7 +247,7 @@ def _storms(options: ProveOptions, names: Sequence[str]) -> list[PlannedDrill]:
     for number in range(1, options.storm + 1):
         storm = drawn(np.random.default_rng([options.seed, number]), names, options.storm_faults)
         level = options.levels[(number - 1) % len(options.levels)]
-        own: dict[str, Any] = {"warm_s": 1.0, "storm": storm, "guarded": options.guarded[0]}
+        own: dict[str, Any] = {"warm_s": 1.0, "storm": storm}
         plan.append(PlannedDrill(number, STORM, Victim.CLUSTER, level, **own, **options.load))
     return plan
 
@@ -258,7 +256,6 @@ def consents_needed(plan: Sequence[PlannedDrill]) -> tuple[str, ...]:
     """The names that --allow must give for these drills on an external cluster: load, and each fault's own."""
     names = [drill.fault.name for drill in plan if drill.fault.steps]
     names += [strike.fault for drill in plan for strike in drill.storm]
-    names += ["takeover" for drill in plan if drill.guarded]
     return ("load", *dict.fromkeys(sorted(names)))
 
 
@@ -269,8 +266,6 @@ def enough(options: ProveOptions, drills: Sequence[Drill], elapsed_s: float = 0.
     if options.until_bound is None:
         return False
     asked = [
-        Kind(level, fault.name, victim, str(loss_of(fault, victim) or ""), guarded)
-        for fault, victim, level in _arms(options)
-        for guarded in options.guarded
+        Kind(level, fault.name, victim, str(loss_of(fault, victim) or "")) for fault, victim, level in _arms(options)
     ]
     return reached(drills, asked, options.until_bound)

@@ -1,80 +1,19 @@
 """A campaign in sentences and as the object that `walproof prove --json` prints. Pure.
 
-What each level kept, how sure that is, how long the outage was, and drills with a guard against the same without."""
+What each level kept, how sure that is, and how long the outage was."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from walproof.estimating.intervals import upper_bound
-from walproof.estimating.quantiles import median_interval
-from walproof.model.drill import Drill, Verdict, Victim
-from walproof.model.estimate import Estimate
+from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided, counted
 from walproof.proving.gate import Gate, exceeded
 from walproof.proving.loss_bounds import Kind, bounds, clean_sentence, controls, kind_of, matrix, worst_bounds
 from walproof.proving.options import ProveOptions
 from walproof.proving.outage import NOTICEABLE_S
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """Decided drills of one arm: how many, the median outage in s with its interval, the worst, commits lost."""
-
-    drills: int
-    rto_s: Estimate
-    worst_s: float
-    lost: int
-    loss_bound: float
-    """Upper 95 % bound of the probability that a drill loses something."""
-    undecided: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GuardComparison:
-    """One fault at one level, with a guard and without."""
-
-    fault: str
-    victim: Victim
-    level: Level
-    with_guard: Arm
-    without: Arm
-
-
-def compare_guard(drills: Sequence[Drill]) -> list[GuardComparison]:
-    """Every fault, victim and level that has decided drills of both arms, in the order they were run."""
-    comparisons = []
-    for fault, victim, level in dict.fromkeys((d.fault, d.victim, d.level) for d in drills):
-        same = [d for d in drills if (d.fault, d.victim, d.level) == (fault, victim, level)]
-        guarded, alone = (_arm([d for d in same if d.guarded is with_guard]) for with_guard in (True, False))
-        if guarded.drills and alone.drills:
-            comparisons.append(GuardComparison(fault, victim, level, guarded, alone))
-    return comparisons
-
-
-def _arm(drills: Sequence[Drill]) -> Arm:
-    decided = [d for d in drills if d.verdict.decided and d.rto_s is not None]
-    times = [d.rto_s for d in decided if d.rto_s is not None]
-    losing = [d.findings.lost for d in decided if d.findings.lost]
-    bound, undecided = upper_bound(len(losing), len(times)), sum(d.verdict is Verdict.UNDECIDED for d in drills)
-    return Arm(len(times), median_interval(times), max(times, default=0.0), sum(losing), bound, undecided)
-
-
-def sentence(comparisons: Sequence[GuardComparison]) -> str:
-    """The comparison over all faults in one sentence, "" where nothing was compared."""
-    if not comparisons:
-        return ""
-    best = max(c.with_guard.worst_s for c in comparisons)
-    arms = [c.with_guard for c in comparisons], [c.without for c in comparisons]
-    guarded, alone = (
-        f"{_range([arm.rto_s.value for arm in of_arm])} ({counted(sum(arm.drills for arm in of_arm), 'drill')}"
-        for of_arm in arms
-    )
-    lost = sum(c.with_guard.lost for c in comparisons)
-    losses = counted(lost, "acknowledged commit") if lost else "nothing acknowledged"
-    return f"With a guard commits came back after {guarded}, worst {best:.1f} s) instead of {alone}); lost: {losses}."
 
 
 def _range(values: Sequence[float]) -> str:
@@ -161,8 +100,7 @@ def conclusion(drills: Sequence[Drill]) -> str:
         weakly = [str(level) for level in levels if (fault, level) in weak]
         control = f"; weak for {', '.join(weakly)}: no weaker level lost anything in this campaign" if weakly else ""
         sentences.append(f"{fault}: {results}{outage}{control}.")
-    compared = sentence(compare_guard(drills))
-    return " ".join([*([compared] if compared else []), *sentences])
+    return " ".join(sentences)
 
 
 def control_sentences(drills: Sequence[Drill]) -> list[str]:
@@ -208,7 +146,6 @@ def answer_as_json(
         "positive_control": {
             f"{kind.what} {kind.level}": control or None for kind, control in controls(drills).items()
         },
-        "guard": [asdict(compared) for compared in compare_guard(drills)],
         "conclusion": conclusion(drills),
     }
     if options.matrix:

@@ -59,7 +59,7 @@ class DrillRun:
     steps: tuple[Mark, ...] = ()
     """Steps of the failover as the manager shows them: operator, lease, endpoint, with the member each is about."""
     guard_log: str = ""
-    """What the guard wrote meanwhile."""
+    """What the guard of Patroni wrote meanwhile, of histories kept before it was removed."""
     no_takeover: str = ""
     """Why no member takes over while the fault lasts: the outage is as long as walproof made it, "" where not so."""
     returned: tuple[Mark, ...] = ()

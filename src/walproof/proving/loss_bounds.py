@@ -15,7 +15,10 @@ from walproof.model.units import and_undecided, counted
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Drills that count together. `loss`: what was gone in fact (Drill.loss), "" where nothing was."""
+    """Drills that count together. `loss`: what was gone in fact (Drill.loss), "" where nothing was.
+
+    `guarded`: as of the drills (Drill.guarded), which only earlier records hold.
+    """
 
     level: Level
     fault: str

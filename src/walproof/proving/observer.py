@@ -1,12 +1,12 @@
 """What is seen, awaited and kept of a target during a drill: views, commits, signs of members, their logs, lost WAL.
 
-Also starts or ends the guard that a drill is to run with, and keeps what it wrote. Judges nothing."""
+Judges nothing."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.errors import Error, WaitTimeout
 from walproof.model.drill import Drill, Mark, Verdict
 from walproof.model.event import Emit, Note, Observed
 from walproof.model.load import LedgerRun
@@ -240,35 +240,3 @@ class Gathered:
             return traces.describe(member, timeline=drill.timeline_before or 1, since=first_lost)
         except Error as error:
             return error.message
-
-
-def set_guard(target: Target, *, guarded: bool) -> None:
-    """Have a guard that would act now, or none; TargetError where the target cannot have one."""
-    switch = target.capabilities().guard
-    if switch is None:
-        if guarded:
-            raise TargetError(f"{target.name} cannot be guarded", "see docs/guard.md")
-        return
-    if not guarded:
-        switch.stop()
-        return
-    switch.start()
-
-    def ready() -> bool:
-        status = switch.status()
-        return status is not None and status.ready
-
-    wait_for(Wait.GUARD_READY, ready, target.clock)
-
-
-class GuardLog:
-    """What the guard of a target writes from now on; of None nothing."""
-
-    def __init__(self, target: Target | None) -> None:
-        self._switch = target.capabilities().guard if target is not None else None
-        self._before = len(self._switch.log()) if self._switch is not None else 0
-
-    def since(self) -> str:
-        """Its lines, joined, each with the time of the day."""
-        lines = self._switch.log()[self._before :].splitlines() if self._switch is not None else []
-        return "; ".join(line.partition(" ")[2] or line for line in lines)

@@ -41,8 +41,6 @@ class ProveOptions:
     matrix: bool = False
     budget_s: float | None = None
     """No drill starts after so much time."""
-    guarded: tuple[bool, ...] = (False,)
-    """Each drill without a guard, with one, or both in turn."""
     client_timeout_s: float = 3.0
     own_load: Arm | None = None
     """A workload to run beside the writers, at each drill's own level and route."""
@@ -85,7 +83,6 @@ def parse_options(raw: RawOptions) -> ProveOptions:
         seed=_positive(raw, "seed", 1),
         matrix=matrix,
         budget_s=QUICK_S if matrix and quick else None,
-        guarded=(True, False) if raw.get("compare_guard") else (bool(raw.get("guard")),),
         client_timeout_s=_client_timeout(raw.get("client_timeout")),
         own_load=_own_load(raw),
         salvage=bool(raw.get("salvage")),
@@ -120,11 +117,6 @@ def _matrix_faults(quick: bool) -> list[str]:
 _CONTRADICTIONS = (
     ("matrix", ("fault", "storm"), "--matrix has its own faults", "leave --fault and --storm out"),
     ("matrix", ("victim",), "--matrix has its own victims", "leave --victim out"),
-    ("compare_guard", ("guard",), "--compare-guard has drills with a guard and without", "leave --guard out"),
-    (
-        "compare_guard", ("storm", "matrix"),
-        "--compare-guard compares drills of single faults", "--fault power-cut,freeze --compare-guard",
-    ),
     ("pitfall", ("workload",), "a pitfall brings its own load", "leave --workload out"),
     ("pitfall", ("salvage",), "a pitfall has no ledger to salvage", "leave --salvage out"),
     ("storm", ("fault",), "--storm draws its own faults", "leave --fault out"),

@@ -31,7 +31,7 @@ from walproof.proving.inject import (
 )
 from walproof.proving.judge import judge
 from walproof.proving.lost_commits import MemberReading, compared
-from walproof.proving.observer import Commits, Gathered, GuardLog, Keep, Observer, set_guard
+from walproof.proving.observer import Commits, Gathered, Keep, Observer
 from walproof.proving.own_load import half_the_cap, running_beside
 from walproof.proving.return_order import by_name
 
@@ -116,10 +116,6 @@ def one_drill(shell: Shell, planned: PlannedDrill) -> Drill:
         wait_for(Wait.CLUSTER_HEALTHY, lambda: target.observe().healthy, target.clock)
     except Error as error:
         return _drill(planned, Verdict.UNDECIDED, f"the cluster was not healthy before the fault: {error.message}")
-    try:
-        set_guard(target, guarded=planned.guarded)
-    except Error as error:
-        return _drill(planned, Verdict.UNDECIDED, f"the guard was not ready before the fault: {error.message}")
     with Observer(target, shell.emit) as observer:
         return _under_load(shell, planned, observer, ledger)
 
@@ -135,7 +131,6 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
     )
     gathered = Gathered(shell.target)
     run: LedgerRun | None = None
-    guard_log = GuardLog(shell.target if planned.guarded else None)
     try:
         run = ledger.open_ledger(order)
         wait_for(Wait.WRITERS_UP, partial(_writing, run, planned.writers), shell.target.clock)
@@ -161,7 +156,6 @@ def _under_load(shell: Shell, planned: PlannedDrill, observer: Observer, ledger:
         views=observer.views,
         states=tuple(gathered.states),
         steps=tuple(observer.steps),
-        guard_log=guard_log.since(),
     )
     return _read_and_judge(shell, gathered, History(planned, drill_run, attempts, witness))
 
@@ -345,5 +339,4 @@ def _drill(planned: PlannedDrill, verdict: Verdict, why: str) -> Drill:
         verdict,
         why,
         route=str(planned.route),
-        guarded=planned.guarded,
     )

@@ -1,5 +1,6 @@
-"""Drills → sections: the survival matrix with its evidence, results per level, outages by part, drills with a guard
-against the same drills without. Judges nothing."""
+"""Drills → sections: the survival matrix with its evidence, results per level, outages by part.
+
+Judges nothing."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from statistics import median
 from walproof.model.drill import Drill, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.units import and_undecided
-from walproof.proving.campaign_results import by_recovery, compare_guard
+from walproof.proving.campaign_results import by_recovery
 from walproof.proving.loss_bounds import COLUMNS, bounds, controls, kind_of, matrix
 from walproof.reporting.outline import (
     Bar,
@@ -30,7 +31,6 @@ from walproof.reporting.wording import (
     count,
     fault_name,
     finding_counts,
-    outage_interval,
     outage_parts,
     outage_seconds,
     percent,
@@ -52,8 +52,8 @@ def drill_sections(drills: Sequence[Drill]) -> tuple[Section, ...]:
     blocks.append(_levels(drills))
     intro = "Each cell counts the drills that held among those decided, and links to its evidence."
     made = [Section("survival", "What it survives", intro, tuple(blocks))]
-    away: list[Block] = [*filter(None, [_outage(drills)]), *_guarded(drills)]
-    made += [Section("outage", "How long writes were away", "", tuple(away))] if away else []
+    away = _outage(drills)
+    made += [Section("outage", "How long writes were away", "", (away,))] if away else []
     evidence = tuple(
         Evidence(cell.link, f"{fault} at {level}", _worst(of_cell), cell.tone, tuple(of_cell))
         for (fault, level), of_cell in cells.items()
@@ -142,21 +142,6 @@ def _levels(drills: Sequence[Drill]) -> Table:
         fold=["fault"],
     )  # fmt: skip
     return Table("levels", "results per fault and level", heads, tuple(rows))
-
-
-def _guarded(drills: Sequence[Drill]) -> list[Table]:
-    """Two rows of each fault at a level that was drilled with a guard and without."""
-    rows = []
-    for c in compare_guard(drills):
-        for name, arm in (("with", c.with_guard), ("without", c.without)):
-            times = (outage_interval(arm.rto_s), seconds(arm.worst_s))
-            counts = (count(arm.lost), percent(arm.loss_bound) + and_undecided(arm.undecided), str(arm.drills))
-            rows.append(row(c.victim.with_fault(c.fault), str(c.level), name, *times, *counts))
-    heads = columns(
-        "fault", "level", "guard", ">RTO, median (95 % CI)", ">worst", ">lost", f">{LOSS_BOUND}", ">drills",
-        fold=["fault"],
-    )  # fmt: skip
-    return [Table("guard", "with a guard and without", heads, tuple(rows))] if rows else []
 
 
 _COUNTS = ("acknowledged", "lost", "downgraded", "unknown", "refused", "recovered")

@@ -34,8 +34,7 @@ def forecast_outline(made: Sequence[Studied], failures: Failures, records: Seque
     forecasts = [one for one, _ in made]
     first = forecasts[0]
     periods = (f"{one.text}: {one.period.text}" for one in forecasts if one.period)
-    guards = (f"With a guard: {one.guard}" for one in forecasts if one.guard)
-    notices = tuple(dict.fromkeys((*periods, *(caveat for one in forecasts for caveat in one.caveats), *guards)))
+    notices = tuple(dict.fromkeys((*periods, *(caveat for one in forecasts for caveat in one.caveats))))
     parts = (_parts(first), *(replace(_parts(one), page_only=True) for one in forecasts[1:]))
     sections = (
         Section("risk", "Risk against price", _intro(forecasts), (_table(forecasts), _figure(forecasts))),

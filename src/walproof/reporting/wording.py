@@ -163,18 +163,8 @@ def workload_name(price: ArmPrice) -> str:
 
 
 def fault_name(drill: Drill) -> str:
-    """The fault, with its victim when that was not the leader, and the guard where one watched."""
+    """The fault, with its victim when that was not the leader, and the guard of an earlier record."""
     return kind_of(drill).what
-
-
-def outage_interval(estimate: Estimate) -> str:
-    """A median outage with its interval, where there is one.
-
-    >>> outage_interval(Estimate(2.31, 2.0, 3.16)), outage_interval(Estimate(21.0, math.nan, math.nan))
-    ('2.3 s (2.0–3.2)', '21.0 s')
-    """
-    interval = f" ({estimate.low:.1f}–{estimate.high:.1f})" if estimate.known else ""
-    return f"{estimate.value:.1f} s{interval}"
 
 
 def verdict_name(drill: Drill) -> str:

@@ -1,6 +1,7 @@
 """Which target a `--target` means. A target is one folder with a `TYPE`, and one line in TARGETS."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
@@ -14,6 +15,9 @@ from walproof.patroni.config import version_of
 from walproof.targets import Rights, TargetType, cnpg, lab, patroni, postgres, simulated
 from walproof.targets.external.configuration_patches import listed
 from walproof.targets.external.target_file import HINT, kind_of
+
+if TYPE_CHECKING:
+    from walproof.targets.cnpg.target import CnpgCluster
 
 TARGETS: list[TargetType] = [
     lab.TYPE,
@@ -35,6 +39,18 @@ def choose(address: str | None) -> Target:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)
         raise UsageError(f"the target file {text}: kind {kind_named!r} is not known", f"the kinds are {names}")
     raise UsageError(f"{without_secrets(text)!r} is no target: neither a file, a URL nor a DSN", HINT)
+
+
+def choose_guarded(address: str | None) -> "CnpgCluster":
+    """The CloudNativePG cluster of that address; UsageError for any other target, which is asked nothing."""
+    if address is None or not cnpg.TYPE.accepts(address):
+        raise UsageError(
+            "`guard` supports CloudNativePG clusters alone",
+            "--target cnpg:NAMESPACE/NAME; for Patroni see docs/decisions/0007-no-guard-for-patroni.md",
+        )
+    from walproof.targets.cnpg.target import open_cnpg
+
+    return open_cnpg(address)
 
 
 def declared_in(files: Iterable[str]) -> tuple[list[Declared], Skipped]:

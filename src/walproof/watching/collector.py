@@ -71,7 +71,7 @@ class Collector:
         self._poller = target.poller(pace_s=pace_s) if target else None
         self._tail = Tail(record) if record else None
         able = target.capabilities() if target else None
-        self._links, self._guard = (able.links, able.guard) if able else (None, None)
+        self._links = able.links if able else None
         self._waits = RecentWaits(able.commit_waits, target.clock) if target and able and able.commit_waits else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -101,8 +101,6 @@ class Collector:
                 self.update(pictures.with_snapshot, self._poller.snapshot())
             if self._links and passes % LINKS_EVERY == 0:
                 self.update(pictures.with_links, self._links.links())
-            if self._guard and passes % LINKS_EVERY == 0:
-                self.update(pictures.with_guard, self._guard.status())
             if self._waits and passes % LINKS_EVERY == 0:
                 self.update(pictures.with_waits, (self._waits.observed(_SHOWN), self._waits.unknown))
             for event in self._tail.more() if self._tail else ():

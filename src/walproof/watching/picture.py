@@ -25,7 +25,6 @@ from walproof.model.event import (
 )
 from walproof.model.guarantee import read_standby_names
 from walproof.model.salvage import SalvageJudged
-from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe
 
@@ -101,7 +100,6 @@ class Picture:
     leader: str | None = None
     members: tuple[MemberView, ...] = ()
     links: tuple[LinkView, ...] = ()
-    guard: GuardStatus | None = None
     standby_names: str = ""
     sync: SyncStatus = field(default_factory=SyncStatus)
     waiting: int = 0
@@ -130,8 +128,7 @@ class Picture:
         return self.sync.text if self.leader else "no leader: nothing can be committed"
 
     def as_json(self) -> dict[str, Any]:
-        guard = self.guard.text if self.guard else ""
-        return {**asdict(self), "severity": self.severity, "summary": self.summary, "guard": guard}
+        return {**asdict(self), "severity": self.severity, "summary": self.summary}
 
 
 def with_snapshot(picture: Picture, snapshot: Snapshot) -> Picture:
@@ -204,21 +201,6 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
         picture = _with_point(picture, Point(picture.at, str(cause), waited=made.causes_ms[cause].value))
     causes = f": {made.parts}" if made.parts else ""
     return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms{causes}")
-
-
-def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:
-    """The picture with the guard as it is now; what it did becomes an event."""
-    before, after = picture.guard, replace(picture, guard=status)
-    for text in _guard_events(before, status):
-        after = with_timeline_event(after, TimelineEvent(picture.at, "cluster", text))
-    return after
-
-
-def _guard_events(before: GuardStatus | None, now: GuardStatus | None) -> list[str]:
-    if before is None or now is None:
-        return [] if before is now else ["a guard watches" if now else "the guard has ended"]
-    events = [f"the guard suspects {before.leader}"] if now.suspicions > before.suspicions else []
-    return events + (["the guard handed the leader lock over"] if now.takeovers > before.takeovers else [])
 
 
 def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:

@@ -39,8 +39,6 @@ def _head(picture: Picture) -> Text:
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
     if picture.waits:
         head.append(f"\n{picture.waits}", "dim")
-    if picture.guard:
-        head.append(f"\n{picture.guard.text}", "dim" if picture.guard.ready else "yellow")
     return head
 
 

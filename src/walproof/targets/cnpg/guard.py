@@ -16,16 +16,14 @@ import httpx2
 import psycopg
 from psycopg.rows import class_row
 
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import Error, MachineError, TargetError, UsageError
 from walproof.guarding import kubernetes_freeze as freeze
-from walproof.guarding.decide import Policy
-from walproof.guarding.kubernetes_freeze import Act, Action, State
+from walproof.guarding.kubernetes_freeze import Act, Action, Policy, State
 from walproof.guarding.kubernetes_sight import READ_S, ClusterSeen, LeaseSeen, Sight, StandbySeen, Way
-from walproof.guarding.run import Log, a_thread_ended
+from walproof.guarding.status_and_metrics import GuardStatus, Log
 from walproof.model.cnpg_facts import why_not_guarded
 from walproof.model.ports import Clock
 from walproof.model.standby_names import parsed
-from walproof.model.takeover import GuardStatus
 from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Lease, Pod, Read, read
@@ -174,7 +172,7 @@ class FrozenPrimaryGuard:
             raise UsageError(f"--suspect-after may be {_LONGEST_S:g}s here: later the pod is not Ready", "leave it out")
         self._read()
         if never := why_not_guarded(facts_of(Observed(self._cluster, {}))):
-            raise UsageError(f"nothing to guard: {never}", "docs/guard.md says why: On CloudNativePG")
+            raise UsageError(f"nothing to guard: {never}", "docs/guard.md says why: When it does not act")
         self._ask_rights()
         if self._lacks:
             raise self._lacks
@@ -196,7 +194,10 @@ class FrozenPrimaryGuard:
         # How long a login computes is the server's to say (SCRAM's iterations): no timeout ends that.
         late = any(monotonic() - getattr(one, "since", inf) > _LOGIN_S for one in self._asks)
         if late or self._rights.failed or any(one.thread.failed for one in self._askers.values()):
-            raise a_thread_ended()
+            raise MachineError(
+                "the guard cannot see any more: one of its threads ended by the error above",
+                "start it again; as a service with Restart=always",
+            )
         self._turned_at = self._clock.now()
         self._clock.pause(_PACE_S)
 

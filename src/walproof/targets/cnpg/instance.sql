@@ -1,7 +1,7 @@
 -- An instance's own view: whose commits wait for whom, when its WAL receiver last heard anything, when it asks itself,
--- whether a promotion would wait for its replay (as guarding/receiver.sql). Functions in place of views, which any role
--- can have locked: LOCK TABLE pg_settings, or ALTER MATERIALIZED VIEW of one, which waits for its lock before it asks who
--- may (ExecAlterObjectDependsStmt). A setting of a role's or a database's own is not the WAL receiver's (PostgreSQL 19).
+-- whether a promotion would wait for its replay. Functions in place of views, which any role can have locked: LOCK TABLE
+-- pg_settings, or ALTER MATERIALIZED VIEW of one, which waits for its lock before it asks who may
+-- (ExecAlterObjectDependsStmt). A setting of a role's or a database's own is not the WAL receiver's (PostgreSQL 19).
 SELECT in_recovery, current_setting('synchronous_standby_names') AS standby_names,
        CASE WHEN source IN ('default', 'configuration file', 'command line') THEN setting::float8 / 2000 ELSE 0 END
            AS pings_s,

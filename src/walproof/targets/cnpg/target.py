@@ -10,12 +10,13 @@ from functools import cached_property, partial
 import psycopg
 
 from walproof.errors import Error, TargetError
+from walproof.guarding.kubernetes_freeze import Policy
+from walproof.guarding.status_and_metrics import Log
 from walproof.machine.signals import shielded
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
 from walproof.model.load import LoadRunner
 from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, Reverting
-from walproof.model.takeover import OwnGuard
 from walproof.model.topology import ClusterView, Description, Role
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
@@ -308,13 +309,13 @@ class CnpgCluster(ExternalCluster):
             self._load_pods.close()
         self.access.addresses.close()
 
-    def takeover(self) -> OwnGuard:
-        """A guard of a frozen primary; the write service is the target file's route rw, where it names one."""
+    def guard(self, policy: Policy, log: Log) -> FrozenPrimaryGuard:
+        """Open a guard of a frozen primary; the write service is the target file's route rw, where it names one."""
         route, (host, port) = self.access.file.routes.get("rw"), self.access.write_service()
         # Not relative: a Service of the guard's own namespace could be named like it.
         service = route.host if route else (f"{host}.svc", port)
         ways = partial(Network, self.access.login.at, service)
-        return partial(FrozenPrimaryGuard, self._cluster, ways, self.clock)
+        return FrozenPrimaryGuard(self._cluster, ways, self.clock, policy, log)
 
     def capabilities(self) -> Capabilities:
         """What Chaos Mesh does where it is installed, else the target file's commands, else Kubernetes alone."""

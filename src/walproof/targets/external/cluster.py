@@ -31,7 +31,6 @@ from walproof.model.ports import (
     Switchover,
     Workloads,
 )
-from walproof.model.takeover import OwnGuard, Takeover
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
@@ -289,10 +288,6 @@ class ExternalCluster(ABC):
         """A switchover that the manager does itself."""
         return None
 
-    def takeover(self) -> Takeover | OwnGuard | None:
-        """What a guard needs, where the manager has a leader lock; or what opens another kind of guard."""
-        return None
-
     def _elected_by_log(self, log: str, since: float) -> float | None:
         """When the manager says in the leader's log that it elected a successor."""
         return None
@@ -365,7 +360,6 @@ class ExternalCluster(ABC):
             configuration=self.configuration,
             inspection=self._inspection(),
             commit_waits=SqlCommitWaits(self, self.as_administrator),
-            takeover=self.takeover(),
             limits=LoadLimits(self.file.caps.max_clients, self.file.caps.rate),
             reasons={**commands.reasons(), **refused},
         )

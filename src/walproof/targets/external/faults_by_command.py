@@ -248,7 +248,6 @@ class UserCommands:
             },
             Capability.SHAPE_LINKS: "an external cluster's links are left alone",
             Capability.LIMIT_PROCESSORS: "an external cluster's processors are left alone",
-            Capability.TAKEOVER: "it has no leader lock: a guard is for clusters that Patroni manages",
         }
         return {**missing, **others}
 

@@ -1,4 +1,4 @@
-"""The lab as a target: everything walproof can do to a cluster, it can do to its own; and the lab's guard."""
+"""The lab as a target: everything walproof can do to a cluster, it can do to its own."""
 
 import platform
 import shutil
@@ -13,11 +13,8 @@ import psutil
 import psycopg
 
 from walproof.errors import Error, TargetError
-from walproof.guarding.etcd import EtcdAccess
-from walproof.guarding.leader_lock import EtcdLeaderLock
-from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.lab import home, members, patroni
-from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, Blueprint
+from walproof.lab.blueprint import Blueprint
 from walproof.lab.client_access import haproxy_cfg, pgbouncer_ini
 from walproof.lab.configuration import dynamic_config
 from walproof.lab.faults import catalogue
@@ -29,7 +26,6 @@ from walproof.model.drill import Capability
 from walproof.model.patroni_values import times
 from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Notebook, Reverting
 from walproof.model.sample import Scenario
-from walproof.model.takeover import LeaderLock, SignsOfLife
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import facts_of
@@ -38,7 +34,6 @@ from walproof.targets.files.access_path import access_path
 from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
-from walproof.targets.patroni.takeover import DRILLED, GuardProcess
 from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.connection import connection_error, session
@@ -47,35 +42,6 @@ from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
-
-
-@dataclass(frozen=True, slots=True)
-class LabTakeover:
-    blueprint: Blueprint
-    clock: Clock
-
-    def lock(self) -> LeaderLock:
-        b = self.blueprint
-        urls = tuple(f"http://{b.address(m)}:{ETCD_PORT}" for m in b.members)
-        return EtcdLeaderLock(EtcdAccess(urls), f"/service/{b.name}/", self.clock.now)
-
-    def signs_of_life(self) -> SignsOfLife:
-        b = self.blueprint
-        addresses = {
-            m: Addresses(b.member_endpoint(m), b.rest_url(m), f"{b.address(m)}:{POSTGRES_PORT}") for m in b.members
-        }
-        return PatroniSignsOfLife(lambda: addresses, patroni.rest(b).plain_get(), self.clock)
-
-
-def lab_guard(blueprint: Blueprint, clock: Clock) -> GuardProcess:
-    """The guard of the lab as one of its processes: it ends with it."""
-    return GuardProcess(
-        blueprint.access_dir,
-        blueprint.ports["guard"],
-        ["--target", f"lab:{blueprint.name}", *DRILLED],
-        clock,
-        home.environment(blueprint, HOME=str(blueprint.home)),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +225,6 @@ class LabTarget:
             configuration=self.configuration,
             inspection=self._inspector(),
             commit_waits=SqlCommitWaits(self),
-            takeover=LabTakeover(b, self.clock),
-            guard=lab_guard(b, self.clock),
             links=operations,
             pool=operations,
             scenario_factors=frozenset(factors),

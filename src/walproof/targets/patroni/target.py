@@ -17,7 +17,6 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
-from walproof.targets.patroni.takeover import GuardOfDrills, PatroniTakeover
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import resolved
 from walproof.targets.sql.doctor_facts import Inspector
@@ -75,7 +74,7 @@ class PatroniOperations:
 
 
 class PatroniCluster(ExternalCluster):
-    """An external cluster of Patroni; where its target file names etcd, drills may have a guard."""
+    """An external cluster of Patroni."""
 
     manager = "patroni"
 
@@ -83,15 +82,11 @@ class PatroniCluster(ExternalCluster):
         """TargetError when no member answers."""
         parameters = resolved(file.dsn or "", file.service)
         super().__init__(name, file, parameters, Membership(partial(_listed, rest, parameters)))
-        self.rest, self._patroni_file = rest, file
+        self.rest = rest
 
     @cached_property
     def configuration(self) -> Configuration:
         return PatroniConfiguration(self.name, self.clock, self.rest, self.members, self.observe)
-
-    @cached_property
-    def _guard(self) -> GuardOfDrills | None:
-        return GuardOfDrills(self.name, self.clock) if self._patroni_file.etcd3 is not None else None
 
     def describe(self) -> Description:
         """As every external cluster's, and Patroni's ttl."""
@@ -99,8 +94,8 @@ class PatroniCluster(ExternalCluster):
         return replace(super().describe(), ttl_s=None if refused(config) else times(config)[0])
 
     def capabilities(self) -> Capabilities:
-        """As every external cluster's, a guard, and the faults that Patroni does not fail over for."""
-        return replace(super().capabilities(), guard=self._guard, no_takeover=NO_TAKEOVER)
+        """As every external cluster's, and the faults that Patroni does not fail over for."""
+        return replace(super().capabilities(), no_takeover=NO_TAKEOVER)
 
     def _manager_facts(self) -> dict[str, str]:
         """Versions of Patroni, whether it is paused, and its timeouts."""
@@ -124,10 +119,6 @@ class PatroniCluster(ExternalCluster):
         return PatroniOperations(self.rest, self)
 
     _switchover = _restart
-
-    def takeover(self) -> PatroniTakeover:
-        """What a guard needs; refuses when it is asked for, where the DCS is not etcd 3 or not named."""
-        return PatroniTakeover(self.rest, self._patroni_file, self.members, self.clock)
 
     def _elected_by_log(self, log: str, since: float) -> float | None:
         return elected_at(log, since)

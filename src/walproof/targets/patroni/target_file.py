@@ -1,10 +1,9 @@
 """The target file of a Patroni cluster, and a bare REST address as one."""
 
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import SecretStr, field_validator
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
@@ -25,42 +24,9 @@ class RestPart(Strict):
     """Whether user and password may go over plain HTTP to another machine."""
 
 
-class Etcd3Part(Strict):
-    """Patroni's etcd, in the words of patroni.yml; only a guard needs it, and then scope too."""
-
-    hosts: tuple[str, ...] = Field(min_length=1)
-    protocol: Literal["http", "https"] = "http"
-    username: str = ""
-    password_file: str = ""
-    cacert: str = ""
-    cert: str = ""
-    key: str = ""
-    namespace: str = "/service/"
-    scope: str = ""
-    plain_http: bool = False
-    """Whether user and password may go over plain HTTP to another machine."""
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        return tuple(host if "://" in host else f"{self.protocol}://{host}" for host in self.hosts)
-
-
 class PatroniFile(TargetFile):
     rest: tuple[str, ...] = ()
     restapi: RestPart = RestPart()
-    etcd3: Etcd3Part | None = None
-    etcd: dict[str, object] | None = None
-    consul: dict[str, object] | None = None
-    zookeeper: dict[str, object] | None = None
-    exhibitor: dict[str, object] | None = None
-    kubernetes: dict[str, object] | None = None
-    raft: dict[str, object] | None = None
-
-    @property
-    def other_dcs(self) -> str:
-        """The DCS that is named and that a guard cannot use, "" for none."""
-        others = ("etcd", "consul", "zookeeper", "exhibitor", "kubernetes", "raft")
-        return next((name for name in others if getattr(self, name) is not None), "")
 
     @property
     def named_hosts(self) -> frozenset[str]:

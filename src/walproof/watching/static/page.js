@@ -138,7 +138,6 @@ function draw(picture) {
   set($("summary"), { class: picture.severity });
   write($("detail"), !known ? "" : (picture.standby_names ? `synchronous_standby_names = ${picture.standby_names}` : "synchronous_standby_names is empty") + (picture.waiting ? `; ${waits} for a standby, the longest ${picture.longest_wait_s.toFixed(1)} s` : ""));
   write($("waits"), picture.waits);
-  write($("guard"), picture.guard);
   $("cluster").hidden = !known;
   if (known) { drawMap(picture); drawMembers(picture); drawActions(picture); }
   const names = new Set(charts.flatMap((chart) => chart.draw(picture)));
