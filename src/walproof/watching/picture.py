@@ -25,9 +25,9 @@ from walproof.model.event import (
 )
 from walproof.model.guarantee import read_standby_names
 from walproof.model.salvage import SalvageJudged
-from walproof.model.takeover import GuardStatus
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe
+from walproof.watching.silent_leader import NOT_FAILOVER, SilentLeader, beside_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Picture:
     leader: str | None = None
     members: tuple[MemberView, ...] = ()
     links: tuple[LinkView, ...] = ()
-    guard: GuardStatus | None = None
+    silent_leader: SilentLeader | None = None
     standby_names: str = ""
     sync: SyncStatus = field(default_factory=SyncStatus)
     waiting: int = 0
@@ -130,8 +130,9 @@ class Picture:
         return self.sync.text if self.leader else "no leader: nothing can be committed"
 
     def as_json(self) -> dict[str, Any]:
-        guard = self.guard.text if self.guard else ""
-        return {**asdict(self), "severity": self.severity, "summary": self.summary, "guard": guard}
+        silent = self.silent_leader
+        shown = silent and {"text": silent.text, "command": silent.command, "not": NOT_FAILOVER}
+        return {**asdict(self), "severity": self.severity, "summary": self.summary, "silent_leader": shown}
 
 
 def with_snapshot(picture: Picture, snapshot: Snapshot) -> Picture:
@@ -206,19 +207,19 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
     return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms{causes}")
 
 
-def with_guard(picture: Picture, status: GuardStatus | None) -> Picture:
-    """The picture with the guard as it is now; what it did becomes an event."""
-    before, after = picture.guard, replace(picture, guard=status)
-    for text in _guard_events(before, status):
-        after = with_timeline_event(after, TimelineEvent(picture.at, "cluster", text))
+def with_silent_leader(picture: Picture, silent: SilentLeader | None) -> Picture:
+    """The picture with a leader that is silent while its lease runs; each change of that is an event."""
+    now = beside_sql(silent, ClusterView(picture.at, picture.members, picture.leader))
+    if now == picture.silent_leader:
+        return picture
+    was, after = picture.silent_leader, replace(picture, silent_leader=now)
+    if now and (was is None or was.seen.leader != now.seen.leader):
+        event = TimelineEvent(now.since, "cluster", f"{now.member} silent, its lease runs")
+        return with_timeline_event(after, event)
+    if was and now is None:
+        event = TimelineEvent(picture.at, "cluster", f"{was.member} answers again, or its lease ended")
+        return with_timeline_event(after, event)
     return after
-
-
-def _guard_events(before: GuardStatus | None, now: GuardStatus | None) -> list[str]:
-    if before is None or now is None:
-        return [] if before is now else ["a guard watches" if now else "the guard has ended"]
-    events = [f"the guard suspects {before.leader}"] if now.suspicions > before.suspicions else []
-    return events + (["the guard handed the leader lock over"] if now.takeovers > before.takeovers else [])
 
 
 def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:

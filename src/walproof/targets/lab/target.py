@@ -38,6 +38,7 @@ from walproof.targets.files.access_path import access_path
 from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
+from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.takeover import DRILLED, GuardProcess
 from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
 from walproof.targets.sql.commit_waits import SqlCommitWaits
@@ -259,6 +260,7 @@ class LabTarget:
             configuration=self.configuration,
             inspection=self._inspector(),
             commit_waits=SqlCommitWaits(self),
+            leader_lease=PatroniLeaderLease(patroni.rest(b), self.clock),
             takeover=LabTakeover(b, self.clock),
             guard=lab_guard(b, self.clock),
             links=operations,
