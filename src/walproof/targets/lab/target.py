@@ -161,6 +161,7 @@ class LabTarget:
     def describe(self) -> Description:
         b = self.blueprint
         settings: dict[str, str] = {}
+        failover = times(dynamic_config(b))
         try:
             with psycopg.connect(self.endpoint("multi-host").conninfo(), autocommit=True) as connection:
                 settings = settings_of(connection)
@@ -176,9 +177,10 @@ class LabTarget:
             "sync": f"{b.sync} {b.quorum}",
             "disk": b.disk.kind + (", WAL on its own volume" if b.disk.wal_volume else ""),
             "timeouts": b.timeouts,
+            **{f"patroni {k}": str(v) for k, v in zip(("ttl", "loop_wait", "retry_timeout"), failover, strict=True)},
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
-        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, times(dynamic_config(b))[0])
+        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, failover[0])
 
     def observe(self) -> ClusterView:
         return observe(self.blueprint)
