@@ -80,10 +80,11 @@ def _rtos(records: Records) -> tuple[DrilledRto, ...]:
         for event in events if not is_simulated(events) else ():
             if isinstance(event, Described):
                 times = event.description.failover_times_s
-            elif isinstance(event, DrillDone) and times and event.drill.rto_s is not None:
-                drill = event.drill
-                if drill.victim is Victim.LEADER and not drill.guarded and drill.fault != "switchover":
-                    drilled[times, drill.fault].append(drill.rto_s)
+            elif isinstance(event, DrillDone) and times:
+                drill, rto_s = event.drill, event.drill.rto_s
+                by_itself = drill.victim is Victim.LEADER and not drill.guarded and drill.fault != "switchover"
+                if by_itself and rto_s is not None:
+                    drilled[times, drill.fault].append(rto_s)
     return tuple(DrilledRto(times, fault, tuple(rtos)) for (times, fault), rtos in sorted(drilled.items()))
 
 
