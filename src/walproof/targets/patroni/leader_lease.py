@@ -1,6 +1,6 @@
 """Looks at Patroni's leader lease through the REST of the other members; reads only."""
 
-from walproof.errors import TargetError
+from walproof.errors import Error
 from walproof.model.facts import LEADER_ROLES
 from walproof.model.leader_lease import LeaseSeen
 from walproof.model.patroni_values import is_on, refused, times
@@ -23,7 +23,7 @@ class PatroniLeaderLease:
             try:
                 cluster = self._rest.cluster(at=url)
                 break
-            except TargetError:
+            except Error:
                 continue
         else:
             self._others = ()
@@ -50,7 +50,7 @@ class PatroniLeaderLease:
         """ttl and loop_wait in s; no ttl where Patroni goes by former ones, which nobody can read."""
         try:
             config = self._rest.config(at=url)
-        except TargetError:
+        except Error:
             return None, 0.0
         ttl, loop_wait, _ = times(config)
         return (None, 0.0) if refused(config) else (float(ttl), float(loop_wait))
