@@ -117,7 +117,9 @@ def _later(page: BrowserPage, times: int = 5) -> None:
 
 def test_a_silent_leader_is_told_with_one_command_until_it_answers(served: Served) -> None:
     scope = "main <b>&"
-    silent = silent_leader(None, LeaseSeen(time.time(), scope, "n3", answers=False, synchronous=("n2",), ttl_s=30.0))
+    silent = silent_leader(
+        None, LeaseSeen(time.time(), time.time(), scope, "n3", answers=False, synchronous=("n2",), ttl_s=30.0)
+    )
     with chromium(served.url) as opened:
         told = opened.page.get_by_role("alert").filter(has_text="leader n3 silent, lease running")
         expect(opened.page.locator("#silent")).to_be_hidden()

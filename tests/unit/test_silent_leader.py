@@ -16,13 +16,13 @@ from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.watching import terminal
 from walproof.watching.exporter import Metrics
 from walproof.watching.picture import Picture, with_silent_leader, with_snapshot
-from walproof.watching.silent_leader import SilentLeader, beside_sql, silent_leader
+from walproof.watching.silent_leader import SilentLeader, beside_sql, silent_leader, told
 
-SILENT = LeaseSeen(100.0, "main", "n1", answers=False, synchronous=("n2", "n3"), ttl_s=30.0, loop_wait_s=10.0)
+SILENT = LeaseSeen(100.0, 100.0, "main", "n1", answers=False, synchronous=("n2", "n3"), ttl_s=30.0, loop_wait_s=10.0)
 
 
 def at(seconds: float, **more: object) -> LeaseSeen:
-    return replace(SILENT, asked_at=100.0 + seconds, **more)  # type: ignore[arg-type]
+    return replace(SILENT, asked_at=100.0 + seconds, at=100.0 + seconds, **more)  # type: ignore[arg-type]
 
 
 def after(*looks: LeaseSeen | None) -> SilentLeader | None:
@@ -32,14 +32,14 @@ def after(*looks: LeaseSeen | None) -> SilentLeader | None:
     return silent
 
 
-def told(*looks: LeaseSeen | None) -> SilentLeader:
+def silence(*looks: LeaseSeen | None) -> SilentLeader:
     silent = after(*looks)
     assert silent is not None
     return silent
 
 
 def test_the_lease_is_counted_from_the_first_question_that_the_leader_left_open() -> None:
-    silent = told(at(0), None, at(8))
+    silent = silence(at(0), None, at(8))
     assert (silent.silent_s, silent.lease_left_s, silent.acts_by) == (8.0, 22.0, 142.0)
     for words in (
         "leader n1 silent, lease running",
@@ -59,20 +59,28 @@ def test_silence_ends_with_an_answer_or_with_the_key(last: LeaseSeen) -> None:
     assert after(at(0), last) is None
 
 
+def test_a_leader_that_hands_over_within_a_second_is_not_told_of() -> None:
+    """A kill: its Patroni answers nothing while PostgreSQL crashes, and the key is free, or another's, soon after."""
+    assert told(silence(at(0), at(1))) is None
+    assert told(silence(at(0), at(2))) is not None
+    assert told(silence(at(0), at(1.9), at(2.5, leader="n2"))) is None
+    assert told(silence(replace(SILENT, at=103.0))) is not None, "one question that stayed open for three seconds"
+
+
 def test_a_new_leader_that_is_silent_too_is_counted_anew() -> None:
-    assert told(at(0), at(9, leader="n2")).since == 109.0
+    assert silence(at(0), at(9, leader="n2")).since == 109.0
 
 
 def test_what_keeps_patroni_from_acting_is_said() -> None:
-    assert "was renewed" in told(at(0), at(43)).text
-    paused = told(at(0, paused=True))
+    assert "was renewed" in silence(at(0), at(43)).text
+    paused = silence(at(0, paused=True))
     assert paused.acts_by is None and "only once PostgreSQL of n1 is down" in paused.text
-    assert "is not known" in told(at(0, ttl_s=None)).text
-    assert "–" in told(at(0, ttl_s=1e17)).text
+    assert "is not known" in silence(at(0, ttl_s=None)).text
+    assert "–" in silence(at(0, ttl_s=1e17)).text
 
 
 def test_postgres_that_answers_beside_a_silent_patroni_may_take_writes() -> None:
-    silent = told(at(0))
+    silent = silence(at(0))
     answering = MemberView("n1", Role.LEADER, "running")
     beside = beside_sql(silent, ClusterView(1.0, (answering,), "n1"))
     assert beside is not None and beside.by == "REST" and "may take writes" in beside.text
@@ -83,13 +91,13 @@ def test_postgres_that_answers_beside_a_silent_patroni_may_take_writes() -> None
 @pytest.mark.parametrize("scope", ["main", "pg; touch /tmp/x #", "$(id)", "it's", "a\nb", "--dcs-url=x"])
 def test_the_command_is_one_and_quotes_the_name(scope: str) -> None:
     """Of a name with a line end one line is left: no shell runs a second one."""
-    words = shlex.split(told(at(0, scope=scope)).command)
+    words = shlex.split(silence(at(0, scope=scope)).command)
     assert words == ["patronictl", "list", "-W", "--", " ".join(scope.split())]
 
 
 def test_page_and_terminal_show_it_and_when_it_began_and_ended() -> None:
     view = ClusterView(1.0, (MemberView("n1", Role.UNKNOWN, "unreachable"),), None)
-    picture = with_silent_leader(with_snapshot(Picture(target="main"), Snapshot(view)), told(at(0), at(3)))
+    picture = with_silent_leader(with_snapshot(Picture(target="main"), Snapshot(view)), silence(at(0), at(3)))
     shown = picture.as_json()["silent_leader"]
     assert shown["command"] == "patronictl list -W -- main" and "lease running" in shown["text"]
     assert "failover" in shown["not"]
@@ -107,7 +115,7 @@ def test_page_and_terminal_show_it_and_when_it_began_and_ended() -> None:
 
 def test_its_metrics_are_there_only_while_it_is_silent() -> None:
     metrics = Metrics()
-    metrics.record_silent_leader(told(at(0), at(3)))
+    metrics.record_silent_leader(silence(at(0), at(3)))
     text = generate_latest(metrics.registry).decode()
     series = 'walproof_leader_silent_seconds{by="REST and SQL",command="patronictl list -W -- main",member="n1"} 3.0'
     assert series in text and 'walproof_leader_lease_seconds{member="n1"} 27.0' in text

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """One look. asked_at: when the leader was asked, seconds since the epoch."""
+    """One look. asked_at, at: when the leader was asked, and when the look ended, seconds since the epoch."""
 
     asked_at: float
+    at: float
     scope: str
     leader: str = ""
     """Who holds the leader key, "" where the key is free."""

@@ -18,7 +18,7 @@ from walproof.records.reader import Tail
 from walproof.watching import picture as pictures
 from walproof.watching.canary import Probe
 from walproof.watching.picture import Picture
-from walproof.watching.silent_leader import SilentLeader, silent_leader
+from walproof.watching.silent_leader import SilentLeader, silent_leader, told
 
 PACE_S = 0.25
 LINKS_EVERY = 4
@@ -70,6 +70,7 @@ class LeaseWatch:
     def __init__(self, lease: LeaderLease) -> None:
         self._lease, self._closed = lease, threading.Event()
         self.silent: SilentLeader | None = None
+        """The leader where it is to be told of, else None."""
         self._thread = threading.Thread(target=self._run, name="leader lease", daemon=True)
         self._thread.start()
 
@@ -78,8 +79,10 @@ class LeaseWatch:
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
+        seen: SilentLeader | None = None
         while not self._closed.wait(LOOK_EVERY_S):
-            self.silent = silent_leader(self.silent, self._look())
+            seen = silent_leader(seen, self._look())
+            self.silent = told(seen)
 
     def _look(self) -> LeaseSeen | None:
         try:

@@ -14,6 +14,8 @@ from walproof.model.advice import Timeouts
 from walproof.model.leader_lease import LeaseSeen
 from walproof.model.topology import ClusterView, Role
 
+TOLD_AFTER_S = 2.0
+"""A leader that hands over answers nothing for a second, as while its PostgreSQL crashes: that is no silence yet."""
 _LONGEST_NAME = 100
 NOT_FAILOVER = (
     "not patronictl failover: no member obeys it while the lease runs, and then its candidate leads "
@@ -35,7 +37,7 @@ class SilentLeader:
 
     @property
     def silent_s(self) -> float:
-        return max(0.0, self.seen.asked_at - self.since)
+        return max(0.0, self.seen.at - self.since)
 
     @property
     def by(self) -> str:
@@ -45,7 +47,7 @@ class SilentLeader:
     @property
     def lease_left_s(self) -> float | None:
         """How long its lease can run at most if it renewed it just before it fell silent, s; None: not known."""
-        return None if self.seen.ttl_s is None else max(0.0, self.since + self.seen.ttl_s - self.seen.asked_at)
+        return None if self.seen.ttl_s is None else max(0.0, self.since + self.seen.ttl_s - self.seen.at)
 
     @property
     def acts_by(self) -> float | None:
@@ -79,7 +81,7 @@ class SilentLeader:
             return f"Patroni is paused and elects nobody: resume it only once PostgreSQL of {self.member} is down"
         if self.acts_by is None:
             return "when its lease ends is not known: no member tells a ttl"
-        if self.seen.asked_at > self.acts_by:
+        if self.seen.at > self.acts_by:
             return (
                 f"Patroni did not elect by {_clock(self.acts_by)}: the lease was renewed, by {self.member}'s Patroni, "
                 "which then lives, or by a new leader of etcd, once"
@@ -93,9 +95,9 @@ class SilentLeader:
 def silent_leader(before: SilentLeader | None, seen: LeaseSeen | None) -> SilentLeader | None:
     """After one more look; None where the leader answers or the key is free. A look without an answer changes nothing.
 
-    >>> first = silent_leader(None, LeaseSeen(10.0, "main", "n1", answers=False))
-    >>> silent_leader(first, LeaseSeen(12.0, "main", "n1", answers=False)).silent_s
-    2.0
+    >>> first = silent_leader(None, LeaseSeen(10.0, 11.0, "main", "n1", answers=False))
+    >>> silent_leader(first, LeaseSeen(12.0, 13.0, "main", "n1", answers=False)).silent_s
+    3.0
     """
     if seen is None:
         return before
@@ -103,6 +105,11 @@ def silent_leader(before: SilentLeader | None, seen: LeaseSeen | None) -> Silent
         return None
     same = before is not None and before.seen.leader == seen.leader
     return SilentLeader(seen, before.since if before is not None and same else seen.asked_at)
+
+
+def told(silent: SilentLeader | None) -> SilentLeader | None:
+    """It, once it has been silent for long enough to be told."""
+    return silent if silent is not None and silent.silent_s >= TOLD_AFTER_S else None
 
 
 def beside_sql(silent: SilentLeader | None, view: ClusterView) -> SilentLeader | None:

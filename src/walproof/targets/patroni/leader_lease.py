@@ -32,11 +32,12 @@ class PatroniLeaderLease:
         # cluster_as_json (utils.py of Patroni) gives this role to the holder of the leader key, and to no other.
         leader = next((str(m.get("name")) for m in cluster["members"] if m.get("role") in LEADER_ROLES), "")
         self._others = tuple(u.removesuffix("/patroni") for name, u in urls.items() if u and name != leader)
-        at, scope = self._clock.now(), str(cluster.get("scope", ""))
+        asked_at, scope = self._clock.now(), str(cluster.get("scope", ""))
         answers = not leader or bool(self._rest.status(urls[leader]))
         ttl_s, loop_wait_s = (None, 0.0) if answers else self._times(url)
         return LeaseSeen(
-            asked_at=at,
+            asked_at=asked_at,
+            at=self._clock.now(),
             scope=scope,
             leader=leader,
             answers=answers,
