@@ -1,7 +1,7 @@
 """A leader that is silent while its lease runs: what is known, when Patroni acts by itself, the one command to type.
 
 Pure. It names no command that bets on the silence. Patroni 4.1.5: while the leader key exists only its holder obeys
-`patronictl failover` (process_healthy_cluster, ha.py); a leader that does not answer has patronictl write /failover
+`patronictl failover` (process_healthy_cluster, ha.py); one that cannot be reached has patronictl write /failover
 itself (_do_failover_or_switchover, ctl.py), and once the key has ended the candidate named there takes it without
 asking any other member for its WAL (manual_failover_process_no_leader)."""
 
