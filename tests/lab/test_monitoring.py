@@ -140,15 +140,15 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
         leader = target.observe().leader
         assert leader is not None
         crashes.freeze(blueprint, leader)
-        fire(blueprint, "WalproofNoLeader", "WalproofInDoubt")
+        fire(blueprint, "WalproofNoLeader", "WalproofInDoubt", "WalproofLeaderSilent")
     finally:
         target.operations.recover()
     until(lambda: not firing(blueprint))
 
 
 def test_every_panel_returns_data(blueprint: Blueprint) -> None:
-    """But for those of a guard, which a lab has none of."""
-    empty = {panel.title: panel.query for panel in PANELS if "walproof_guard" not in panel.query}
+    """But for those of a guard, which only a CloudNativePG Cluster has."""
+    empty = {panel.title: panel.query for panel in PANELS if "walproof_guard_" not in panel.query}
 
     def all_answered() -> bool:
         for title, query in list(empty.items()):

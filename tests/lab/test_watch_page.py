@@ -19,6 +19,7 @@ from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.event import FaultChanged
 from walproof.model.guarantee import Level
+from walproof.model.leader_lease import LeaseSeen
 from walproof.model.load import Outcome
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.targets.simulated.target import simulated
@@ -31,9 +32,11 @@ from walproof.watching.picture import (
     TimelineEvent,
     with_links,
     with_record_event,
+    with_silent_leader,
     with_snapshot,
     with_timeline_event,
 )
+from walproof.watching.silent_leader import silent_leader
 
 pytestmark = [
     pytest.mark.browser,
@@ -50,6 +53,7 @@ class Served:
     url: str = ""
     injected: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     failure: TargetError | None = None
+    collector: Collector = field(default_factory=lambda: Collector(None))
 
 
 def _view(now: float) -> ClusterView:
@@ -85,6 +89,7 @@ def _add(collector: Collector, now: float, started: float) -> None:
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     state = Served()
+    collector, ended = state.collector, threading.Event()
 
     def inject(_target: object, fault: Any, _steps: object, *, victims: tuple[str, ...], **_more: object) -> None:
         state.injected.append((fault.name, victims))
@@ -92,7 +97,6 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
             raise state.failure
 
     monkeypatch.setattr(actions, "inject", inject)
-    collector, ended = Collector(None), threading.Event()
     collector.picture = Picture(target="lab")
     target = simulated("sim?members=3")
     target.clock = RealClock()  # its events must lie on the time axis of those fed here
@@ -109,6 +113,23 @@ def _later(page: BrowserPage, times: int = 5) -> None:
     for _ in range(times):
         at = page.locator("body").get_attribute("data-at")
         expect(page.locator("body")).not_to_have_attribute("data-at", at or "")
+
+
+def test_a_silent_leader_is_told_with_one_command_until_it_answers(served: Served) -> None:
+    scope = "main <b>&"
+    silent = silent_leader(
+        None, LeaseSeen(time.time(), time.time(), scope, "n3", answers=False, synchronous=("n2",), ttl_s=30.0)
+    )
+    with chromium(served.url) as opened:
+        told = opened.page.get_by_role("alert").filter(has_text="leader n3 silent, lease running")
+        expect(opened.page.locator("#silent")).to_be_hidden()
+        served.collector.update(with_silent_leader, silent)
+        expect(told).to_contain_text("synchronous standbys in /sync: n2")
+        expect(told.locator("code")).to_have_text("patronictl list -W -- 'main <b>&'")
+        expect(told).to_contain_text("not patronictl failover")
+        served.collector.update(with_silent_leader, None)
+        expect(told).to_be_hidden()
+        assert opened.complaints == []
 
 
 def test_a_reload_keeps_the_session_and_another_tab_says_what_to_do(served: Served) -> None:

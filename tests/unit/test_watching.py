@@ -26,6 +26,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import DrillDone, FaultChanged
 from walproof.model.guarantee import Level
+from walproof.model.leader_lease import LeaseSeen
 from walproof.model.load import Outcome
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.topology import ClusterView, Endpoint, LinkView, MemberView, Role, Snapshot
@@ -51,6 +52,7 @@ from walproof.watching.picture import (
     with_snapshot,
     with_waits,
 )
+from walproof.watching.silent_leader import silent_leader
 
 
 def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")', streaming: int = 2) -> ClusterView:
@@ -291,6 +293,8 @@ def test_every_walproof_query_of_the_catalogue_names_a_metric_the_exporter_has()
     metrics.record_snapshot(snapshot(1.0), 1)
     metrics.record_pool({"active": 1})
     metrics.record_waits(observation([observed.seen(observed.group(flush=40))]))
+    silent = LeaseSeen(1.0, 1.0, "main", "n1", answers=False, ttl_s=30.0)
+    metrics.record_silent_leader(silent_leader(None, silent))
     guard = GuardMetrics(lambda: GuardStatus(State.WATCHING, "n1"))
     exported = (generate_latest(metrics.registry) + generate_latest(guard.registry)).decode()
     names = {line.split("{")[0].split(" ")[0] for line in exported.splitlines() if not line.startswith("#")}

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from walproof.advising.failover_timeouts import shortest_rto, timeouts_for
+from walproof.advising.failover_timeouts import failovers, shortest_rto, timeouts_for
 from walproof.advising.proof import drilled, effective_level, leader_drills, undecided, waits_for_standby
 from walproof.advising.requirements import (
     Reason,
@@ -139,10 +139,14 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
 
 def _prove(choices: Sequence[Choice], cluster: ClusterProfile) -> str:
     """The command whose drills decide about these choices, on the cluster that the records describe."""
-    target = cluster.target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
-    consent = "" if target.startswith(("lab", "sim")) else " --allow load,kill"
     levels = ",".join(sorted({str(c.level) for c in choices}, key=lambda name: Level(name).strength))
-    return f"walproof prove --target {shlex.quote(target)} --levels {levels} --fault kill{consent}"
+    return _drills(cluster, levels, "kill")
+
+
+def _drills(cluster: ClusterProfile, levels: str, faults: str) -> str:
+    target = cluster.target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
+    consent = "" if target.startswith(("lab", "sim")) else f" --allow load,{faults}"
+    return f"walproof prove --target {shlex.quote(target)} --levels {levels} --fault {faults}{consent}"
 
 
 def strictest(required: Requirements, classes: Classes) -> Requirements:
@@ -183,6 +187,7 @@ def _choice(
     synchronous, level, (proven, others) = waits_for_standby(arm), effective_level(arm), drilled(arm, evidence)
     year = best_year(arm, required, evidence) if required.of_a_year else None
     strict = synchronous and (required.rpo_s == 0 or (year is not None and year.strict))
+    timeouts = timeouts_for(required.rto_s, evidence.cluster)
     rtos = sorted(rto for d in leader_drills(evidence, level) for rto in d.rto_s)
     return Choice(
         number=number,
@@ -193,7 +198,7 @@ def _choice(
         clients=arm.clients,
         pool=arm.pool or arm.clients,
         route=arm.route,
-        timeouts=timeouts_for(required.rto_s, evidence.cluster),
+        timeouts=timeouts,
         parameters=arm.parameters,
         tps=arm.tps,
         p95_ms=arm.p95_ms,
@@ -210,6 +215,7 @@ def _choice(
         year=year,
         undecided=undecided(arm, evidence),
         caveats=_caveats(arm, others, evidence, year),
+        failovers=failovers(timeouts, evidence, _drills(evidence.cluster, str(level), "kill,freeze")),
     )
 
 

@@ -13,8 +13,8 @@ from scipy import special
 from walproof.estimating.intervals import BETWEEN_RUNS, change, upper_bound
 from walproof.estimating.observed_prices import predictions
 from walproof.estimating.observed_waits import observation
-from walproof.model.advice import OBSERVED, ClusterProfile, DrillSummary, Environment, Evidence, PricedArm
-from walproof.model.drill import Drill, Verdict
+from walproof.model.advice import OBSERVED, ClusterProfile, DrilledRto, DrillSummary, Environment, Evidence, PricedArm
+from walproof.model.drill import Drill, Verdict, Victim
 from walproof.model.estimate import Caveat, Estimate, quantile_ms
 from walproof.model.event import (
     Described,
@@ -68,7 +68,24 @@ def evidence_of(records: Records, caveats: Caveats = MappingProxyType({})) -> Ev
         cluster_of(descriptions[-1]) if descriptions else ClusterProfile(manager="none"),
         _caveats(records, descriptions),
         of_records=tuple((name, sentence) for name, events in records for sentence in record_caveats(name, events)),
+        rtos=_rtos(records),
     )
+
+
+def _rtos(records: Records) -> tuple[DrilledRto, ...]:
+    """RTOs of drills of the leader by Patroni's timeouts and fault, but for simulated, guarded and planned ones."""
+    drilled: dict[tuple[tuple[float, ...], str], list[float]] = defaultdict(list)
+    for _, events in records:
+        times: tuple[float, ...] = ()
+        for event in events if not is_simulated(events) else ():
+            if isinstance(event, Described):
+                times = event.description.failover_times_s
+            elif isinstance(event, DrillDone) and times:
+                drill, rto_s = event.drill, event.drill.rto_s
+                by_itself = drill.victim is Victim.LEADER and not drill.guarded and drill.fault != "switchover"
+                if by_itself and rto_s is not None:
+                    drilled[times, drill.fault].append(rto_s)
+    return tuple(DrilledRto(times, fault, tuple(rtos)) for (times, fault), rtos in sorted(drilled.items()))
 
 
 def _targets(records: Records, kind: UnionType | type[Event]) -> set[str]:

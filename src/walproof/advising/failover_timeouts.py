@@ -39,6 +39,39 @@ def timeouts_for(rto_s: float | None, cluster: ClusterProfile) -> Timeouts:
     return SHORTEST
 
 
+_NAMES = ("ttl", "loop_wait", "retry_timeout")
+
+
+def failovers(timeouts: Timeouts, evidence: Evidence, prove: str) -> tuple[str, ...]:
+    """What Patroni's timeouts brought in drills, what the choice's cost, and the command for what was not drilled.
+
+    `prove`: the command that drills the cluster. Empty where Patroni does not manage it.
+    """
+    if evidence.cluster.manager != "patroni":
+        return ()
+    by_times: dict[tuple[float, ...], list[str]] = {}
+    for one in evidence.rtos:
+        took = f"{median(one.rto_s):.1f} s after {one.fault} (median of {counted(len(one.rto_s), 'drill')})"
+        by_times.setdefault(one.times, []).append(took)
+    lines = [f"with {_named(times)}: writes back {', '.join(took)}" for times, took in by_times.items()]
+    own = (float(timeouts.ttl), float(timeouts.loop_wait), float(timeouts.retry_timeout))
+    if timeouts.rto_required:
+        silent_s = timeouts.ttl - timeouts.loop_wait
+        lines.append(
+            f"with {_named(own)} a leader that is silent for more than {silent_s} s may be replaced although it would "
+            "have come back: a network that stalls for so long becomes a failover"
+        )
+        if own[:2] not in {times[:2] for times in by_times}:
+            lines.append(f"never drilled with {_named(own)}: walproof apply, then {prove}")
+    elif not by_times:
+        lines.append(f"no drill of the leader says what the timeouts bring: {prove}")
+    return tuple(lines)
+
+
+def _named(times: tuple[float, ...]) -> str:
+    return ", ".join(f"{name} {seconds:g} s" for name, seconds in zip(_NAMES, times, strict=False))
+
+
 NO_TAKEOVER = ("freeze",)
 """Faults from which CloudNativePG takes over only once they end (pitfall K1), under any settings."""
 CUTS = ("isolate", "partition", "power-cut")

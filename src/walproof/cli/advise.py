@@ -242,5 +242,7 @@ def _print_details(screen: Console, choice: Choice) -> None:
         screen.print(f"  recovery  {times} s seen in drills of the leader")
     if choice.timeouts.rto_required:
         screen.print(f"  failure   a failed leader is replaced within {choice.timeouts.leader_failure_s:g} s")
+    for line in choice.failovers:
+        screen.print(f"  timeouts  {line}", soft_wrap=True)
     for one in choice.classes:
         screen.print(f"  class     {one.name}: {one.level} ({one.why})", soft_wrap=True)

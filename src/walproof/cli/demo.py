@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from walproof.model.ports import Target
 from walproof.pricing.options import parse_options
 from walproof.pricing.run import run_price
 from walproof.pricing.sampling import Bench, OnProgress, RunProgress
-from walproof.proving.campaign import PlannedDrill, planned
+from walproof.proving.campaign import planned
 from walproof.proving.faults import fault
 from walproof.proving.options import ProveOptions
 from walproof.proving.run import Shell, run_drills
@@ -71,24 +72,25 @@ def demo(
             writer(event)
 
         with _page(target, writer.directory, wanted=watched), progress_bar(quiet=as_json) as show_progress:
-            asked = {**PRICED, "budget": budget, "fault": "kill,freeze", "drilled": "off,on"}
+            asked = {**PRICED, "budget": budget, "fault": "kill,isolate", "drilled": "off,on"}
             emit(started("demo", asked, at=now(), seed=seed))
             emit(Described(now(), target.describe()))
             print_step("pricing five commit levels with 1 and 16 clients")
             if run_price(Bench(target, emit, seed), question, show_progress) is StoppedBy.INTERRUPTED:
                 raise KeyboardInterrupt
-            print_step("killing the leader under load, at off and at on; then freezing it")
+            print_step("killing the leader under load, at off and at on; then cutting it off, like a dead machine")
             _drills(Shell(target, emit, writer.keep, seed), show_progress)
             emit(Ended(now(), "done"))
     _print_result(events, writer.directory, as_json=as_json)
 
 
 def _drills(shell: Shell, show_progress: OnProgress) -> None:
-    kill, freeze = fault("kill"), fault("freeze")
-    plan = planned(ProveOptions((kill,), (Level.OFF, Level.ON), seed=shell.seed))
-    frozen = PlannedDrill(len(plan) + 1, freeze, freeze.victims[0], Level.ON, client_timeout_s=1.0)
+    plan = planned(ProveOptions((fault("kill"),), (Level.OFF, Level.ON), seed=shell.seed))
+    # Clients that wait 3 s for an answer, the default, would add their own waiting to Patroni's.
+    gone = planned(ProveOptions((fault("isolate"),), (Level.ON,), seed=shell.seed))
+    gone = [replace(drill, number=len(plan) + 1, client_timeout_s=1.0) for drill in gone]
     show_progress(RunProgress(0.0, 1.0, 0, "three drills"))
-    run_drills(shell, [*plan, frozen], enough=lambda _: False)
+    run_drills(shell, [*plan, *gone], enough=lambda _: False)
 
 
 @contextmanager

@@ -203,6 +203,16 @@ class YearlyRisk:
 
 
 @dataclass(frozen=True, slots=True)
+class DrilledRto:
+    """What drills of one fault of the leader took with one set of Patroni's timeouts; RTOs in s, without a guard."""
+
+    times: tuple[float, ...]
+    """ttl, loop_wait and retry_timeout, s; ttl alone where the record says no more."""
+    fault: str
+    rto_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that records hold about configurations; `years`: what was forecast from it, where that is required."""
 
@@ -213,6 +223,7 @@ class Evidence:
     years: tuple[YearlyRisk, ...] = ()
     of_records: tuple[tuple[str, str], ...] = ()
     """Caveats about whole records: (name of the record, sentence)."""
+    rtos: tuple[DrilledRto, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +284,8 @@ class Choice:
     """All that `apply` sets for it on the cluster that the advice is for."""
     caveats: tuple[str, ...] = ()
     """Of the prices and the drills that it rests on."""
+    failovers: tuple[str, ...] = ()
+    """What Patroni's timeouts brought when drilled, what its own timeouts cost, and what was never drilled."""
 
     @property
     def text(self) -> str:

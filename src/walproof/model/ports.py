@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from walproof.model.drill import Capability, Finding, Mark
 from walproof.model.facts import Facts
 from walproof.model.guarantee import ConfigChange, ConfigPlan
+from walproof.model.leader_lease import LeaseSeen
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRun, Rows
 from walproof.model.observed_waits import WaitsSeen
 from walproof.model.salvage import OldDisks
@@ -257,6 +258,13 @@ class CommitWaits(Protocol):
         front, no leader answers, or the server is in distress, where watching stops."""
 
 
+class LeaderLease(Protocol):
+    """Looks at the manager's leader lease; reads only."""
+
+    def look(self) -> LeaseSeen | None:
+        """Who holds it and whether that member answers, within seconds; None where no member's manager answers."""
+
+
 class Poller(Protocol):
     """A connection to every member, for moments that one observation would miss."""
 
@@ -305,6 +313,7 @@ class Capabilities:
     configuration: Configuration | None = None
     inspection: Inspection | None = None
     commit_waits: CommitWaits | None = None
+    leader_lease: LeaderLease | None = None
     links: Links | None = None
     pool: Pool | None = None
     scenario_factors: frozenset[Capability] = frozenset()

@@ -257,6 +257,16 @@ class Description:
         )
         return ttl_s if ttl_s is not None and 0 < ttl_s < math.inf else None
 
+    @property
+    def failover_times_s(self) -> tuple[float, ...]:
+        """Patroni's ttl, loop_wait and retry_timeout, or its ttl alone, or none, as far as the record tells them."""
+        if self.failover_ttl_s is None:
+            return ()
+        loop, retry = {"fast": ("1", "3"), "default": ("10", "10")}.get(self.facts.get("timeouts", ""), ("", ""))
+        more = self.facts.get("patroni loop_wait", loop), self.facts.get("patroni retry_timeout", retry)
+        known = all(re.fullmatch("[0-9]{1,6}", word) for word in more)
+        return (self.failover_ttl_s, *(map(float, more) if known else ()))
+
 
 SIMULATED = "simulated, not a measurement"
 """The fact `kind` of a simulated cluster."""

@@ -122,9 +122,9 @@ class PatroniRest:
                 error = f"{url} answers, but is not Patroni"
         raise TargetError(f"no Patroni answers ({error})", "check the REST address: curl " + (self._known or ["?"])[0])
 
-    def cluster(self) -> dict[str, Any]:
-        """GET /cluster; its members' addresses are tried too when the first does not answer."""
-        _, cluster = self._first("/cluster")
+    def cluster(self, *, at: str = "") -> dict[str, Any]:
+        """GET /cluster of the first member that answers, or of the one at that URL; members' addresses are learned."""
+        _, cluster = self._first("/cluster", at)
         if not isinstance(cluster, dict) or not _are_members(cluster.get("members")):
             raise TargetError("the address answers, but not with Patroni's /cluster", "is it the REST port (8008)?")
         if len(cluster["members"]) > MOST_MEMBERS:

@@ -11,15 +11,18 @@ from typing import TypeVar
 from walproof.errors import Error
 from walproof.estimating.observed_waits import Observation, observation
 from walproof.machine.untrusted import one_line
+from walproof.model.leader_lease import LeaseSeen
 from walproof.model.observed_waits import WaitsSeen
-from walproof.model.ports import Clock, CommitWaits, Target
+from walproof.model.ports import Clock, CommitWaits, LeaderLease, Target
 from walproof.records.reader import Tail
 from walproof.watching import picture as pictures
 from walproof.watching.canary import Probe
 from walproof.watching.picture import Picture
+from walproof.watching.silent_leader import SilentLeader, silent_leader, told
 
 PACE_S = 0.25
 LINKS_EVERY = 4
+LOOK_EVERY_S = 1.0
 _KEPT, _SHOWN = 30, 5
 """Seconds of commit waits, and the last of them that the picture shows."""
 _AGAIN_S = 30.0
@@ -61,6 +64,33 @@ class RecentWaits:
                 self._closed.wait(_AGAIN_S)
 
 
+class LeaseWatch:
+    """Looks at the leader's lease once a second in a thread until closed; reads only."""
+
+    def __init__(self, lease: LeaderLease) -> None:
+        self._lease, self._closed = lease, threading.Event()
+        self.silent: SilentLeader | None = None
+        """The leader where it is to be told of, else None."""
+        self._thread = threading.Thread(target=self._run, name="leader lease", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        seen: SilentLeader | None = None
+        while not self._closed.wait(LOOK_EVERY_S):
+            seen = silent_leader(seen, self._look())
+            self.silent = told(seen)
+
+    def _look(self) -> LeaseSeen | None:
+        try:
+            return self._lease.look()
+        except Error:
+            return None
+
+
 class Collector:
     """Keeps the picture current until closed; `version` grows with every change of it."""
 
@@ -73,6 +103,7 @@ class Collector:
         able = target.capabilities() if target else None
         self._links = able.links if able else None
         self._waits = RecentWaits(able.commit_waits, target.clock) if target and able and able.commit_waits else None
+        self._lease = LeaseWatch(able.leader_lease) if able and able.leader_lease else None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -90,7 +121,7 @@ class Collector:
     def close(self) -> None:
         self._closed.set()
         self._thread.join(timeout=3)
-        for part in (self._poller, self._waits):
+        for part in (self._poller, self._waits, self._lease):
             if part:
                 part.close()
 
@@ -101,6 +132,8 @@ class Collector:
                 self.update(pictures.with_snapshot, self._poller.snapshot())
             if self._links and passes % LINKS_EVERY == 0:
                 self.update(pictures.with_links, self._links.links())
+            if self._lease:
+                self.update(pictures.with_silent_leader, self._lease.silent)
             if self._waits and passes % LINKS_EVERY == 0:
                 self.update(pictures.with_waits, (self._waits.observed(_SHOWN), self._waits.unknown))
             for event in self._tail.more() if self._tail else ():

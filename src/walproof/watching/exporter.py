@@ -16,9 +16,10 @@ from walproof.model.topology import Role, Snapshot
 from walproof.targets.choose import choose
 from walproof.watching.alerts_and_dashboard import alert_rules
 from walproof.watching.canary import Canary, Probe
-from walproof.watching.collector import RecentWaits
+from walproof.watching.collector import LeaseWatch, RecentWaits
 from walproof.watching.http_server import MetricsServer
 from walproof.watching.picture import sync_status
+from walproof.watching.silent_leader import SilentLeader, beside_sql
 
 BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -45,6 +46,13 @@ class Metrics:
         self.timeline = Gauge("walproof_timeline", "The leader's timeline", registry=r)
         self.leader = Gauge("walproof_leader_known", "A member accepts writes", registry=r)
         self.waits = Gauge("walproof_commit_wait_seconds", "Waited per commit, last 30 s", ["cause"], registry=r)
+        self.silent = Gauge(
+            "walproof_leader_silent_seconds",
+            "How long the holder of the leader key has not answered",
+            ["member", "by", "command"],
+            registry=r,
+        )
+        self.lease = Gauge("walproof_leader_lease_seconds", "Its lease runs for at most", ["member"], registry=r)
         self.pool = Gauge("walproof_pgbouncer_clients", "Clients of the pool", ["state"], registry=r)
         self._synchronous: frozenset[str] | None = None
 
@@ -84,6 +92,15 @@ class Metrics:
         for cause, ms in made.causes_ms.items() if made else ():
             self.waits.labels(cause).set(ms.value / 1000)
 
+    def record_silent_leader(self, silent: SilentLeader | None) -> None:
+        """Set how long the leader has been silent while its lease runs; none where it answers or the key is free."""
+        self.silent.clear()
+        self.lease.clear()
+        if silent is not None:
+            self.silent.labels(silent.member, silent.by, silent.command).set(silent.silent_s)
+            if silent.lease_left_s is not None:
+                self.lease.labels(silent.member).set(silent.lease_left_s)
+
     def record_pool(self, states: dict[str, int]) -> None:
         """Set PgBouncer's clients by state."""
         for state, count in states.items():
@@ -113,6 +130,7 @@ class Exporter:
         self._poller = target.poller()
         self._canary = Canary(target, levels, self.metrics.record_probe) if levels else None
         self._waits = RecentWaits(able.commit_waits, target.clock) if able.commit_waits is not None else None
+        self._lease = LeaseWatch(able.leader_lease) if able.leader_lease is not None else None
 
     def update(self) -> None:
         """Export what the poller knows now; call it about twice a second."""
@@ -122,11 +140,13 @@ class Exporter:
         self.metrics.record_snapshot(snapshot, self._declared)
         if self._waits is not None:
             self.metrics.record_waits(self._waits.observed())
+        if self._lease is not None:
+            self.metrics.record_silent_leader(beside_sql(self._lease.silent, snapshot.view))
         if self._pool is not None:
             self.metrics.record_pool(self._pool.pool_clients())
 
     def close(self) -> None:
-        for part in (self._canary, self._waits):
+        for part in (self._canary, self._waits, self._lease):
             if part is not None:
                 part.close()
         self._poller.close()

@@ -27,6 +27,7 @@ from walproof.model.guarantee import read_standby_names
 from walproof.model.salvage import SalvageJudged
 from walproof.model.topology import ClusterView, LinkView, MemberView, Role, Snapshot
 from walproof.watching.canary import Probe
+from walproof.watching.silent_leader import NOT_FAILOVER, SilentLeader, beside_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Picture:
     leader: str | None = None
     members: tuple[MemberView, ...] = ()
     links: tuple[LinkView, ...] = ()
+    silent_leader: SilentLeader | None = None
     standby_names: str = ""
     sync: SyncStatus = field(default_factory=SyncStatus)
     waiting: int = 0
@@ -128,7 +130,9 @@ class Picture:
         return self.sync.text if self.leader else "no leader: nothing can be committed"
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "severity": self.severity, "summary": self.summary}
+        silent = self.silent_leader
+        shown = silent and {"text": silent.text, "command": silent.command, "not": NOT_FAILOVER}
+        return {**asdict(self), "severity": self.severity, "summary": self.summary, "silent_leader": shown}
 
 
 def with_snapshot(picture: Picture, snapshot: Snapshot) -> Picture:
@@ -201,6 +205,21 @@ def with_waits(picture: Picture, news: tuple[Observation | None, str]) -> Pictur
         picture = _with_point(picture, Point(picture.at, str(cause), waited=made.causes_ms[cause].value))
     causes = f": {made.parts}" if made.parts else ""
     return replace(picture, waits=f"a commit waits {made.commit_wait_ms.value:.2f} ms{causes}")
+
+
+def with_silent_leader(picture: Picture, silent: SilentLeader | None) -> Picture:
+    """The picture with a leader that is silent while its lease runs; each change of that is an event."""
+    now = beside_sql(silent, ClusterView(picture.at, picture.members, picture.leader))
+    if now == picture.silent_leader:
+        return picture
+    was, after = picture.silent_leader, replace(picture, silent_leader=now)
+    if now and (was is None or was.seen.leader != now.seen.leader):
+        event = TimelineEvent(now.since, "cluster", f"{now.member} silent, its lease runs")
+        return with_timeline_event(after, event)
+    if was and now is None:
+        event = TimelineEvent(picture.at, "cluster", f"{was.member} answers again, or its lease ended")
+        return with_timeline_event(after, event)
+    return after
 
 
 def with_links(picture: Picture, links: tuple[LinkView, ...]) -> Picture:

@@ -10,6 +10,7 @@ from walproof.estimating.observed_waits import Cause
 from walproof.model.guarantee import Level
 from walproof.model.topology import Role
 from walproof.watching.picture import Picture
+from walproof.watching.silent_leader import NOT_FAILOVER
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -39,6 +40,9 @@ def _head(picture: Picture) -> Text:
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
     if picture.waits:
         head.append(f"\n{picture.waits}", "dim")
+    if silent := picture.silent_leader:
+        head.append(f"\n{silent.text}\ntype: {silent.command}", "bold red")
+        head.append(f"\n{NOT_FAILOVER}", "yellow")
     return head
 
 

@@ -34,6 +34,7 @@ from walproof.targets.files.access_path import access_path
 from walproof.targets.lab.faults import LabOperations, dcs_loss, faults_of, partition_one_way, slow_disk
 from walproof.targets.lab.scenarios import LabScenarios
 from walproof.targets.patroni.configuration import PatroniConfiguration
+from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.target import NO_TAKEOVER, elected_at
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.connection import connection_error, session
@@ -126,6 +127,7 @@ class LabTarget:
     def describe(self) -> Description:
         b = self.blueprint
         settings: dict[str, str] = {}
+        failover = times(dynamic_config(b))
         try:
             with psycopg.connect(self.endpoint("multi-host").conninfo(), autocommit=True) as connection:
                 settings = settings_of(connection)
@@ -141,9 +143,10 @@ class LabTarget:
             "sync": f"{b.sync} {b.quorum}",
             "disk": b.disk.kind + (", WAL on its own volume" if b.disk.wal_volume else ""),
             "timeouts": b.timeouts,
+            **{f"patroni {k}": str(v) for k, v in zip(("ttl", "loop_wait", "retry_timeout"), failover, strict=True)},
             "cpu per member": "all" if b.cores is None else f"{b.cores:g}",
         }
-        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, times(dynamic_config(b))[0])
+        return Description(f"lab {b.name}", b.members, facts, settings, b.disk.wal_volume, failover[0])
 
     def observe(self) -> ClusterView:
         return observe(self.blueprint)
@@ -225,6 +228,7 @@ class LabTarget:
             configuration=self.configuration,
             inspection=self._inspector(),
             commit_waits=SqlCommitWaits(self),
+            leader_lease=PatroniLeaderLease(patroni.rest(b), self.clock),
             links=operations,
             pool=operations,
             scenario_factors=frozenset(factors),

@@ -17,6 +17,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.patroni.configuration import PatroniConfiguration
+from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import resolved
 from walproof.targets.sql.doctor_facts import Inspector
@@ -95,7 +96,8 @@ class PatroniCluster(ExternalCluster):
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and the faults that Patroni does not fail over for."""
-        return replace(super().capabilities(), no_takeover=NO_TAKEOVER)
+        lease = PatroniLeaderLease(self.rest, self.clock)
+        return replace(super().capabilities(), leader_lease=lease, no_takeover=NO_TAKEOVER)
 
     def _manager_facts(self) -> dict[str, str]:
         """Versions of Patroni, whether it is paused, and its timeouts."""

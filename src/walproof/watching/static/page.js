@@ -130,6 +130,12 @@ function drawEvents(picture) {
   $("events").parentNode.setAttribute("aria-live", "polite"); // only what comes after the first picture is spoken
 }
 
+function drawSilent(silent) {
+  const [known, typed, not] = $("silent").children;
+  if (silent) { write(known, silent.text); write(typed.lastChild, silent.command); write(not, silent.not); }
+  $("silent").hidden = !silent;
+}
+
 function draw(picture) {
   const known = picture.members.length > 0, waits = picture.waiting === 1 ? "1 session waits" : `${picture.waiting} sessions wait`;
   document.title = picture.leader ? `${picture.leader} leads · walproof` : "walproof live";
@@ -138,6 +144,7 @@ function draw(picture) {
   set($("summary"), { class: picture.severity });
   write($("detail"), !known ? "" : (picture.standby_names ? `synchronous_standby_names = ${picture.standby_names}` : "synchronous_standby_names is empty") + (picture.waiting ? `; ${waits} for a standby, the longest ${picture.longest_wait_s.toFixed(1)} s` : ""));
   write($("waits"), picture.waits);
+  drawSilent(picture.silent_leader);
   $("cluster").hidden = !known;
   if (known) { drawMap(picture); drawMembers(picture); drawActions(picture); }
   const names = new Set(charts.flatMap((chart) => chart.draw(picture)));
