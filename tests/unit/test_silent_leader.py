@@ -133,7 +133,7 @@ def listed(patroni: FakePatroni, name: str, role: str) -> dict[str, object]:
 
 def test_another_member_tells_who_leads_and_the_leader_itself_whether_it_answers() -> None:
     with fake_patroni() as leader, fake_patroni() as standby:
-        standby.scope, standby.config = "main", {"ttl": 25, "loop_wait": 5}
+        standby.config = {"ttl": 25, "loop_wait": 5}
         standby.members = [listed(leader, "n1", "leader"), listed(standby, "n2", "quorum_standby")]
         lease = lease_of(standby.url)
         seen = lease.look()
