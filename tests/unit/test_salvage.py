@@ -1,5 +1,6 @@
 """`walproof salvage` without a server: timelines, WAL as pg_waldump prints it, and data directories that are none."""
 
+import errno
 import io
 import os
 import re
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.own_folder import own_folder
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
@@ -23,7 +25,7 @@ from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
 
-__all__ = ["walproof"]
+__all__ = ["own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
 CONTROL = {
     "Bytes per WAL segment": str(SEGMENT),
@@ -176,18 +178,15 @@ def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp
     assert (tmp_path / "evidence").stat().st_uid == owner
 
 
-@pytest.mark.parametrize(
-    ("in_place", "says"), [(True, "cannot be worked on in place: it is elsewhere"), (False, "cannot be read")]
-)
-def test_files_that_cannot_be_linked_or_copied_are_named(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, says: str
+def test_files_that_cannot_be_linked_are_named(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = tmp_path / "cp"
-    failing.write_text("#!/bin/sh\necho it is elsewhere >&2; exit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr(data_directory, "program", lambda _: failing)
-    with pytest.raises(MachineError, match=says):
-        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=in_place))
+    def elsewhere(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", elsewhere)
+    with pytest.raises(MachineError, match="cannot be worked on in place: Invalid cross-device link"):
+        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=True))
 
 
 # The verb
@@ -269,13 +268,13 @@ def test_what_a_trial_says_is_in_the_report(
 
 
 def test_what_a_killed_run_left_is_named(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, tmp_path: Path
+    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, own_folder: Path
 ) -> None:
     monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
     forked(monkeypatch, "0/410000")
     wal(directory / "pg_wal", 3, 4)
-    (tmp_path / "lost/copy-abc").mkdir(parents=True)
-    typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(tmp_path / "lost"))
+    (own_folder / "lost/copy-abc").mkdir(parents=True)
+    typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(own_folder / "lost"))
     one_sentence(walproof(*typed), "lost is not empty: copy-abc", 2)
 
 
@@ -369,22 +368,49 @@ def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, wal
     one_sentence(walproof(*old, "lab:none"), "no lab is up", 3)
 
 
-def test_a_copy_says_how_much_was_copied_while_it_goes_on(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
 ) -> None:
-    waits, work, size = tmp_path / "cp", tmp_path / "work", 5 << 20
-    os.mkfifo(tmp_path / "pipe")
-    waits.write_text(f'#!/bin/sh\ncp "$@"\ncase "$*" in */base) read word < {tmp_path}/pipe;; esac\n')
-    waits.chmod(0o755)
-    work.mkdir()
-    (directory / "base/5/1259").write_bytes(os.urandom(size))
-    monkeypatch.setattr(data_directory, "program", lambda _: waits)
-    told = list[int]()
-    for done in data_directory.copy(inspect(directory, None), {}, size, work):
-        if done >= size > max(told, default=0):
-            (tmp_path / "pipe").write_text("go on\n")
-        told.append(done)
-    assert told == sorted(told) and size <= told[-1] < size * 2
+    """After the check a folder becomes a link, a file a link or a pipe: nothing behind them is read."""
+    old, secret = inspect(directory, None), tmp_path / "secret"
+    secret.mkdir()
+    (secret / "1259").write_text("secret")
+    assert size(old) > 0
+    for at, (place, swap) in enumerate(
+        (
+            ("base/5", lambda path: path.symlink_to(secret)),
+            ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
+            ("base/5/1259", os.mkfifo),
+            ("base", lambda path: path.symlink_to(secret)),
+        )
+    ):
+        (directory / place).rename(tmp_path / f"was{at}")
+        swap(directory / place)
+        (tmp_path / f"to{at}").mkdir()
+        with pytest.raises(MachineError):
+            list(data_directory.copy(old, {}, 0, tmp_path / f"to{at}", in_place=in_place))
+        assert not [path for path in (tmp_path / f"to{at}").rglob("1259") if path.is_symlink() or path.read_bytes()]
+        (directory / place).unlink()
+        (tmp_path / f"was{at}").rename(directory / place)
+
+
+def test_files_that_no_server_needs_are_not_copied(directory: Path, tmp_path: Path) -> None:
+    for name in ("evil.so", "pg_internal.init", "t3_16384", "x y", "16384_fsm", "16384.1"):
+        (directory / "base/5" / name).write_text("x")
+    (directory / "base/pgsql_tmp").mkdir()
+    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path))
+    assert sorted(path.name for path in (tmp_path / "data/base").rglob("*")) == ["1259", "16384.1", "16384_fsm", "5"]
+
+
+def test_a_copy_says_how_much_was_copied_while_it_goes_on(directory: Path, tmp_path: Path) -> None:
+    content = os.urandom(40 << 20)
+    with (directory / "base/5/1259").open("wb") as file:
+        file.write(content)
+        file.truncate(41 << 20)
+    told = list(data_directory.copy(inspect(directory, None), {}, len(content), tmp_path))
+    assert told == sorted(told) and len(told) > 2 and len(content) <= told[-1] <= 41 << 20
+    assert (tmp_path / "data/base/5/1259").read_bytes() == content + bytes(1 << 20)
 
 
 def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
