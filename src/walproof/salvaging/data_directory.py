@@ -243,22 +243,27 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     told = 0
     for source, place, linked in copies:
         place.parent.mkdir(parents=True, exist_ok=True)
-        above = os.open(source.parent, _OPEN | os.O_DIRECTORY)
         try:
-            for written in _copied(above, source, place, linked=linked):
+            for written in _below(source, place, linked=linked):
                 done += written
                 if done - told >= _TOLD:
                     told = done
                     yield done
         except OSError as wrong:
             raise refused("not-linked" if linked else "unreadable", file=source, why=wrong.strerror) from None
-        finally:
-            os.close(above)
     yield done
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
     if small_file(old.directory, "global/pg_control") != before:
         raise refused("changed", directory=old.directory)
+
+
+def _below(source: Path, to: Path, *, linked: bool) -> Iterator[int]:
+    above = os.open(source.parent, _OPEN | os.O_DIRECTORY)
+    try:
+        yield from _copied(above, source, to, linked=linked)
+    finally:
+        os.close(above)
 
 
 def _copied(above: int, source: Path, to: Path, *, linked: bool, depth: int = 0) -> Iterator[int]:
@@ -272,6 +277,8 @@ def _copied(above: int, source: Path, to: Path, *, linked: bool, depth: int = 0)
                 yield from _copied(opened, source / name, to / name, linked=linked, depth=depth + 1)
         elif not stat.S_ISREG(status.st_mode):
             raise refused("not-a-file", path=source)
+        elif status.st_size > _LARGEST:
+            raise refused("too-large", path=source, bytes=f"{status.st_size:,}")
         elif linked:
             os.link(f"/proc/self/fd/{opened}", to, src_dir_fd=opened, follow_symlinks=True)
         else:

@@ -44,6 +44,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
+    archive = archive and archive.resolve()
     require_root()
     old = data_directory.inspect(directory, programs)
     system, timeline, major = identity(new)

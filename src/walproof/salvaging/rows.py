@@ -195,15 +195,14 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
 
 
 def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None) -> None:
-    """One transaction of the new primary: what is looked at in it is what is read."""
     with ExitStack() as stack:
-        if new is not None:
-            stack.enter_context(new.transaction())
-            new.execute("SET TRANSACTION READ WRITE")  # or it may not be locked against changes
-        _read_both(copied, schema, loss, lost, new)
+        _read_both(copied, schema, loss, lost, new, stack)
 
 
-def _read_both(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None) -> None:
+def _read_both(
+    copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None, stack: ExitStack
+) -> None:
+    """What is looked at of the new primary is what is read: in one transaction, which ends with `stack`."""
     table = loss.table
     is_leaf = table.root not in (0, table.oid)
     for relation, toast in [table.toast] if table.toast else []:
@@ -215,7 +214,11 @@ def _read_both(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new
     at_fork, ended = set(places[2]) - unread.keys(), lost.ended[table.relation]
     if not (made or replaced or old or unread or ended or table.relation in lost.created):
         return
-    there = _file_there(copied, new, loss, lost) if new is not None else None
+    there = None
+    if new is not None:
+        stack.enter_context(new.transaction())
+        new.execute("SET TRANSACTION READ WRITE")  # or the table may not be locked against changes
+        there = _file_there(copied, new, loss, lost)
     # What ended a version that is found is counted once; what a transaction from before the WAL ended, not at all.
     ends, found, looked_up = ended.total(), len(at_fork & ended.keys()), set[Place]()
     if new is not None and there is not None:

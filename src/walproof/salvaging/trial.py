@@ -75,23 +75,13 @@ def _tried(
             return False
         return True
 
-    there = list[TableLoss]()
-    for loss in losses:
-        if not _is_there(session, loss):
-            says.append(f"{one_line(loss.name)}: the new primary has no such table: its files were not tried")
-        elif attempt(one_line(loss.name), partial(hold, session, loss.table.schema, loss.table.name)):
-            # Between the two looks another table may have come to the name.
-            if _is_there(session, loss):
-                there.append(loss)
-            else:
-                says.append(f"{one_line(loss.name)}: it was replaced meanwhile: its files were not tried")
+    there = _held(session, losses, attempt, says)
     if not there:
         return says
     if "existing-tables" not in allowed and (outside := _outside(session, [loss.table.oid for loss in there])):
         return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
-    steps: list[tuple[str, Callable[[], object]]] = [
-        (one.path.name, partial(_run, session, one)) for one in files if one.loss in there
-    ]
+    steps = list[tuple[str, Callable[[], object]]]()
+    steps += [(one.path.name, partial(_run, session, one)) for one in files if any(one.loss is loss for loss in there)]
     steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
     steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
     steps += [(one_line(loss.name), partial(_compare, session, loss, says)) for loss in there]
@@ -99,6 +89,27 @@ def _tried(
         if not late.is_set():
             attempt(name, does)
     return says
+
+
+def _held(
+    session: Session,
+    losses: Sequence[TableLoss],
+    attempt: Callable[[str, Callable[[], object]], bool],
+    says: list[str],
+) -> list[TableLoss]:
+    """Those whose tables are on the new primary and locked now; why the others are not is added to `says`."""
+    there = list[TableLoss]()
+    for loss in losses:
+        name = one_line(loss.name)
+        if not _is_there(session, loss):
+            says.append(f"{name}: the new primary has no such table: its files were not tried")
+        elif attempt(name, partial(hold, session, loss.table.schema, loss.table.name)):
+            # Between the two looks another table may have come to the name.
+            if _is_there(session, loss):
+                there.append(loss)
+            else:
+                says.append(f"{name}: it was replaced meanwhile: its files were not tried")
+    return there
 
 
 def _run(session: Session, file: SqlFile) -> None:
