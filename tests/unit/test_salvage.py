@@ -1,6 +1,5 @@
 """`walproof salvage` without a server: timelines, WAL as pg_waldump prints it, and data directories that are none."""
 
-import errno
 import io
 import os
 import re
@@ -14,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.data_directory import CONTROL, SEGMENT, directory, wal
 from tests.fixtures.own_folder import own_folder
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
@@ -25,29 +24,8 @@ from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
 
-__all__ = ["own_folder", "walproof"]
+__all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
-CONTROL = {
-    "Bytes per WAL segment": str(SEGMENT),
-    "Database system identifier": "7",
-    "Latest checkpoint's TimeLineID": "1",
-    "Min recovery ending loc's timeline": "0",
-    "Latest checkpoint's REDO location": "0/300000",
-}
-
-
-@pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory of PostgreSQL 15 by its looks, whose pg_control is CONTROL."""
-    monkeypatch.setattr(data_directory, "_control", lambda *_: dict(CONTROL))
-    monkeypatch.setattr(data_directory, "_programs", lambda *_: Path("/usr/bin"))
-    made = tmp_path / "old"
-    for name in ("base/5", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact", "pg_wal", "pg_tblspc"):
-        (made / name).mkdir(parents=True)
-    (made / "PG_VERSION").write_text("15\n")
-    (made / "global/pg_control").write_bytes(b"control")
-    (made / "base/5/1259").write_bytes(bytes(8192))
-    return made
 
 
 def forked(monkeypatch: pytest.MonkeyPatch, fork: str) -> None:
@@ -153,40 +131,6 @@ def test_only_whole_regular_segments_count(directory: Path) -> None:
     (directory / "pg_wal" / segment(1, 5, SEGMENT)).symlink_to("/dev/zero")
     os.mkfifo(directory / "pg_wal" / segment(1, 6, SEGMENT))
     assert list(wal_files(inspect(directory, None), None)) == [segment(1, 3, SEGMENT)]
-
-
-def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: Path, tmp_path: Path) -> None:
-    old = inspect(directory, None)
-    wal(directory / "pg_wal", 3)
-    for at, in_place in enumerate((False, True)):
-        (tmp_path / str(at)).mkdir()
-        list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place))
-        for name in ("base/5/1259", f"pg_wal/{segment(1, 3, SEGMENT)}"):  # WAL may be an archive's
-            linked = in_place and name.startswith("base")
-            assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == linked
-
-
-@pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
-def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "work").mkdir()
-    (directory / name).write_bytes(b"x")
-    os.link(directory / name, tmp_path / "evidence")
-    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True))
-    owner = (tmp_path / "evidence").stat().st_uid
-    with pytest.raises(MachineError, match="it has another name, and would change there too"):
-        data_directory.give((tmp_path / "work",), 65534)
-    assert (tmp_path / "evidence").stat().st_uid == owner
-
-
-def test_files_that_cannot_be_linked_are_named(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def elsewhere(*_: object, **__: object) -> None:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", elsewhere)
-    with pytest.raises(MachineError, match="cannot be worked on in place: Invalid cross-device link"):
-        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=True))
 
 
 # The verb
@@ -366,51 +310,6 @@ def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, wal
     one_sentence(walproof(*old, "sim", "--new", "="), "--new is not a DSN", 2)
     one_sentence(walproof(*old, "nowhere"), "'nowhere' is no target", 2)
     one_sentence(walproof(*old, "lab:none"), "no lab is up", 3)
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
-) -> None:
-    """After the check a folder becomes a link, a file a link or a pipe: nothing behind them is read."""
-    old, secret = inspect(directory, None), tmp_path / "secret"
-    secret.mkdir()
-    (secret / "1259").write_text("secret")
-    assert size(old) > 0
-    for at, (place, swap) in enumerate(
-        (
-            ("base/5", lambda path: path.symlink_to(secret)),
-            ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
-            ("base/5/1259", os.mkfifo),
-            ("base", lambda path: path.symlink_to(secret)),
-        )
-    ):
-        (directory / place).rename(tmp_path / f"was{at}")
-        swap(directory / place)
-        (tmp_path / f"to{at}").mkdir()
-        with pytest.raises(MachineError):
-            list(data_directory.copy(old, {}, 0, tmp_path / f"to{at}", in_place=in_place))
-        assert not [path for path in (tmp_path / f"to{at}").rglob("1259") if path.is_symlink() or path.read_bytes()]
-        (directory / place).unlink()
-        (tmp_path / f"was{at}").rename(directory / place)
-
-
-def test_files_that_no_server_needs_are_not_copied(directory: Path, tmp_path: Path) -> None:
-    for name in ("evil.so", "pg_internal.init", "t3_16384", "x y", "16384_fsm", "16384.1"):
-        (directory / "base/5" / name).write_text("x")
-    (directory / "base/pgsql_tmp").mkdir()
-    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path))
-    assert sorted(path.name for path in (tmp_path / "data/base").rglob("*")) == ["1259", "16384.1", "16384_fsm", "5"]
-
-
-def test_a_copy_says_how_much_was_copied_while_it_goes_on(directory: Path, tmp_path: Path) -> None:
-    content = os.urandom(40 << 20)
-    with (directory / "base/5/1259").open("wb") as file:
-        file.write(content)
-        file.truncate(41 << 20)
-    told = list(data_directory.copy(inspect(directory, None), {}, len(content), tmp_path))
-    assert told == sorted(told) and len(told) > 2 and len(content) <= told[-1] <= 41 << 20
-    assert (tmp_path / "data/base/5/1259").read_bytes() == content + bytes(1 << 20)
 
 
 def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
