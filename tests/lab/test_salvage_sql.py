@@ -174,7 +174,9 @@ def test_a_delete_takes_nothing_that_the_new_primary_wrote(
     written = _written(dsns["lost2"], own_folder, losses)
     pair.sql("n1", "GRANT pg_write_all_data TO salvager")
     with psycopg.connect(_dsn(pair, "fork2"), autocommit=True) as connection:
-        oids = dict(connection.execute("SELECT relname, oid::int8 FROM pg_class WHERE relkind = 'r'").fetchall())
+        oids: dict[str, int] = dict(
+            connection.execute("SELECT relname, oid::int8 FROM pg_class WHERE relkind = 'r'").fetchall()
+        )
     for loss in losses:  # on a primary they are the same: it is a copy of the old one
         loss.table = replace(loss.table, oid=oids[loss.table.name])
     assert tried(dsns["fork2"], {"load"}, "fork2", losses, written) == [

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,13 @@ def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
     secret.mkdir()
     (secret / "1259").write_text("secret")
     assert size(old) > 0
-    for at, (place, swap) in enumerate(
-        (
-            ("base/5", lambda path: path.symlink_to(secret)),
-            ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
-            ("base/5/1259", os.mkfifo),
-            ("base", lambda path: path.symlink_to(secret)),
-        )
-    ):
+    swaps: tuple[tuple[str, Callable[[Path], object]], ...] = (
+        ("base/5", lambda path: path.symlink_to(secret)),
+        ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
+        ("base/5/1259", os.mkfifo),
+        ("base", lambda path: path.symlink_to(secret)),
+    )
+    for at, (place, swap) in enumerate(swaps):
         (directory / place).rename(tmp_path / f"was{at}")
         swap(directory / place)
         (tmp_path / f"to{at}").mkdir()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from walproof.salvaging.quoting import Quoting, UnquotableError, is_operator, plain_table
 
-LETTERS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"))
+LETTERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
 def read_value(said: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 from tests.fixtures.data_directory import SEGMENT
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
-from walproof.salvaging.rows import Change, Table, TableLoss, changes, judged
+from walproof.salvaging.private_folder import PrivateFolder
+from walproof.salvaging.rows import Change, ForeignKey, Table, TableLoss, changes, judged
 from walproof.salvaging.wal import LostWal
 
 
@@ -194,13 +195,14 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
 
 
 def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = (replace(table(), references=(one,), warnings=(one,)) for one in ("ours", "theirs"))
+    keys = {one: ForeignKey(one, "t", ()) for one in ("ours", "theirs")}
+    ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
     monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
     (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), "new")
-    assert (loss.table.references, loss.table.warnings) == (("theirs",), ("ours", "theirs"))
+    assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
     (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), None)
-    assert (loss.table.references, loss.table.warnings) == (("ours",), ("ours",))
+    assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
 
 
 @pytest.mark.parametrize(
@@ -211,18 +213,19 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
         asked.append(name)
         raise wrong
 
+    out = PrivateFolder(tmp_path, -1)
     asked, lost = list[str](), LostWal(0x200, SEGMENT, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
     copied: Any = SimpleNamespace(
         databases={5: "a", 6: "b"}, add_functions=lambda _: None, started=nullcontext, connect=connect
     )
-    done, notes = salvage._read_databases("", tmp_path, copied, lost, None)
+    done, notes = salvage._read_databases("", out, copied, lost, None)
     assert (asked, done) == (["a", "b"], [])
     assert [one.split(" cannot be read: ") for one in lost.undecided] == [
         ["database a", str(wrong)], ["database b", str(wrong)]
     ]  # fmt: skip
     assert notes == ["database 7 takes no sessions or was dropped: not read"]
     lost.xids.add((1 << 32) - 1)  # older than what was read
-    assert salvage._read_databases("", tmp_path, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
+    assert salvage._read_databases("", out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
 
 
 def test_a_table_that_is_swapped_while_it_is_locked_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
