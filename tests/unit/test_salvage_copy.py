@@ -76,6 +76,24 @@ def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
         (tmp_path / f"was{at}").rename(directory / place)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_all_of_the_copy_is_given_and_nothing_that_a_link_names(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "mounted/PG_15_202209061/5").mkdir(parents=True)
+    (tmp_path / "mounted/PG_15_202209061/5/16390").write_text("x")
+    (directory / "pg_tblspc/16500").symlink_to(tmp_path / "mounted")
+    work = tmp_path / "work"
+    work.mkdir()
+    list(data_directory.copy(inspect(directory, None), {}, 0, work))
+    assert (work / "data/pg_tblspc/16500/PG_15_202209061/5/16390").read_text() == "x"
+    data_directory.give((work / "data", work / "tablespaces"), 65534)
+    assert {path.lstat().st_uid for path in work.rglob("*")} == {65534}
+    assert {path.lstat().st_uid for path in (tmp_path / "mounted").rglob("*")} == {0}
+    (work / "data/base/5/1260").symlink_to("/etc/passwd")
+    with pytest.raises(MachineError, match="does not belong into a data directory"):
+        data_directory.give((work / "data",), 65534)
+    assert Path("/etc/passwd").stat().st_uid == 0
+
+
 def test_files_that_no_server_needs_are_not_copied(directory: Path, tmp_path: Path) -> None:
     for name in ("evil.so", "pg_internal.init", "t3_16384", "x y", "16384_fsm", "16384.1"):
         (directory / "base/5" / name).write_text("x")

@@ -238,6 +238,7 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     before = small_file(old.directory, "global/pg_control")
     for name in _EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
+    (to / "tablespaces").mkdir()
     copies = [(source, to / place, in_place) for source, place in roots(old).items()]
     copies += [(folder / name, to / "data/pg_wal" / name, False) for name, folder in wal.items()]
     told = 0
