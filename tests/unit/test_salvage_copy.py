@@ -88,9 +88,11 @@ def test_all_of_the_copy_is_given_and_nothing_that_a_link_names(directory: Path,
     data_directory.give((work / "data", work / "tablespaces"), 65534)
     assert {path.lstat().st_uid for path in work.rglob("*")} == {65534}
     assert {path.lstat().st_uid for path in (tmp_path / "mounted").rglob("*")} == {0}
-    (work / "data/base/5/1260").symlink_to("/etc/passwd")
-    with pytest.raises(MachineError, match="does not belong into a data directory"):
-        data_directory.give((work / "data",), 65534)
+    for target in ("/etc/passwd", "/etc"):
+        (work / "data/base/5/1260").symlink_to(target)
+        with pytest.raises(MachineError, match="does not belong into a data directory"):
+            data_directory.give((work / "data",), 65534)
+        (work / "data/base/5/1260").unlink()
     assert Path("/etc/passwd").stat().st_uid == 0
 
 

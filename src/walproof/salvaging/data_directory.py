@@ -320,9 +320,11 @@ def give(paths: Iterable[Path], user: int) -> None:
     A file that we linked has two names: one with a third, of `cp -al` perhaps, would change under that too. Links are
     those to tablespaces alone, which we made. A folder is given after all that lies in it."""
     for path in paths:
-        for folder, _, names, opened in os.fwalk(path, topdown=False):
-            for name in names:
+        for folder, folders, names, opened in os.fwalk(path, topdown=False):
+            for name in (*folders, *names):
                 status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    continue
                 is_ours = stat.S_ISLNK(status.st_mode) and folder.endswith("/data/pg_tblspc")
                 if not stat.S_ISREG(status.st_mode) and not is_ours:
                     raise refused("not-a-file", path=Path(folder, name))
