@@ -98,11 +98,11 @@ SELECT found.name FROM (
 ORDER BY 1 LIMIT 1
 
 -- name: sequences
--- Those that were used, with the value they are at; the direction is the sign of the step.
+-- With the value they are at, NULL for one that was never used; the direction is the sign of the step.
 SELECT n.nspname::text, c.relname::text, pg_relation_filenode(c.oid::regclass), pg_sequence_last_value(c.oid::regclass),
   s.seqincrement
 FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'S' AND pg_sequence_last_value(c.oid::regclass) IS NOT NULL ORDER BY 1, 2
+WHERE c.relkind = 'S' ORDER BY 1, 2
 
 -- name: versions
 -- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was

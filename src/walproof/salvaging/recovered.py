@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from walproof.salvaging.answers import answered, number, word
+from walproof.salvaging.answers import answered, maybe, number, word
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
 from walproof.salvaging.rows import ForeignKey, Row, Session, TableLoss
@@ -61,8 +61,8 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
 
 def sequences(session: Session) -> list[RanOn]:
     """Every sequence that was used; ValueError for no answer."""
-    kinds = (word, word, number, number, number)
-    return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds)]
+    kinds = (word, word, number, maybe(number), number)
+    return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds) if row[3] is not None]
 
 
 def quoting(session: Session) -> Quoting:
