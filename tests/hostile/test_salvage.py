@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import MachineError
+from walproof.salvaging import report
 from walproof.salvaging.plan import plan
 from walproof.salvaging.server import Copy
 
@@ -29,3 +30,18 @@ def test_only_root_has_a_user_to_spare_for_the_copy(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MachineError, match="which takes root"):
         plan(tmp_path, "host=127.0.0.1 port=1", None, None)
+
+
+def test_a_name_makes_no_line_of_the_report() -> None:
+    forged = "t\nthe old primary committed nothing\x1b[2J"
+    tree = {
+        "fork": {"lsn": "0/1", "timeline": 1}, "lost_transactions": 1, "lost_wal_bytes": 1, "undecided": [forged],
+        "databases": [
+            {"database": forged, "tables": [{"table": forged, "notes": [forged]}], "sequences_ran_on": [forged]},
+        ],
+        "prepared_on_new_primary": [{"gid": forged, "database": forged}], "notes": [forged],
+    }  # fmt: skip
+    lines = report.text(tree)
+    assert sum("committed nothing" in line for line in lines) == 7
+    assert not any(line.startswith("the old primary committed nothing") for line in lines)
+    assert all(line.isprintable() for line in lines)

@@ -17,6 +17,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
+from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import plan
@@ -25,7 +26,7 @@ from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.server import Copy
 from walproof.salvaging.wal import segment_start
 
-__all__ = ["walproof"]
+__all__ = ["own_folder", "walproof"]
 pytestmark = pytest.mark.lab
 TRAPS = {
     "predicate": "CREATE INDEX ON predicate (id) WHERE trap(1) = 1",
@@ -167,6 +168,10 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
             "n2",
             "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data",
         )
+        pair.sql(
+            "n2",
+            "CREATE ROLE applier LOGIN BYPASSRLS PASSWORD 'applier' IN ROLE pg_read_all_data, pg_write_all_data",
+        )
         pair.sql("n2", "ALTER TABLE part1 ENABLE ROW LEVEL SECURITY")
         pair.sql("n2", "CREATE INDEX ON nokey (x) WHERE trap(1) = 1")
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
@@ -224,9 +229,9 @@ def _typed(pair: PlainPair, *more: str) -> tuple[str, ...]:
 
 
 def test_exactly_what_the_old_primary_committed_alone_is_found(
-    failed_over: PlainPair, walproof: Run, tmp_path: Path
+    failed_over: PlainPair, walproof: Run, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.chmod(tmp_path, 0o755)
+    monkeypatch.chdir(own_folder)
     before = _checksum(failed_over.data("n1"))
     code, out, err = walproof(*_typed(failed_over, "--dry-run", "--json"))
     assert code == 0, err
@@ -261,14 +266,14 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
     assert told_of["public.reused"]["versions_no_longer_there"] == 1, "another row was in its place, and went too"
     assert database["sequences_ran_on"] == ["public.child_id_seq", "public.once"]
     assert told["lost_subtransactions"] == 1
-    assert json.loads((tmp_path / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
-    assert sorted(os.listdir(tmp_path / "lost")) == ["000001_postgres", "report.json"]
-    assert database["files"] == str(Path("lost") / "000001_postgres")
+    assert json.loads((own_folder / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
+    assert sorted(os.listdir(own_folder / "lost")) == ["000001_postgres", "report.json"]
+    assert database["files"] == str(own_folder / "lost/000001_postgres")
     assert _checksum(failed_over.data("n1")) == before
     assert not _mark(failed_over).exists()
     assert "trap ran as salvager" not in (failed_over.home / "n2.log").read_text()
     _tried(failed_over, walproof)
-    _apply(failed_over, tmp_path / "lost/000001_postgres")
+    _apply(failed_over, own_folder / "lost/000001_postgres")
 
 
 def _tried(pair: PlainPair, walproof: Run) -> None:
@@ -291,7 +296,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
     for name in names:
         if not {"made", "retyped", "nokey", "emptied", "swapped_old", *TRAPS} & set(name.split(".")):
             argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(folder / name), "-d"]
-            dsn = pair.member_endpoint("n2").client_conninfo()
+            dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="applier", password="applier")
             done = subprocess.run([*argv, dsn], capture_output=True, text=True, check=False)
             assert (done.returncode, done.stderr) == (0, ""), name
     for text, said in (

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -11,12 +12,15 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures import hostile_rows
+from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, plain_pair, wheel_bin
 from walproof.salvaging.plan import new_session
-from walproof.salvaging.recovered import write
+from walproof.salvaging.private_folder import private_folder
+from walproof.salvaging.recovered import SqlFile, write
 from walproof.salvaging.rows import Row, Table, TableLoss, _select, changes, tables
 from walproof.salvaging.trial import tried
 
+__all__ = ["own_folder"]
 pytestmark = pytest.mark.lab
 
 
@@ -25,6 +29,7 @@ def server() -> Iterator[tuple[PlainPair, str]]:
     """Databases `lost`, with the final state, `fork`, with that at the fork, and the DSN of a role that reads both."""
     with plain_pair(wheel_bin()) as pair:
         pair.sql("n1", "CREATE ROLE salvager LOGIN PASSWORD 'salvager' IN ROLE pg_read_all_data")
+        pair.sql("n1", "CREATE ROLE applier LOGIN PASSWORD 'applier' IN ROLE pg_read_all_data, pg_write_all_data")
         for database in ("lost", "fork"):
             pair.sql("n1", f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
             with psycopg.connect(_dsn(pair, database), autocommit=True) as connection:
@@ -47,13 +52,21 @@ def _rows(dsn: str) -> list[tuple[Table, list[Row]]]:
 
 def _psql(pair: PlainPair, folder: Path, *files: Path, database: str = "fork") -> "subprocess.CompletedProcess[str]":
     """psql as a person starts it: one transaction, the first error ends it, an encoding of its own."""
-    argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-v", "v=evil", "-d", _dsn(pair, database)]
+    argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-v", "v=evil"]
+    argv += ["-d", make_conninfo(_dsn(pair, database), user="applier", password="applier")]
     typed = [word for path in files for word in ("-f", str(path))]
     environment = {"PATH": os.environ["PATH"], "PGCLIENTENCODING": "SJIS"}
     return subprocess.run([*argv, *typed], cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_hostile_names_and_values_arrive_as_they_were(server: tuple[PlainPair, str], tmp_path: Path) -> None:
+def _written(dsn: str, folder: Path, losses: list[TableLoss]) -> list[SqlFile]:
+    with private_folder(folder) as opened, new_session(dsn) as session:
+        return write(opened, "rows", session, losses, [])
+
+
+def test_hostile_names_and_values_arrive_as_they_were(
+    server: tuple[PlainPair, str], tmp_path: Path, own_folder: Path
+) -> None:
     pair, dsn = server
     before = dict((table.oid, rows) for table, rows in _rows(dsn))
     with psycopg.connect(_dsn(pair, "lost"), autocommit=True) as connection:
@@ -64,12 +77,11 @@ def test_hostile_names_and_values_arrive_as_they_were(server: tuple[PlainPair, s
     for table, rows in after:
         gone, came = set(before[table.oid]) - set(rows), set(rows) - set(before[table.oid])
         losses.append(TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str))))
-    with new_session(dsn) as session:
-        written = write(tmp_path / "rows", session, losses, [])
-    paths = sorted((tmp_path / "rows").iterdir())
+    written = [one.path for one in _written(dsn, own_folder, losses)]
+    paths = sorted((own_folder / "rows").iterdir())
     assert written == [path for path in paths if path.suffix == ".sql"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
-    assert stat.S_IMODE((tmp_path / "rows").stat().st_mode) == 0o700
+    assert stat.S_IMODE((own_folder / "rows").stat().st_mode) == 0o700
     with psycopg.connect(_dsn(pair, "fork"), autocommit=True) as connection:
         name = psycopg.sql.Identifier(hostile_rows.NAMES[0])
         update = psycopg.sql.SQL("UPDATE {0}.{0} SET {0} = 'there' WHERE id IN (100, 200)")
@@ -139,7 +151,9 @@ SINCE = (
 )
 
 
-def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPair, str], tmp_path: Path) -> None:
+def test_a_delete_takes_nothing_that_the_new_primary_wrote(
+    server: tuple[PlainPair, str], tmp_path: Path, own_folder: Path
+) -> None:
     """Unique values go from row to row, rows that others named are deleted, and what names them now stays."""
     pair, dsn = server
     dsns: dict[str, str] = {}
@@ -157,15 +171,20 @@ def test_a_delete_takes_nothing_that_the_new_primary_wrote(server: tuple[PlainPa
     for table, rows in _rows(dsns["lost2"]):
         gone, came = at_fork[table.name] - set(rows), set(rows) - at_fork[table.name]
         losses.append(TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str))))
-    with new_session(dsns["lost2"]) as session:
-        written = write(tmp_path / "rows", session, losses, [])
-    assert tried(dsns["fork2"], {"load"}, "fork2", losses, written) == [
-        "not tried: it would run reply: counts: --allow load,existing-tables consents"
-    ]
+    written = _written(dsns["lost2"], own_folder, losses)
     pair.sql("n1", "GRANT pg_write_all_data TO salvager")
+    with psycopg.connect(_dsn(pair, "fork2"), autocommit=True) as connection:
+        oids: dict[str, int] = dict(
+            connection.execute("SELECT relname, oid::int8 FROM pg_class WHERE relkind = 'r'").fetchall()
+        )
+    for loss in losses:  # on a primary they are the same: it is a copy of the old one
+        loss.table = replace(loss.table, oid=oids[loss.table.name])
+    assert tried(dsns["fork2"], {"load"}, "fork2", losses, written) == [
+        "not tried: it would run reply: counts, public.counts: --allow load,existing-tables consents"
+    ]
     assert tried(dsns["fork2"], {"load", "existing-tables"}, "fork2", losses, written) == []
     assert dict((t.name, set(rows)) for t, rows in _rows(dsns["fork2"]))["team"] == {("1", "a"), ("2", "b"), ("4", "d")}
-    done = _psql(pair, tmp_path, *written, database="fork2")
+    done = _psql(pair, tmp_path, *(one.path for one in written), database="fork2")
     assert (done.returncode, done.stderr) == (0, "")
     assert {table.name: set(rows) for table, rows in _rows(dsns["fork2"])} == {
         "team": {("1", "a"), ("3", "b"), ("5", "e")}, "player": {("9", "1"), ("4", "5")}, "reply": {("1", "r")},

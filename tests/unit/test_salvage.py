@@ -13,7 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.data_directory import CONTROL, SEGMENT, directory, wal
+from tests.fixtures.own_folder import own_folder
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
@@ -23,29 +24,8 @@ from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
 
-__all__ = ["walproof"]
+__all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
-CONTROL = {
-    "Bytes per WAL segment": str(SEGMENT),
-    "Database system identifier": "7",
-    "Latest checkpoint's TimeLineID": "1",
-    "Min recovery ending loc's timeline": "0",
-    "Latest checkpoint's REDO location": "0/300000",
-}
-
-
-@pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory of PostgreSQL 15 by its looks, whose pg_control is CONTROL."""
-    monkeypatch.setattr(data_directory, "_control", lambda *_: dict(CONTROL))
-    monkeypatch.setattr(data_directory, "_programs", lambda *_: Path("/usr/bin"))
-    made = tmp_path / "old"
-    for name in ("base/5", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact", "pg_wal", "pg_tblspc"):
-        (made / name).mkdir(parents=True)
-    (made / "PG_VERSION").write_text("15\n")
-    (made / "global/pg_control").write_bytes(b"control")
-    (made / "base/5/1259").write_bytes(bytes(8192))
-    return made
 
 
 def forked(monkeypatch: pytest.MonkeyPatch, fork: str) -> None:
@@ -153,43 +133,6 @@ def test_only_whole_regular_segments_count(directory: Path) -> None:
     assert list(wal_files(inspect(directory, None), None)) == [segment(1, 3, SEGMENT)]
 
 
-def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: Path, tmp_path: Path) -> None:
-    old = inspect(directory, None)
-    wal(directory / "pg_wal", 3)
-    for at, in_place in enumerate((False, True)):
-        (tmp_path / str(at)).mkdir()
-        list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place))
-        for name in ("base/5/1259", f"pg_wal/{segment(1, 3, SEGMENT)}"):  # WAL may be an archive's
-            linked = in_place and name.startswith("base")
-            assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == linked
-
-
-@pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
-def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "work").mkdir()
-    (directory / name).write_bytes(b"x")
-    os.link(directory / name, tmp_path / "evidence")
-    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True))
-    owner = (tmp_path / "evidence").stat().st_uid
-    with pytest.raises(MachineError, match="it has another name, and would change there too"):
-        data_directory.give((tmp_path / "work",), 65534)
-    assert (tmp_path / "evidence").stat().st_uid == owner
-
-
-@pytest.mark.parametrize(
-    ("in_place", "says"), [(True, "cannot be worked on in place: it is elsewhere"), (False, "cannot be read")]
-)
-def test_files_that_cannot_be_linked_or_copied_are_named(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool, says: str
-) -> None:
-    failing = tmp_path / "cp"
-    failing.write_text("#!/bin/sh\necho it is elsewhere >&2; exit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr(data_directory, "program", lambda _: failing)
-    with pytest.raises(MachineError, match=says):
-        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=in_place))
-
-
 # The verb
 
 
@@ -269,13 +212,13 @@ def test_what_a_trial_says_is_in_the_report(
 
 
 def test_what_a_killed_run_left_is_named(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, tmp_path: Path
+    directory: Path, monkeypatch: pytest.MonkeyPatch, walproof: Run, own_folder: Path
 ) -> None:
     monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
     forked(monkeypatch, "0/410000")
     wal(directory / "pg_wal", 3, 4)
-    (tmp_path / "lost/copy-abc").mkdir(parents=True)
-    typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(tmp_path / "lost"))
+    (own_folder / "lost/copy-abc").mkdir(parents=True)
+    typed = ("salvage", "--old", str(directory), "--new", DSN, "--out", str(own_folder / "lost"))
     one_sentence(walproof(*typed), "lost is not empty: copy-abc", 2)
 
 
@@ -367,24 +310,6 @@ def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, wal
     one_sentence(walproof(*old, "sim", "--new", "="), "--new is not a DSN", 2)
     one_sentence(walproof(*old, "nowhere"), "'nowhere' is no target", 2)
     one_sentence(walproof(*old, "lab:none"), "no lab is up", 3)
-
-
-def test_a_copy_says_how_much_was_copied_while_it_goes_on(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits, work, size = tmp_path / "cp", tmp_path / "work", 5 << 20
-    os.mkfifo(tmp_path / "pipe")
-    waits.write_text(f'#!/bin/sh\ncp "$@"\ncase "$*" in */base) read word < {tmp_path}/pipe;; esac\n')
-    waits.chmod(0o755)
-    work.mkdir()
-    (directory / "base/5/1259").write_bytes(os.urandom(size))
-    monkeypatch.setattr(data_directory, "program", lambda _: waits)
-    told = list[int]()
-    for done in data_directory.copy(inspect(directory, None), {}, size, work):
-        if done >= size > max(told, default=0):
-            (tmp_path / "pipe").write_text("go on\n")
-        told.append(done)
-    assert told == sorted(told) and size <= told[-1] < size * 2
 
 
 def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:

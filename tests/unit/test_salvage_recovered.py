@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import subprocess
 import textwrap
 import threading
@@ -18,11 +19,26 @@ from psycopg.pq import PGconn
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from walproof.salvaging import trial
-from walproof.salvaging.recovered import file_name, in_order, write
-from walproof.salvaging.rows import Change, Table, TableLoss
+from walproof.salvaging.private_folder import PrivateFolder
+from walproof.salvaging.recovered import PSQL_ALONE, RanOn, SqlFile, file_name, in_order
+from walproof.salvaging.recovered import write as write_below
+from walproof.salvaging.rows import Change, ForeignKey, Table, TableLoss
 
 __all__ = ["walproof"]
-FREE = "NOT EXISTS (SELECT FROM public.t1 naming WHERE lost.id OPERATOR(pg_catalog.=) naming.p)"
+KEY = ForeignKey("public", "t1", (("id", "pg_catalog", "=", "p"),))
+FREE = (
+    'NOT EXISTS (SELECT FROM "public"."t1" naming WHERE lost."id" OPERATOR("pg_catalog".=) naming."p" AND NOT'
+    " (naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid))"
+)
+
+
+def write(folder: Path, session: Any, losses: list[TableLoss], moving: Iterable[RanOn]) -> list[SqlFile]:
+    """What is written into a new folder, opened by its parent."""
+    opened = os.open(folder.parent, os.O_RDONLY)
+    try:
+        return write_below(PrivateFolder(folder.parent, opened), folder.name, session, losses, [*moving])
+    finally:
+        os.close(opened)
 
 
 def loss(oid: int, root: int | None = None, changes: Iterable[Change] = (), **more: Any) -> TableLoss:
@@ -45,7 +61,7 @@ def delete(id: str, v: str | None) -> Change:
 
 def written(folder: Path, losses: list[TableLoss], references: Iterable[tuple[int, int]] = ()) -> list[tuple[str, str]]:
     """The SQL files: each one's table and what stands below its settings."""
-    paths = write(folder / "rows", session(references), losses, [])
+    paths = [one.path for one in write(folder / "rows", session(references), losses, [])]
     assert paths == sorted((folder / "rows").glob("*.sql"))
     texts = (path.read_text().partition("ALL DEFERRED;")[2] for path in paths)
     return [(path.name.split(".")[1], " ".join(text.split())) for path, text in zip(paths, texts, strict=True)]
@@ -85,8 +101,11 @@ def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
     assert file_name(7, name) == file
 
 
+ON, BACK = RanOn("s", 'a"b', 7, 5, 1), RanOn("s", "down", 7, -5, -1)
+
+
 def test_without_rows_there_are_no_files(tmp_path: Path) -> None:
-    assert write(tmp_path / "none", session(), [loss(1)], ["SELECT 1;"]) == []
+    assert write(tmp_path / "none", session(), [loss(1)], [ON]) == []
     assert not (tmp_path / "none").exists()
 
 
@@ -107,10 +126,10 @@ INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALU
         # A unique value goes from a row to another: the row that has it goes first, or neither would be left.
         ([insert("2", "a"), delete("1", "a")], {}, [DELETE_1 + HELD + ";", f"{INSERT_2} ON CONFLICT DO NOTHING;"]),
         # ON DELETE CASCADE would take what the new primary wrote since: not while a row names it.
-        ([delete("1", "a")], {"references": (FREE,)}, [f"{DELETE_1}{HELD} AND {FREE};"] * 2),
+        ([delete("1", "a")], {"references": (KEY,)}, [f"{DELETE_1}{HELD} AND {FREE};"] * 2),
         (
             [insert("2", "a"), delete("1", "a")],
-            {"references": (FREE,)},
+            {"references": (KEY,)},
             [f"{DELETE_1}{HELD} AND {FREE};", f"{INSERT_2} ON CONFLICT DO NOTHING;"] * 2,
         ),
         # ON CONFLICT is an error where a constraint is deferrable.
@@ -141,7 +160,7 @@ def test_rows_that_name_others_of_their_table_are_deleted_before_them(tmp_path: 
 
 def test_deletes_come_before_and_after_the_rest_against_the_foreign_keys(tmp_path: Path) -> None:
     both = [insert("2", "a"), delete("1", "a")]
-    losses = [loss(1, changes=both), loss(2, changes=both, references=(FREE,)), loss(3, changes=both)]
+    losses = [loss(1, changes=both), loss(2, changes=both, references=(KEY,)), loss(3, changes=both)]
     done = [(table, text.split()[0]) for table, text in written(tmp_path, losses, [(1, 2), (2, 3)])]
     assert done == [
         ("t1", "DELETE"), ("t2", "DELETE"), ("t3", "DELETE"), ("t3", "INSERT"), ("t2", "INSERT"), ("t1", "INSERT"),
@@ -150,9 +169,12 @@ def test_deletes_come_before_and_after_the_rest_against_the_foreign_keys(tmp_pat
 
 
 def test_sequences_are_moved_last_in_a_file_that_no_trial_runs(tmp_path: Path) -> None:
-    paths = write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", "a")])], ["SELECT 1;", "SELECT 2;"])
-    assert [path.name for path in paths] == ["000001_public.t1.sql"]
-    assert (tmp_path / "rows/000002_sequences.sql").read_text() == "SELECT 1;\nSELECT 2;\n"
+    done = write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", "a")])], [ON, BACK])
+    assert [one.path.name for one in done] == ["000001_public.t1.sql"]
+    assert (tmp_path / "rows/000002_sequences.sql").read_text().partition("ALL DEFERRED;\n")[2] == (
+        """SELECT pg_catalog.setval('"s"."a""b"', 5) FROM "s"."a""b" WHERE last_value OPERATOR(pg_catalog.<=) 5;\n"""
+        """SELECT pg_catalog.setval('"s"."down"', -5) FROM "s"."down" WHERE last_value OPERATOR(pg_catalog.>=) -5;\n"""
+    )
 
 
 @pytest.mark.parametrize("value", ["a\nb", 'say "x"', "a,b", "a\r\nb", "\\N", "NULL", "", None, " "])
@@ -182,18 +204,32 @@ def test_columns_of_a_table_are_told_from_ours(tmp_path: Path, columns: tuple[st
 class Server:
     """A session of a new primary: what runs beside the SQL, which statements fail, what it holds afterwards."""
 
-    def __init__(self, *, outside: tuple[str, ...] = (), code: str = "", fails: str = "", late: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        outside: tuple[tuple[str, str, str], ...] = (),
+        code: str = "",
+        fails: str = "",
+        late: str = "",
+        swapped: bool = False,
+    ) -> None:
         self.outside, self.code, self.fails, self.late, self.did = outside, code, fails, late, list[str]()
-        self.sleeps = threading.Event()
+        self.sleeps, self.swapped, self.is_held = threading.Event(), swapped, False
 
-    def execute(self, query: str | bytes, parameters: object = None) -> Any:
-        text = query.decode() if isinstance(query, bytes) else query
+    def execute(self, query: Any, parameters: object = None) -> Any:
+        text = query.decode() if isinstance(query, bytes) else str(query)
         self.did.append(text)
+        if "row_security_active" in text:
+            there = [(1, 7, ["id", "v"], False)] if not (self.swapped and self.is_held) else [(9, 7, ["id"], False)]
+            return SimpleNamespace(fetchone=lambda: there[0])
+        if "SHARE UPDATE" in text:
+            self.is_held = True
         if "pg_rewrite" in text:
-            return SimpleNamespace(fetchall=lambda: [(1, None), *((at, one) for at, one in enumerate(self.outside, 1))])
-        if "pg_attrdef" in text:
+            assert self.is_held, "what was looked at before the lock may have changed since"
+            return [(1, "public", "t1", "r", None), *((at, "public", *one) for at, one in enumerate(self.outside, 1))]
+        if "reached(class" in text:
             assert isinstance(parameters, dict)
-            assert parameters["writes"]
+            assert parameters["writes"] and self.is_held
             code = [(self.code,)] if self.code and parameters["table"] == 1 else []
             return SimpleNamespace(fetchone=lambda: next(iter(code), None))
         if self.late and self.late in text:
@@ -208,7 +244,7 @@ class Server:
 
     @contextmanager
     def transaction(self, *, force_rollback: bool = False) -> Iterator[None]:
-        self.did.append("BEGIN" if force_rollback else "SAVEPOINT")
+        self.did.append("BEGIN")
         try:
             yield
         finally:
@@ -230,9 +266,11 @@ def tries(
     monkeypatch.setattr(trial, "compared", lambda _, __, lost, ___: [replace(one, state=there) for one in lost])
     lost = loss(1, changes=[insert("2", "a"), insert("3", "a", "conflict")])
     says = trial.tried("", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []))
-    # What is asked of the catalogs finds pg_catalog alone.
-    assert asked == [{"dbname": "app"}, {"reads_only": False, "dbname": "app"}][: 2 if "BEGIN" in server.did else 1]
+    assert asked == [{"reads_only": False, "dbname": "app"}]
     return says
+
+
+NOTHING_RUN = ("lock_timeout", "SHARE UPDATE")
 
 
 @pytest.mark.parametrize(
@@ -247,6 +285,8 @@ def tries(
         ),
         (Server(fails="ALL IMMEDIATE"), "there", ["deferred constraints: it violates"]),
         (Server(fails="lock_timeout"), "there", ["not tried to the end, and rolled back"]),
+        (Server(fails="SHARE UPDATE"), "there", ["public.t1: it violates"]),
+        (Server(swapped=True), "there", ["public.t1: it was replaced meanwhile"]),
     ],
 )
 def test_a_trial_says_what_stands_in_the_way_and_is_always_rolled_back(
@@ -257,7 +297,8 @@ def test_a_trial_says_what_stands_in_the_way_and_is_always_rolled_back(
     assert all(said.startswith(word) for said, word in zip(done, says, strict=True))
     begin, limits = server.did.index("BEGIN"), next(at for at, one in enumerate(server.did) if "lock_timeout" in one)
     assert (limits, server.did[-1]) == (begin + 1, "ROLLBACK")
-    assert not any("setval" in one or "COMMIT" in one for one in server.did)
+    assert not any("setval" in one or "COMMIT" in one or PSQL_ALONE in one for one in server.did)
+    assert any("INSERT" in one for one in server.did) == (not server.swapped and server.fails not in NOTHING_RUN)
 
 
 def test_a_trial_that_takes_long_is_cancelled_and_rolled_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -271,8 +312,8 @@ def test_a_trial_that_takes_long_is_cancelled_and_rolled_back(monkeypatch: pytes
 @pytest.mark.parametrize(
     "server",
     [
-        Server(outside=("t1: audit",)), Server(outside=("t1: audit", "t9: \x1b[2Jx")), Server(outside=("t1: a_rule",)),
-        Server(code="public.t1: a"),
+        Server(outside=(("t1", "r", "audit"),)), Server(outside=(("t1", "r", "audit"), ("t9", "r", "\x1b[2Jx"))),
+        Server(outside=(("t1", "r", "a_rule"),)), Server(code="public.t1: a"),
     ],
 )  # fmt: skip
 def test_what_would_run_a_function_of_users_is_not_tried_without_its_own_consent(
@@ -282,7 +323,7 @@ def test_what_would_run_a_function_of_users_is_not_tried_without_its_own_consent
     assert said.startswith("not tried: it would run ")
     assert "t1: a" in said
     assert "\x1b" not in said
-    assert "BEGIN" not in server.did
+    assert not any("INSERT" in one for one in server.did)
     (tmp_path / "again").mkdir()
     assert tries(monkeypatch, tmp_path / "again", server, "there", ("load", "existing-tables")) == []
 

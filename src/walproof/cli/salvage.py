@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
-from walproof.reporting.console_output import json_text, print_result, print_step, progress_bar, write_file
+from walproof.reporting.console_output import print_result, print_step, progress_bar
 from walproof.salvaging.plan import plan
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import KEEP, plan_tree, text
@@ -90,7 +90,6 @@ def salvage(
     if chosen.spans and not dry_run:
         trial = partial(tried, new, allowed) if check else None
         with progress_bar() as progress:
-            tree |= {"out": str(folder), **run(chosen, new, folder, progress, trial)}
-        write_file(folder / "report.json", json_text(tree) + "\n", "name another --out")
+            tree |= run(chosen, new, folder, progress, trial)
     print_result(tree, *text(tree), as_json=as_json)
     return ExitCode.UNDECIDED if not chosen.spans or tree.get("undecided") else ExitCode.HELD

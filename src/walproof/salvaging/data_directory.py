@@ -2,6 +2,8 @@
 
 It may be a stranger's: no link but pg_wal and tablespaces is followed, no program of it run, no setting of it read."""
 
+import errno
+import fcntl
 import importlib.util
 import os
 import re
@@ -17,9 +19,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import psutil
-
-from walproof.machine.programs import postgres_bin, program, search_path
+from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import PAGE, Span, page_header, position, record_end, segment, segment_start
@@ -32,6 +32,15 @@ _EMPTY = (
     "pg_serial", "pg_snapshots", "pg_stat", "pg_stat_tmp", "pg_subtrans", "pg_tblspc", "pg_twophase",
     "pg_wal/archive_status", "pg_wal/summaries",
 )  # fmt: skip
+_KNOWN = re.compile(
+    r"base|global|pg_(?:commit_ts|multixact|twophase|xact|control|filenode[.]map)|members|offsets|backup_label|PG_[0-9A-Z_]+"
+    r"|[0-9A-F]+(?:_(?:fsm|vm|init))?(?:[.][0-9]+)?"
+)
+"""Names of what is copied: no server needs others (temporary files, caches of catalogs), and no library has one."""
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
+"""FICLONE of linux/fs.h; bytes copied at a time, and after which it is told."""
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
@@ -220,7 +229,8 @@ def size(old: OldServer) -> int:
 def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> Iterator[int]:
     """Copy what is needed below `to`, or link all but WAL; a refusal without space, or when it changed meanwhile.
 
-    Twice a second the bytes that were copied.
+    The bytes that were copied, now and then. Its owner may change it meanwhile: folders and files are opened below it
+    without following links, and only regular files are read.
     """
     free, done = shutil.disk_usage(to).free, 0
     if free < size * 1.1:
@@ -228,47 +238,99 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     before = small_file(old.directory, "global/pg_control")
     for name in _EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
-    copies = [([source], to / place.parent, in_place) for source, place in roots(old).items()]
-    for folder in set(wal.values()):
-        copies.append(([folder / name for name in wal if wal[name] == folder], to / "data/pg_wal", False))
-    for sources, place, linked in copies:
-        place.mkdir(parents=True, exist_ok=True)
-        written = 0
-        for written in _cp(sources, place, linked):
-            yield done + written
-        done += written
+    (to / "tablespaces").mkdir()
+    copies = [(source, to / place, in_place) for source, place in roots(old).items()]
+    copies += [(folder / name, to / "data/pg_wal" / name, False) for name, folder in wal.items()]
+    told = 0
+    for source, place, linked in copies:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            for written in _below(source, place, linked=linked):
+                done += written
+                if done - told >= _TOLD:
+                    told = done
+                    yield done
+        except OSError as wrong:
+            raise refused("not-linked" if linked else "unreadable", file=source, why=wrong.strerror) from None
+    yield done
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
     if small_file(old.directory, "global/pg_control") != before:
         raise refused("changed", directory=old.directory)
 
 
-def _cp(sources: list[Path], to: Path, linked: bool) -> Iterator[int]:
-    """cp -R as it is: links stay links, a pipe is not opened (`data_directory.size` has refused both).
+def _below(source: Path, to: Path, *, linked: bool) -> Iterator[int]:
+    above = os.open(source.parent, _OPEN | os.O_DIRECTORY)
+    try:
+        yield from _copied(above, source, to, linked=linked)
+    finally:
+        os.close(above)
 
-    Bytes written, as the kernel counts them: none where files are linked or cloned.
-    """
-    how = ("--link",) if linked else ("--reflink=auto", "--sparse=always")
-    options = ("-R", "--no-dereference", *how, "-t", str(to), "--")
-    with subprocess.Popen([program("cp"), *options, *sources], stderr=subprocess.PIPE, text=True) as process:
-        said = None
-        while said is None:
-            with suppress(psutil.Error):
-                yield psutil.Process(process.pid).io_counters().write_chars
-            with suppress(subprocess.TimeoutExpired):
-                said = process.communicate(timeout=0.5)[1]
-    if process.returncode:
-        raise refused("not-linked" if linked else "unreadable", file=sources[0], why=said.strip())
+
+def _copied(above: int, source: Path, to: Path, *, linked: bool, depth: int = 0) -> Iterator[int]:
+    """The folder or file of that name in an open folder, and what is below it; bytes, as they are written."""
+    opened = os.open(source.name, _OPEN, dir_fd=above)
+    try:
+        status = os.fstat(opened)
+        if stat.S_ISDIR(status.st_mode) and depth <= _DEEPEST:
+            to.mkdir(mode=0o700, exist_ok=True)
+            for name in filter(_KNOWN.fullmatch, os.listdir(opened)):
+                yield from _copied(opened, source / name, to / name, linked=linked, depth=depth + 1)
+        elif not stat.S_ISREG(status.st_mode):
+            raise refused("not-a-file", path=source)
+        elif status.st_size > _LARGEST:
+            raise refused("too-large", path=source, bytes=f"{status.st_size:,}")
+        elif linked:
+            os.link(f"/proc/self/fd/{opened}", to, src_dir_fd=opened, follow_symlinks=True)
+        else:
+            yield from _contents(opened, to, status.st_size)
+    finally:
+        os.close(opened)
+
+
+def _contents(opened: int, to: Path, size: int) -> Iterator[int]:
+    """The contents as they are, shared where the file system can, and holes as holes; bytes, as they are written."""
+    made = os.open(to, _NEW, 0o600)
+    try:
+        with suppress(OSError):
+            fcntl.ioctl(made, _CLONE, opened)
+            return
+        os.ftruncate(made, size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(opened, at, os.SEEK_DATA)
+            except OSError as wrong:
+                if wrong.errno == errno.ENXIO:  # a hole to the end
+                    return
+                raise
+            end = min(os.lseek(opened, at, os.SEEK_HOLE), size)
+            while at < end and (part := os.pread(opened, min(_CHUNK, end - at), at)):
+                at += os.pwrite(made, part, at)
+                yield len(part)
+            if at < end:  # it became shorter
+                return
+    finally:
+        os.close(made)
 
 
 def give(paths: Iterable[Path], user: int) -> None:
     """Give folders and what is below them to that user; links themselves, never what they name.
 
-    A file that we linked has two names: one with a third, of `cp -al` perhaps, would change under that too."""
-    for folder, _, names in (walked for path in paths for walked in os.walk(path)):
-        os.chmod(folder, 0o700)
-        os.chown(folder, user, user)
-        for path in (Path(folder, name) for name in names):
-            if path.lstat().st_nlink > 2:
-                raise refused("not-linked", file=path, why="it has another name, and would change there too")
-            os.chown(path, user, user, follow_symlinks=False)
+    A file that we linked has two names: one with a third, of `cp -al` perhaps, would change under that too. Links are
+    those to tablespaces alone, which we made. A folder is given after all that lies in it."""
+    for path in paths:
+        for folder, folders, names, opened in os.fwalk(path, topdown=False):
+            for name in (*folders, *names):
+                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    continue
+                is_ours = stat.S_ISLNK(status.st_mode) and folder.endswith("/data/pg_tblspc")
+                if not stat.S_ISREG(status.st_mode) and not is_ours:
+                    raise refused("not-a-file", path=Path(folder, name))
+                if status.st_nlink > 2:
+                    why = "it has another name, and would change there too"
+                    raise refused("not-linked", file=Path(folder, name), why=why)
+                os.chown(name, user, user, dir_fd=opened, follow_symlinks=False)
+            os.fchmod(opened, 0o700)
+            os.fchown(opened, user, user)

@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
 from walproof.salvaging import data_directory
+from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.server import QUERIES, SESSION
@@ -43,6 +44,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
+    archive = archive and archive.resolve()
     require_root()
     old = data_directory.inspect(directory, programs)
     system, timeline, major = identity(new)
@@ -95,14 +97,15 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
 def identity(dsn: str) -> tuple[int, int, int]:
     """System identifier, timeline and major version of a primary; a refusal for a standby."""
     with new_session(dsn) as asked:
-        (system, is_standby, major, is_superuser), *_ = asked.execute(QUERIES["identity"]).fetchall()
+        answer = asked.execute(QUERIES["identity"]).fetchall()
+        ((system, is_standby, major, is_superuser),) = answered(answer, number, truth, number, truth)
         if is_standby:
             raise refused("standby")
         if is_superuser:
             # Planning a query runs the functions of a table's index predicates, which its owner wrote.
             raise refused("superuser")
-        (name,), *_ = asked.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())").fetchall()
-    return int(system), int(str(name)[:8], 16), int(major)
+        ((name,),) = answered(asked.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())").fetchall(), word)
+    return system, int(name[:8], 16), major
 
 
 def history(timeline: int, folders: Iterable[Path | None], dsn: str = "") -> tuple[Span, ...]:

@@ -1,4 +1,5 @@
--- What is asked of the copy, and of the new primary. Tables, keys and rows of the catalogs alone: no function of theirs.
+-- What is asked of the copy, and of the new primary. Answers are data (answers.py): names and numbers, never SQL. The old
+-- server's superuser could replace any function of pg_catalog: arguments have the exact type, so that no other fits better.
 
 -- name: functions
 CREATE SCHEMA {0}
@@ -7,51 +8,31 @@ CREATE FUNCTION {0}.heap_page_items(IN page bytea, OUT lp smallint, OUT lp_off s
 CREATE FUNCTION {0}.heap_force_freeze(regclass, tid[]) RETURNS void AS '$libdir/pg_surgery', 'heap_force_freeze' LANGUAGE C STRICT
 
 -- name: databases
-SELECT oid, encode(convert_to(datname::text, getdatabaseencoding()), 'hex') AS name FROM pg_database WHERE datallowconn AND datconnlimit <> -2
+SELECT oid, pg_catalog.encode(pg_catalog.convert_to(datname::text, pg_catalog.getdatabaseencoding()), 'hex'::text) AS name FROM pg_catalog.pg_database WHERE datallowconn AND datconnlimit OPERATOR(pg_catalog.<>) -2
 
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
 -- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
--- no = of their own. A foreign key of a partition that repeats its parent's is left out; a row
--- that names itself is in nobody's way.
-SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid),
-  pg_relation_filenode(t.oid), t.relname,
-  CASE WHEN c.relpersistence = 'u' THEN 'unlogged: a crash empties it, nothing of it can be told'
-       WHEN c.relam <> 2 THEN 'its table access method is not heap' ELSE '' END,
-  c.oid, n.nspname, c.relname, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
-  coalesce(pg_partition_root(c.oid), c.oid)::oid, coalesce(key.is_builtin, false),
+-- no = of their own.
+SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid::regclass),
+  pg_relation_filenode(t.oid::regclass), t.relname::text, c.relpersistence = 'u', c.relam = 2,
+  c.oid, n.nspname::text, c.relname::text, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
+  coalesce(pg_partition_root(c.oid::regclass), c.oid::regclass)::oid, coalesce(key.is_builtin, false),
   EXISTS (SELECT FROM pg_index WHERE indrelid = c.oid AND NOT indimmediate),
   (SELECT count(*) > 1 FROM pg_index WHERE indrelid = c.oid AND (indisunique OR indisexclusion)),
-  coalesce(naming.conditions, '{}'),
-  ARRAY(SELECT 'the SQL fires its trigger ' || tgname FROM pg_trigger
-    WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A') ORDER BY tgname)
-  || ARRAY(SELECT 'it belongs to extension ' || extname || ': look whether rows of it may be put back'
-    FROM pg_depend JOIN pg_extension x ON x.oid = refobjid
+  ARRAY(SELECT tgname::text FROM pg_trigger
+    WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A') ORDER BY tgname),
+  ARRAY(SELECT extname::text FROM pg_depend JOIN pg_extension x ON x.oid = refobjid
     WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refclassid = 'pg_extension'::regclass AND deptype = 'e')
 FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
-LEFT JOIN (
-  SELECT one.named, array_agg(one.condition ORDER BY one.id) AS conditions FROM (
-    SELECT k.confrelid AS named, k.oid AS id, format('NOT EXISTS (SELECT FROM %I.%I naming WHERE %s AND NOT ('
-      'naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid))', fn.nspname, f.relname,
-      string_agg(format('lost.%I OPERATOR(%I.%s) naming.%I', own.attname, opn.nspname, o.oprname, theirs.attname), ' AND ')
-      ) AS condition
-    FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
-    CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, named, equal)
-    JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming
-    JOIN pg_attribute own ON own.attrelid = k.confrelid AND own.attnum = part.named
-    JOIN pg_operator o ON o.oid = part.equal JOIN pg_namespace opn ON opn.oid = o.oprnamespace
-    WHERE k.contype = 'f'
-      AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
-    GROUP BY k.confrelid, k.oid, fn.nspname, f.relname) one
-  GROUP BY one.named) naming ON naming.named = c.oid
 CROSS JOIN LATERAL (
   SELECT array_agg(attname::text ORDER BY attnum) AS names, array_agg(attnum ORDER BY attnum) AS numbers
   FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped AND attgenerated = '') stored
 LEFT JOIN LATERAL (
   SELECT ARRAY(SELECT array_position(stored.numbers, k) - 1
     FROM unnest((indkey::int2[])[0:indnkeyatts - 1]) WITH ORDINALITY u(k, n) ORDER BY n) AS places,
-    (SELECT bool_and(atttypid < 16384 AND atttypid::regtype::text !~ '^reg') FROM pg_attribute
+    (SELECT bool_and(atttypid < 16384 AND typname::text !~ '^reg') FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
       WHERE attrelid = c.oid AND attnum = ANY (indkey)) AS is_builtin
   FROM pg_index
   WHERE indrelid = c.oid AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
@@ -60,52 +41,68 @@ LEFT JOIN LATERAL (
 WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datname = current_database()
 ORDER BY c.oid
 
+-- name: foreign-keys
+-- A column of each foreign key: the table it names, its id, its own table, and both columns with the operator between.
+-- One of a partition that repeats its parent's is left out.
+SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, own.attname::text, opn.nspname::text, o.oprname::text,
+  theirs.attname::text
+FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
+CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, named, equal)
+JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming
+JOIN pg_attribute own ON own.attrelid = k.confrelid AND own.attnum = part.named
+JOIN pg_operator o ON o.oid = part.equal JOIN pg_namespace opn ON opn.oid = o.oprnamespace
+WHERE k.contype = 'f'
+  AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
+ORDER BY k.oid, part.naming
+
 -- name: references
 -- Tables, and those that their foreign keys name; partitions by their root.
-SELECT coalesce(pg_partition_root(conrelid), conrelid)::oid, coalesce(pg_partition_root(confrelid), confrelid)::oid
+SELECT coalesce(pg_partition_root(conrelid::regclass), conrelid::regclass)::oid,
+  coalesce(pg_partition_root(confrelid::regclass), confrelid::regclass)::oid
 FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 
 -- name: own-code
--- A function that planning or printing a query of the table may run, and that is neither PostgreSQL's nor of an
--- installed library: in predicates and expressions of its indexes and statistics, their operators and types, the output
--- of its columns' types, casts from them, checks of domains; where it writes, in checks and generated columns too. 12
--- and 13 are the languages internal and C.
-WITH RECURSIVE used(class, object) AS (
-  SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s
-  UNION SELECT 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s
-  UNION SELECT 'pg_type'::regclass, atttypid FROM pg_attribute WHERE attrelid = %(table)s AND attnum > 0
-  UNION SELECT 'pg_constraint'::regclass, oid FROM pg_constraint WHERE %(writes)s AND conrelid = %(table)s
-  UNION SELECT 'pg_attrdef'::regclass, d.oid FROM pg_attrdef d JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
-    WHERE %(writes)s AND adrelid = %(table)s AND attgenerated <> ''
-  UNION SELECT more.* FROM used, LATERAL (
-    SELECT refclassid, refobjid FROM pg_depend WHERE classid = class AND objid = object
-      AND refobjid >= 16384 AND (refclassid <> 'pg_class'::regclass OR class = 'pg_type'::regclass)
-    UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint
-      WHERE class = 'pg_type'::regclass AND contypid = object
-    UNION ALL SELECT 'pg_cast'::regclass, oid FROM pg_cast WHERE class = 'pg_type'::regclass AND castsource = object
-    UNION ALL SELECT 'pg_proc'::regclass, amproc FROM pg_opclass o JOIN pg_amproc ON amprocfamily = opcfamily
-      WHERE class = 'pg_opclass'::regclass AND o.oid = object
-    UNION ALL SELECT 'pg_operator'::regclass, amopopr FROM pg_opclass o JOIN pg_amop ON amopfamily = opcfamily
-      WHERE class = 'pg_opclass'::regclass AND o.oid = object
-    UNION ALL SELECT 'pg_proc'::regclass, amhandler FROM pg_class c JOIN pg_am a ON a.oid = c.relam
-      WHERE class = 'pg_class'::regclass AND c.oid = object AND c.relkind = 'i'
+-- A function that planning or printing a query of the table may run, or writing to it, and that is neither PostgreSQL's
+-- nor of an installed library. pg_depend is followed from what a query plans and prints (indexes, statistics, types), or
+-- from the table, by two kinds of edges: to what an object uses (so from a partition to its parent's key), and to what is
+-- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
+-- other table is a part, and what a foreign key does runs as the other table's owner. A domain may be given a check while
+-- rows are written. 12 and 13 are the languages internal and C.
+WITH RECURSIVE reached(class, object) AS (
+  SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s::oid
+  UNION SELECT 'pg_statistic_ext'::regclass::oid, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s::oid
+  UNION SELECT 'pg_type'::regclass::oid, atttypid FROM pg_attribute WHERE attrelid = %(table)s::oid AND attnum > 0
+  UNION SELECT 'pg_class'::regclass::oid, %(table)s::oid WHERE %(writes)s::bool
+  UNION SELECT more.* FROM reached, LATERAL (
+    SELECT refclassid, refobjid FROM pg_depend WHERE classid = class AND objid = object AND refobjid >= 16384
+      AND (refclassid <> 'pg_class'::regclass OR class = 'pg_type'::regclass
+        OR class = 'pg_class'::regclass AND %(writes)s::bool)
+    UNION ALL SELECT classid, objid FROM pg_depend LEFT JOIN pg_class part
+        ON classid = 'pg_class'::regclass AND part.oid = objid
+      WHERE refclassid = class AND refobjid = object AND deptype IN ('a', 'i', 'P', 'S') AND classid <> 'pg_policy'::regclass
+        AND (part.oid IS NULL OR part.relkind IN ('i', 'I', 'c'))
+        AND (%(writes)s::bool OR class IN ('pg_type'::regclass, 'pg_opclass'::regclass, 'pg_opfamily'::regclass))
+    UNION ALL SELECT 'pg_cast'::regclass::oid, oid FROM pg_cast WHERE class = 'pg_type'::regclass AND castsource = object
+    UNION ALL SELECT 'pg_proc'::regclass::oid, amhandler FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+      WHERE class = 'pg_class'::regclass AND c.oid = object AND c.relkind IN ('i', 'I')
   ) more
 )
-SELECT n.nspname || '.' || p.proname FROM used JOIN pg_proc p ON p.oid = object
-JOIN pg_namespace n ON n.oid = p.pronamespace
-WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
-  AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$') ORDER BY 1 LIMIT 1
+SELECT found.name FROM (
+  SELECT n.nspname::text || '.'::text || p.proname::text FROM reached JOIN pg_proc p ON p.oid = object
+  JOIN pg_namespace n ON n.oid = p.pronamespace
+  WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
+    AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$')
+  UNION SELECT n.nspname::text || '.'::text || y.typname::text FROM reached JOIN pg_type y ON y.oid = object
+  JOIN pg_namespace n ON n.oid = y.typnamespace
+  WHERE %(writes)s::bool AND class = 'pg_type'::regclass AND y.oid >= 16384 AND y.typtype = 'd') found(name)
+ORDER BY 1 LIMIT 1
 
 -- name: sequences
--- And what moves one on where it is further on the old primary; never back. Where both hold the same value, the new
--- primary may not have handed it out yet (is_called).
-SELECT n.nspname || '.' || c.relname, pg_relation_filenode(c.oid), format(
-  'SELECT pg_catalog.setval(%L, %s) FROM %I.%I WHERE last_value OPERATOR(pg_catalog.%s) %s;',
-  quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.last, n.nspname, c.relname, s.before, s.last)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL (
-  SELECT pg_sequence_last_value(c.oid) AS last, CASE WHEN seqincrement > 0 THEN '<=' ELSE '>=' END AS before
-  FROM pg_sequence WHERE seqrelid = c.oid) s
-WHERE c.relkind = 'S' AND s.last IS NOT NULL ORDER BY 1
+-- With the value they are at, NULL for one that was never used; the direction is the sign of the step.
+SELECT n.nspname::text, c.relname::text, pg_relation_filenode(c.oid::regclass), pg_sequence_last_value(c.oid::regclass),
+  s.seqincrement
+FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'S' ORDER BY 1, 2
 
 -- name: versions
 -- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
@@ -133,33 +130,42 @@ SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int
 
 -- name: shape
 -- A type's typmodout is a function too: one of theirs is not run.
-SELECT c.oid, pg_relation_filenode(c.oid), array_agg(a.attname || ' ' || format_type(a.atttypid,
+SELECT c.oid, pg_relation_filenode(c.oid::regclass), array_agg(a.attname::text || ' '::text || format_type(a.atttypid,
   CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum),
   row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 JOIN pg_type t ON t.oid = a.atttypid
-WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY c.oid
+WHERE n.nspname = %s::name AND c.relname = %s::name AND c.relkind = 'r'
+  AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' GROUP BY c.oid
+
+-- name: lock
+-- Neither owner nor superuser can swap, alter, index or trigger a table under this lock; rows are read and written on.
+LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE
 
 -- name: identity
+-- The last column: whether the session, or a function in it, can become a superuser, or run programs.
 SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_num')::int / 10000,
-       current_setting('is_superuser') = 'on' FROM pg_control_system()
+  EXISTS (SELECT FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
+    ('pg_execute_server_program', 'pg_write_server_files', 'pg_read_server_files')))
+FROM pg_control_system()
 
 -- name: prepared
-SELECT transaction::text::bigint, gid, database FROM pg_prepared_xacts
+SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
 
 -- name: outside
 -- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to.
 WITH RECURSIVE touched(oid) AS (
-  SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-  WHERE n.nspname || '.' || c.relname = ANY (%s)
+  SELECT unnest(%s::oid[])
   UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
     SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
       AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd'))
     UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
-SELECT c.oid, c.relname || ': ' || own.name FROM touched JOIN pg_class c USING (oid) LEFT JOIN LATERAL (
+SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, own.name
+FROM touched JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN LATERAL (
   SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
-  UNION ALL SELECT rulename FROM pg_rewrite WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
-) AS own(name) ON true ORDER BY 2
+  UNION ALL SELECT rulename::text FROM pg_rewrite
+    WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
+) AS own(name) ON true ORDER BY 3, 5
 
 -- name: limits
 SET LOCAL lock_timeout = '300ms';

@@ -2,18 +2,42 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment
-from psycopg.pq import Escaping
 
-from walproof.machine.untrusted import create
-from walproof.salvaging.rows import Row, Session, TableLoss
+from walproof.salvaging.answers import answered, maybe, number, word
+from walproof.salvaging.private_folder import PrivateFolder
+from walproof.salvaging.quoting import Quoting, is_operator, plain_table
+from walproof.salvaging.rows import ForeignKey, Row, Session, TableLoss
 from walproof.salvaging.server import QUERIES
 
 SEQUENCES = "sequences.sql"
+NO_SQL = "no SQL is written: in a database in SQL_ASCII it cannot say names that are not ASCII; the CSV has the rows"
+PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
+"""The first line of each SQL file, the one that is for psql and no server."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanOn:
+    """A sequence that ran on: where it is on the old primary, and its file node."""
+
+    schema: str
+    name: str
+    node: int
+    last: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFile:
+    """A file of one table's rows."""
+
+    path: Path
+    loss: TableLoss
 
 
 def file_name(number: int, name: str) -> str:
@@ -35,21 +59,32 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
             graph[second].discard(first)
 
 
-def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: Sequence[str]) -> list[Path]:
-    """Write the tables' rows and the statements `moving` sequences into a new folder; the SQL files in their order.
+def sequences(session: Session) -> list[RanOn]:
+    """Every sequence that was used; ValueError for no answer."""
+    kinds = (word, word, number, maybe(number), number)
+    return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds) if row[3] is not None]
+
+
+def quoting(session: Session) -> Quoting:
+    """How text is said in the session's database."""
+    return Quoting(is_sql_ascii=session.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII")
+
+
+def write(
+    parent: PrivateFolder, name: str, session: Session, losses: Sequence[TableLoss], moving: Sequence[RanOn]
+) -> list[SqlFile]:
+    """Write the tables' rows, and what moves the sequences `moving`, into a new folder; the tables' SQL in its order.
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
     row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
-    makes room. libpq quotes names and values.
+    makes room. Of a table that SQL cannot name in that database there is the CSV alone.
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
-    ordered = in_order(changed, session.execute(QUERIES["references"]))
+    ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
     if not ordered:
         return []
-    folder.mkdir(mode=0o700)
-    libpq, jinja = Escaping(session.pgconn), Environment(trim_blocks=True, lstrip_blocks=True)
-    jinja.filters["name"] = lambda of: libpq.escape_identifier(of.encode()).decode()
-    jinja.filters["value"] = lambda of: "NULL" if of is None else libpq.escape_literal(of.encode()).decode()
+    quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
+    jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
     kinds = {loss.name: {one.kind for one in loss.changes if one.is_in_sql} for loss in ordered}
@@ -57,24 +92,49 @@ def write(folder: Path, session: Session, losses: Sequence[TableLoss], moving: S
     crowded = [one for one in ordered if one.table.has_other_unique and {"insert", "update"} <= kinds[one.name]]
     again = [(loss, True) for loss in reversed(named)]
     again += [(loss, False) for loss in ordered if loss in (*named, *crowded) and not loss.table.is_deferrable]
-    done = list[Path]()
-    for loss, is_delete in (*deletes, *others, *again):
-        chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
-        if chosen:
-            text = template.generate(table=loss.table, changes=chosen, zip=zip)
-            done.append(_write(folder, len(done) + 1, f"{loss.name}.sql", text))
-    for at, loss in enumerate(ordered, 1):
-        _write(folder, at, f"{loss.name}.csv", _csv(loss))
-    if moving:
-        _write(folder, len(done) + 1, SEQUENCES, [f"{one}\n" for one in moving])
+    with parent.folder(name) as folder:
+        for loss, is_delete in (*deletes, *others, *again):
+            chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
+            if chosen and _is_said(quote, loss):
+                text = template.generate(table=loss.table, changes=chosen, moving=(), zip=zip)
+                path = folder.write(file_name(len(done) + 1, f"{loss.name}.sql"), text)
+                done.append(SqlFile(path, loss))
+        for at, loss in enumerate(ordered, 1):
+            folder.write(file_name(at, f"{loss.name}.csv"), _csv(loss))
+        if moved := [_moved_on(quote, one) for one in moving if quote.can_name(one.schema, one.name)]:
+            text = template.generate(table=None, changes=(), moving=moved)
+            folder.write(file_name(len(done) + 1, SEQUENCES), text)
     return done
 
 
-def _write(folder: Path, number: int, name: str, text: Iterable[str]) -> Path:
-    path = folder / file_name(number, name)
-    with open(create(folder, path), "w", encoding="utf-8", newline="") as file:
-        file.writelines(text)
-    return path
+def _moved_on(quote: Quoting, one: RanOn) -> str:
+    """What moves a sequence on where it is further on the old primary; never back. Where both hold the same value, the
+    new primary may not have handed it out yet (is_called)."""
+    before = "<=" if one.step > 0 else ">="
+    called = f"pg_catalog.setval({quote.value(plain_table(one.schema, one.name))}, {one.last:d})"
+    where = f"WHERE last_value OPERATOR(pg_catalog.{before}) {one.last:d}"
+    return f"SELECT {called} FROM {quote.table(one.schema, one.name)} {where};"
+
+
+def _is_said(quote: Quoting, loss: TableLoss) -> bool:
+    """Whether SQL can name all of it; a note where it cannot."""
+    keys = ((one.schema, one.table, *(name for pair in one.pairs for name in pair)) for one in loss.table.references)
+    if quote.can_name(loss.table.schema, loss.table.name, *loss.table.columns, *(name for key in keys for name in key)):
+        return True
+    loss.notes += [NO_SQL] if NO_SQL not in loss.notes else []
+    return False
+
+
+def _free(quote: Quoting, key: ForeignKey) -> str:
+    """The condition that no row names `lost` by that key: a row that names itself is in nobody's way."""
+    if not all(is_operator(operator) for _, _, operator, _ in key.pairs):
+        return "false"
+    pairs = " AND ".join(
+        f"lost.{quote.name(own)} OPERATOR({quote.name(schema)}.{operator}) naming.{quote.name(theirs)}"
+        for own, schema, operator, theirs in key.pairs
+    )
+    is_itself = "naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid"
+    return f"NOT EXISTS (SELECT FROM {quote.table(key.schema, key.table)} naming WHERE {pairs} AND NOT ({is_itself}))"
 
 
 def _csv(loss: TableLoss) -> Iterator[str]:

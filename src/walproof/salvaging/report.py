@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import Template
 
+from walproof.machine.untrusted import one_line
 from walproof.model.units import lsn_text
 from walproof.salvaging.plan import Plan
 from walproof.salvaging.rows import STATES, TableLoss
@@ -69,6 +70,14 @@ def table_tree(loss: TableLoss) -> Tree:
 
 
 def text(tree: Tree) -> list[str]:
-    """The tree for people, as lines."""
+    """The tree for people, as lines; a name of others makes none of them."""
     template = (_FILES / "report.txt.j2").read_text("utf-8")
-    return str(Template(template, trim_blocks=True, lstrip_blocks=True).render(tree)).splitlines()
+    return str(Template(template, trim_blocks=True, lstrip_blocks=True).render(_one_line_each(tree))).splitlines()
+
+
+def _one_line_each(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _one_line_each(value) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [_one_line_each(value) for value in tree]
+    return one_line(tree) if isinstance(tree, str) else tree

@@ -4,6 +4,7 @@ Old versions are read from the copy's heap pages, made visible there (pageinspec
 them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,8 @@ import psycopg
 from psycopg import sql
 
 from walproof.machine.untrusted import one_line
+from walproof.salvaging.answers import answered, many, maybe, number, truth, word
+from walproof.salvaging.quoting import is_operator, plain_table
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal, Relation
 
@@ -26,8 +29,18 @@ NO_TABLE = "the new primary has no such table: made or renamed after the fork, o
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
 _TIDS, _KEYS = 2000, 500
 STATES = ("clean", "conflict", "there", "unsure", "not compared")
-UNREADABLE = (psycopg.Error, UnicodeError)
-"""A database in SQL_ASCII hands out bytes as they are."""
+UNREADABLE = (psycopg.Error, ValueError)
+"""A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key by the table that it belongs to; `pairs`: the named table's column, the operator's schema and name,
+    and the own column. All are names, to be quoted."""
+
+    schema: str
+    table: str
+    pairs: tuple[tuple[str, str, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +50,7 @@ class Table:
     `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
     a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
-    for each foreign key that names it, the condition that no row names `lost`, a row of it; `warnings`: what SQL does
-    there besides.
+    the foreign keys that name it; `warnings`: what SQL does there besides.
     """
 
     relation: Relation
@@ -53,7 +65,7 @@ class Table:
     is_key_builtin: bool = False
     is_deferrable: bool = False
     has_other_unique: bool = False
-    references: tuple[str, ...] = ()
+    references: tuple[ForeignKey, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -94,14 +106,57 @@ class TableLoss:
 
 
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
-    """The tables of these relations, or all of them, and unlogged ones, by their oids."""
-    found = []
-    for space, node, toast, toast_name, why_not, oid, schema, name, *rest in session.execute(QUERIES["tables"]):
-        relation = (int(space), database, int(node or 0))
-        if touched is None or relation in touched or why_not.startswith("unlogged"):
-            stored = ((relation[0], database, int(toast)), toast_name) if toast else None
-            values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in rest]
-            found.append(Table(relation, stored, why_not, oid, schema, name, *values))
+    """The tables of these relations, or all of them, and unlogged ones, by their oids; ValueError for no answer."""
+    naming, found = _foreign_keys(session), []
+    kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
+    more = (many(word), many(number), number, truth, truth, truth, many(word), many(word))
+    for space, node, toast, toast_name, unlogged, is_heap, oid, schema, name, *rest in answered(
+        session.execute(QUERIES["tables"]), *kinds, *more
+    ):
+        relation = (space, database, node or 0)
+        if touched is None or relation in touched or unlogged:
+            why = "" if is_heap else "its table access method is not heap"
+            columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, extensions = rest
+            references = tuple(naming.get(oid, ()))
+            strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
+            warnings = [f"the SQL fires its trigger {one}" for one in triggers]
+            warnings += [
+                f"it belongs to extension {one}: look whether rows of it may be put back" for one in extensions
+            ]
+            warnings += [
+                f"a foreign key names it by {op!r}, no operator: the SQL deletes no row of it" for op in strange
+            ]
+            found.append(
+                Table(
+                    relation=relation,
+                    toast=((space, database, toast), toast_name) if toast else None,
+                    why_not="unlogged: a crash empties it, nothing of it can be told" if unlogged else why,
+                    oid=oid,
+                    schema=schema,
+                    name=name,
+                    columns=columns,
+                    key=key if all(0 <= place < len(columns) for place in key) else (),
+                    root=root,
+                    is_key_builtin=is_builtin,
+                    is_deferrable=is_deferrable,
+                    has_other_unique=has_other_unique,
+                    references=references,
+                    warnings=tuple(warnings),
+                )
+            )
+    return found
+
+
+def _foreign_keys(session: Session) -> dict[int, list[ForeignKey]]:
+    """By the table that they name."""
+    columns: dict[tuple[int, int, str, str], list[tuple[str, str, str, str]]] = {}
+    for named, oid, schema, table, *pair in answered(
+        session.execute(QUERIES["foreign-keys"]), number, number, word, word, word, word, word, word
+    ):
+        columns.setdefault((named, oid, schema, table), []).append((pair[0], pair[1], pair[2], pair[3]))
+    found: dict[int, list[ForeignKey]] = {}
+    for (named, _, schema, table), pairs in columns.items():
+        found.setdefault(named, []).append(ForeignKey(schema, table, tuple(pairs)))
     return found
 
 
@@ -109,6 +164,19 @@ def own_code(session: Session, table: int, *, writes: bool = False) -> str:
     """A function of theirs that reading the table would run, or writing; "" when there is none."""
     row = session.execute(QUERIES["own-code"], {"table": table, "writes": writes}).fetchone()
     return one_line(row[0], 200) if row else ""
+
+
+def shape(session: Session, table: Table) -> tuple[int, int, tuple[str, ...], bool] | None:
+    """The ordinary table of that name: its oid, file node, columns with types, and whether row security hides rows."""
+    asked = session.execute(QUERIES["shape"], (table.schema, table.name)).fetchone()
+    for oid, node, columns, is_filtered in answered([asked] if asked else [], number, number, many(word), truth):
+        return oid, node, columns, is_filtered
+    return None
+
+
+def hold(session: Session, schema: str, name: str) -> None:
+    """Lock a table by its name until the transaction ends, so that what is seen of it holds while it is used."""
+    session.execute(sql.SQL(QUERIES["lock"]).format(sql.Identifier(schema, name)))
 
 
 def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: Session | None) -> TableLoss:
@@ -127,18 +195,30 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
 
 
 def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None) -> None:
+    with ExitStack() as stack:
+        _read_both(copied, schema, loss, lost, new, stack)
+
+
+def _read_both(
+    copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Session | None, stack: ExitStack
+) -> None:
+    """What is looked at of the new primary is what is read: in one transaction, which ends with `stack`."""
     table = loss.table
     is_leaf = table.root not in (0, table.oid)
     for relation, toast in [table.toast] if table.toast else []:
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
-    name = sql.Identifier(table.schema, table.name).as_string(copied)
+    name = plain_table(table.schema, table.name)
     *places, superseded = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
     unread = dict[Place, str]()
     made, replaced, old = (list(_at(copied, table, some, unread)) for some in places)
     at_fork, ended = set(places[2]) - unread.keys(), lost.ended[table.relation]
     if not (made or replaced or old or unread or ended or table.relation in lost.created):
         return
-    there = _file_there(copied, new, loss, lost) if new is not None else None
+    there = None
+    if new is not None:
+        stack.enter_context(new.transaction())
+        new.execute("SET TRANSACTION READ WRITE")  # or the table may not be locked against changes
+        there = _file_there(copied, new, loss, lost)
     # What ended a version that is found is counted once; what a transaction from before the WAL ended, not at all.
     ends, found, looked_up = ended.total(), len(at_fork & ended.keys()), set[Place]()
     if new is not None and there is not None:
@@ -165,22 +245,39 @@ def _read(copied: Session, schema: str, loss: TableLoss, lost: LostWal, new: Ses
 
 
 def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -> Relation | None:
-    """The table's file on the new primary; None, and why in the notes, where its rows cannot be compared."""
+    """The table's file on the new primary, which is locked now; None, and why in the notes, where its rows cannot be
+    compared."""
     table = loss.table
-    there, here = (one.execute(QUERIES["shape"], (table.schema, table.name)).fetchone() for one in (new, copied))
+    here, why, there = shape(copied, table), "", shape(new, table)
     # Another table may have the name by now; a view has no file, nor has a partitioned table.
-    if there is None or there[1] is None or there[0] != here[0]:
+    if here is not None and there is not None and there[0] == here[0]:
+        why = _held_against_its_owner(new, table)
+        there = shape(new, table) if not why else there
+    if here is None or there is None or there[0] != here[0]:
         loss.notes.append(NO_TABLE)
         return None
     oid, node, columns, is_filtered = there
-    why = "its next transaction id at the fork is not known" if lost.next_xid is None else ""
-    why = f"it would run the new primary's own code (function {code})" if (code := own_code(new, oid)) else why
-    why = "row security hides rows of it: the role needs BYPASSRLS" if is_filtered else why
-    why = "the new primary's table has other columns" if columns != here[2] else why
+    if not why:
+        why = "its next transaction id at the fork is not known" if lost.next_xid is None else ""
+        why = f"it would run the new primary's own code (function {code})" if (code := own_code(new, oid)) else why
+        why = "row security hides rows of it: the role needs BYPASSRLS" if is_filtered else why
+        why = "the new primary's table has other columns" if columns != here[2] else why
     loss.notes += [f"not compared: {why}"] if why else []
     if table.relation in lost.created or node != here[1]:
         loss.notes.append(REWRITTEN)
-    return None if why else (*table.relation[:2], int(node))
+    return None if why else (*table.relation[:2], node)
+
+
+def _held_against_its_owner(new: Session, table: Table) -> str:
+    """Why it cannot be locked, "" once it is; nothing is written from here on."""
+    try:
+        with new.transaction():
+            hold(new, table.schema, table.name)
+    except psycopg.Error as wrong:
+        said = one_line(wrong.diag.message_primary or wrong, 120)
+        return f"it cannot be locked against changes while it is read ({said}): the role needs pg_write_all_data"
+    new.execute("SET TRANSACTION READ ONLY")
+    return ""
 
 
 def _versions(
@@ -188,13 +285,14 @@ def _versions(
 ) -> tuple[list[Place], list[Place], list[Place], int]:
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
     which are made visible, and how many were in between."""
-    ((size,),) = copied.execute(QUERIES["blocks"], (name,))
+    ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
     written = sorted(lost.blocks[relation]) if is_known else range(size)
     xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
     asked = {**xids, "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
-    seen = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
+    answer = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
+    seen = answered(answer, number, number, truth, maybe(truth), truth)
     made, replaced = (
         [(block, item) for block, item, _, is_ended, is_update in seen if not is_ended and is_update is kind]
         for kind in (False, True)

@@ -1,29 +1,33 @@
 """The acting part of a salvage, in its order: copy, read WAL, replay, read the lost rows, compare."""
 
+import json
+import secrets
+import shutil
 import tempfile
-from collections.abc import Callable, Container, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import psycopg
 
 from walproof.errors import Error
 from walproof.machine.untrusted import one_line
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
+from walproof.salvaging.answers import answered, number, word
 from walproof.salvaging.data_directory import copy, goes_on
 from walproof.salvaging.plan import Plan, new_session
+from walproof.salvaging.private_folder import PrivateFolder, private_folder
+from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import Session, TableLoss, read_table, tables
+from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
 from walproof.salvaging.wal import LostWal
 
 Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
-Check = Callable[[str, Sequence[TableLoss], Sequence[Path]], list[str]]
+Check = Callable[[str, Sequence[TableLoss], Sequence[SqlFile]], list[str]]
 
 BEGAN_BEFORE = (
     "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
@@ -34,37 +38,55 @@ _LINES = 10_000
 
 
 def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:
-    """Copy, replay, read and compare below `out`; the copy is removed at the end, whatever happens.
+    """Copy, replay, read and compare below `out`, and write the report there; the copy is removed at the end, whatever
+    happens.
 
     `check`: what tries a database's SQL, of its losses and the files (`trial.tried`); None: nothing is tried.
     """
     given = (plan.old.directory, *plan.wal.values())
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
-    out.mkdir(parents=True, exist_ok=True)
-    if names := sorted(one.name for one in out.iterdir()):
-        raise refused("out-not-empty", folder=out, names=", ".join(names[:3]))
+    with private_folder(out) as folder:
+        if names := folder.names():
+            raise refused("out-not-empty", folder=out, names=", ".join(names[:3]))
+        tree = {"dry_run": False, "out": str(out), **_salvaged(plan, dsn, folder, progress, check)}
+        folder.write("report.json", [json.dumps(tree, allow_nan=False), "\n"])
+    return tree
+
+
+def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, check: Check | None) -> Tree:
     databases, notes = list[Tree](), list[str]()
     with new_session(dsn) as new:
-        held = {int(xid): {"gid": gid, "database": where} for xid, gid, where in new.execute(QUERIES["prepared"])}
-    with tempfile.TemporaryDirectory(prefix="copy-", dir=out.absolute()) as folder:
-        work = Path(folder)
-        work.chmod(0o711)
+        prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
+        held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
+    with _work(out) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
         progress(step, 0.0)
         for done in copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place):
             progress(step, done / plan.copied_bytes or 1e-9)
-        with tempfile.TemporaryDirectory(prefix="walproof-salvage-") as sockets:
-            copied = Copy(plan.old, work, Path(sockets))
-            progress("reading the WAL", 0.0)
-            lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
-            if lost.commits and not lost.tablespaces:
-                progress("replaying the WAL", 0.0)
-                copied.replay()
-                progress("reading the rows", 0.0)
-                databases, notes = _read_databases(dsn, out, copied, lost, check)
-    prepared: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
-    return loss_tree(plan, lost, databases, prepared, notes)
+        copied = Copy(plan.old, work, sockets)
+        progress("reading the WAL", 0.0)
+        lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
+        if lost.commits and not lost.tablespaces:
+            progress("replaying the WAL", 0.0)
+            copied.replay()
+            progress("reading the rows", 0.0)
+            databases, notes = _read_databases(dsn, out, copied, lost, check)
+    still_held: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
+    return loss_tree(plan, lost, databases, still_held, notes)
+
+
+@contextmanager
+def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
+    """Where the copy is, which its user may enter, and where its socket is; both are removed with all that is below,
+    links themselves: the copy's server may have made some."""
+    name, sockets = f"copy-{secrets.token_hex(6)}", tempfile.mkdtemp(prefix="walproof-salvage-")
+    try:
+        with out.folder(name, 0o711) as work:
+            yield work.path, Path(sockets)
+    finally:
+        out.remove(name)
+        shutil.rmtree(sockets, ignore_errors=True)
 
 
 def read_wal(
@@ -112,7 +134,7 @@ def _read_tables(session: Session, schema: str, database: int, lost: LostWal, ne
 
 
 def _read_databases(
-    dsn: str, out: Path, copied: Copy, lost: LostWal, check: Check | None
+    dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
     done = list[Tree]()
     touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
@@ -124,7 +146,7 @@ def _read_databases(
         copied.add_functions(name)
     with copied.started():
         for oid, name in names.items():
-            target, new = out / recovered.file_name(len(done) + 1, name), None
+            target, new = recovered.file_name(len(done) + 1, name), None
             try:
                 with closing(copied.connect(name)) as session, ExitStack() as stack:
                     with suppress(Error):
@@ -132,14 +154,15 @@ def _read_databases(
                     notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in"]
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
-                    ran_on = [one for one in session.execute(QUERIES["sequences"]) if one[1] in nodes]
-                    paths = recovered.write(target, session, losses, [statement for *_, statement in ran_on])
-            except (Error, psycopg.Error) as wrong:
+                    ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
+                    paths = recovered.write(out, target, session, losses, ran_on)
+            except (Error, *UNREADABLE) as wrong:
                 lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
                 continue
             found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
-            found |= {"files": str(target) if target.exists() else None, "ddl_transactions": lost.ddl[oid]}
-            found |= {"sequences_ran_on": [str(one) for one, *_ in ran_on]}
+            found |= {"files": str(out.path / target) if target in out.names() else None}
+            found |= {"ddl_transactions": lost.ddl[oid]}
+            found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
             found |= {"check": check(name, losses, paths) if check and paths else None}
             if losses or ran_on or lost.ddl[oid]:
                 done.append(found)

@@ -1,61 +1,44 @@
 """`salvage --check`: the SQL on the new primary in a transaction that is rolled back, and what it would leave.
 
 Rows that it writes are locked until then: it waits for nobody's lock, and gives up after a minute. What a trigger does
-outside the transaction no rollback undoes, so without consent nothing is tried that would run a function of users."""
+outside the transaction no rollback undoes, so without consent nothing is tried that would run a function of users: that
+is looked at under a lock in which no table can be swapped or changed, in the transaction that then runs the SQL."""
 
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from pathlib import Path
 
 import psycopg
 
 from walproof.errors import Error
 from walproof.machine.untrusted import one_line
+from walproof.salvaging.answers import answered, maybe, number, word
 from walproof.salvaging.plan import new_session
-from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, compared, own_code
+from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
+from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S = 60.0
+_ROUNDS = 20
+"""Of looking and locking, after which tables that foreign keys write to are given up: each round adds some."""
 
 
 def tried(
-    dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], paths: Sequence[Path]
+    dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], files: Sequence[SqlFile]
 ) -> list[str]:
     """What stands in the way of the files, a sentence each; [] when they bring every row to its lost state."""
     try:
-        with new_session(dsn, dbname=database) as session:
-            found = session.execute(QUERIES["outside"], ([loss.name for loss in losses],)).fetchall()
-            codes = [own_code(session, oid, writes=True) for oid in dict(found)]
-        outside = [one_line(one, 120) for one in (*(fired for _, fired in found), *codes) if one]
-        if outside and "existing-tables" not in allowed:
-            return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
         # As psql's: functions of users find what they name by the search_path that role and database have.
         with new_session(dsn, reads_only=False, dbname=database) as session:
-            return _tried(session, losses, paths)
-    except (Error, psycopg.Error, UnicodeError) as wrong:
+            return _in_time(session, allowed, losses, files)
+    except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 
-def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path]) -> list[str]:
-    late, says = threading.Event(), list[str]()
-
-    def attempt(name: str, does: Callable[[], object]) -> None:
-        try:
-            with session.transaction():  # a savepoint: what fails is undone, the rest is tried
-                does()
-        except UNREADABLE as wrong:
-            # Without the detail, which holds values of rows.
-            said = wrong.diag.message_primary if isinstance(wrong, psycopg.Error) else None
-            says.append(f"{name}: {one_line(said or wrong, 300)}")
-
-    def run(path: Path) -> None:
-        session.execute(path.read_bytes())
-
-    steps: list[tuple[str, Callable[[], object]]] = [(path.name, partial(run, path)) for path in paths]
-    steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
-    steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
-    steps += [(loss.name, partial(_compare, session, loss, says)) for loss in losses]
+def _in_time(
+    session: Session, allowed: Collection[str], losses: Sequence[TableLoss], files: Sequence[SqlFile]
+) -> list[str]:
+    late = threading.Event()
 
     def give_up() -> None:
         late.set()
@@ -66,15 +49,103 @@ def _tried(session: Session, losses: Sequence[TableLoss], paths: Sequence[Path])
     try:
         with session.transaction(force_rollback=True):
             session.execute(QUERIES["limits"])
-            for name, does in steps:
-                if not late.is_set():
-                    attempt(name, does)
+            says = _tried(session, allowed, losses, files, late)
     finally:
         timer.cancel()
     return [*says, f"it took longer than {LONGEST_S:.0f} s: rolled back before its end"] if late.is_set() else says
 
 
+def _tried(
+    session: Session,
+    allowed: Collection[str],
+    losses: Sequence[TableLoss],
+    files: Sequence[SqlFile],
+    late: threading.Event,
+) -> list[str]:
+    says = list[str]()
+
+    def attempt(name: str, does: Callable[[], object]) -> bool:
+        try:
+            with session.transaction():  # a savepoint: what fails is undone, the rest is tried
+                does()
+        except UNREADABLE as wrong:
+            # Without the detail, which holds values of rows.
+            said = wrong.diag.message_primary if isinstance(wrong, psycopg.Error) else None
+            says.append(f"{name}: {one_line(said or wrong, 300)}")
+            return False
+        return True
+
+    there = _held(session, losses, attempt, says)
+    if not there:
+        return says
+    if "existing-tables" not in allowed and (outside := _outside(session, [loss.table.oid for loss in there])):
+        return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
+    steps = list[tuple[str, Callable[[], object]]]()
+    steps += [(one.path.name, partial(_run, session, one)) for one in files if any(one.loss is loss for loss in there)]
+    steps.append(("deferred constraints", partial(session.execute, "SET CONSTRAINTS ALL IMMEDIATE")))
+    steps.append(("its end", partial(session.execute, "SET LOCAL search_path = pg_catalog")))
+    steps += [(one_line(loss.name), partial(_compare, session, loss, says)) for loss in there]
+    for name, does in steps:
+        if not late.is_set():
+            attempt(name, does)
+    return says
+
+
+def _held(
+    session: Session,
+    losses: Sequence[TableLoss],
+    attempt: Callable[[str, Callable[[], object]], bool],
+    says: list[str],
+) -> list[TableLoss]:
+    """Those whose tables are on the new primary and locked now; why the others are not is added to `says`."""
+    there = list[TableLoss]()
+    for loss in losses:
+        name = one_line(loss.name)
+        if not _is_there(session, loss):
+            says.append(f"{name}: the new primary has no such table: its files were not tried")
+        elif attempt(name, partial(hold, session, loss.table.schema, loss.table.name)):
+            # Between the two looks another table may have come to the name.
+            if _is_there(session, loss):
+                there.append(loss)
+            else:
+                says.append(f"{name}: it was replaced meanwhile: its files were not tried")
+    return there
+
+
+def _run(session: Session, file: SqlFile) -> None:
+    text = file.path.read_text("ascii")
+    session.execute(text.removeprefix(PSQL_ALONE).encode())
+
+
+def _is_there(session: Session, loss: TableLoss) -> bool:
+    """Whether the new primary's table of that name is the one that lost rows."""
+    with session.transaction(force_rollback=True):
+        session.execute("SET LOCAL search_path = pg_catalog")
+        found = shape(session, loss.table)
+    return found is not None and found[0] == loss.table.oid
+
+
+def _outside(session: Session, oids: Sequence[int]) -> list[str]:
+    """What of users the SQL would run, now that each table it may write to is locked; "" at the end of none."""
+    held = set(oids)
+    for _ in range(_ROUNDS):
+        with session.transaction(force_rollback=True):
+            session.execute("SET LOCAL search_path = pg_catalog")
+            found = answered(session.execute(QUERIES["outside"], (list(oids),)), number, word, word, word, maybe(word))
+            codes = [own_code(session, oid, writes=True) for oid in sorted({oid for oid, *_ in found} | set(oids))]
+        fired = [f"{table}: {own}" for _, _, table, _, own in found if own is not None]
+        if says := [one_line(one, 120) for one in (*fired, *codes) if one]:
+            return says
+        new = {oid: (schema, table) for oid, schema, table, kind, _ in found if oid not in held and kind in ("r", "p")}
+        if not new:
+            return []
+        for schema, table in new.values():
+            hold(session, schema, table)
+        held |= new.keys()
+    return ["what foreign keys write to, which changes meanwhile"]
+
+
 def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:
     wanted = [one for one in loss.changes if one.state in ("clean", "unsure")]
     left = sum(one.state != "there" for one in compared(session, loss.table, wanted, "false, "))
-    says += [f"{loss.name}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []
+    says += [f"{one_line(loss.name)}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []

@@ -56,7 +56,7 @@ class LabOldDisks:
 
     @contextmanager
     def kept(self, script: str) -> Iterator[None]:
-        """The script is Patroni's pg_rewind meanwhile, and the role of replication may read every table.
+        """The script is Patroni's pg_rewind meanwhile, and the role of replication may read and lock every table.
 
         What a killed run left is made anew.
         """
@@ -65,7 +65,7 @@ class LabOldDisks:
         program.chmod(0o755)
         list(self.copies())
         try:
-            self._ask("GRANT pg_read_all_data TO replicator")
+            self._ask("GRANT pg_read_all_data, pg_write_all_data TO replicator")
             patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": {"pg_rewind": str(program)}}})
             _, loop_wait, _ = times(dynamic_config(self.blueprint))
             self.clock.pause(loop_wait + 1.0)  # every member's Patroni reads the configuration once in its loop
@@ -75,7 +75,7 @@ class LabOldDisks:
                 with suppress(Error):
                     patroni.patch_config(self.blueprint, {"postgresql": {"bin_name": None}})
                 with suppress(Error):
-                    self._ask("REVOKE pg_read_all_data FROM replicator")
+                    self._ask("REVOKE pg_read_all_data, pg_write_all_data FROM replicator")
                 list(self.copies())
 
     def _ask(self, statement: str) -> None:

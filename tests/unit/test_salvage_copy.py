@@ -1,0 +1,114 @@
+"""The copy that salvage works on: what is copied, and what its owner changes meanwhile is not followed."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.data_directory import SEGMENT, directory, wal
+from walproof.errors import MachineError
+from walproof.salvaging import data_directory
+from walproof.salvaging.data_directory import inspect, size, wal_files
+from walproof.salvaging.wal import segment
+
+__all__ = ["directory"]
+
+
+def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: Path, tmp_path: Path) -> None:
+    old = inspect(directory, None)
+    wal(directory / "pg_wal", 3)
+    for at, in_place in enumerate((False, True)):
+        (tmp_path / str(at)).mkdir()
+        list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / str(at), in_place=in_place))
+        for name in ("base/5/1259", f"pg_wal/{segment(1, 3, SEGMENT)}"):  # WAL may be an archive's
+            linked = in_place and name.startswith("base")
+            assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == linked
+
+
+@pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
+def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "work").mkdir()
+    (directory / name).write_bytes(b"x")
+    os.link(directory / name, tmp_path / "evidence")
+    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True))
+    owner = (tmp_path / "evidence").stat().st_uid
+    with pytest.raises(MachineError, match="it has another name, and would change there too"):
+        data_directory.give((tmp_path / "work",), 65534)
+    assert (tmp_path / "evidence").stat().st_uid == owner
+
+
+def test_files_that_cannot_be_linked_are_named(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", elsewhere)
+    with pytest.raises(MachineError, match="cannot be worked on in place: Invalid cross-device link"):
+        list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path, in_place=True))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
+) -> None:
+    """After the check a folder becomes a link, a file a link or a pipe: nothing behind them is read."""
+    old, secret = inspect(directory, None), tmp_path / "secret"
+    secret.mkdir()
+    (secret / "1259").write_text("secret")
+    assert size(old) > 0
+    swaps: tuple[tuple[str, Callable[[Path], object]], ...] = (
+        ("base/5", lambda path: path.symlink_to(secret)),
+        ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
+        ("base/5/1259", os.mkfifo),
+        ("base", lambda path: path.symlink_to(secret)),
+    )
+    for at, (place, swap) in enumerate(swaps):
+        (directory / place).rename(tmp_path / f"was{at}")
+        swap(directory / place)
+        (tmp_path / f"to{at}").mkdir()
+        with pytest.raises(MachineError):
+            list(data_directory.copy(old, {}, 0, tmp_path / f"to{at}", in_place=in_place))
+        assert not [path for path in (tmp_path / f"to{at}").rglob("1259") if path.is_symlink() or path.read_bytes()]
+        (directory / place).unlink()
+        (tmp_path / f"was{at}").rename(directory / place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_all_of_the_copy_is_given_and_nothing_that_a_link_names(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "mounted/PG_15_202209061/5").mkdir(parents=True)
+    (tmp_path / "mounted/PG_15_202209061/5/16390").write_text("x")
+    (directory / "pg_tblspc/16500").symlink_to(tmp_path / "mounted")
+    work = tmp_path / "work"
+    work.mkdir()
+    list(data_directory.copy(inspect(directory, None), {}, 0, work))
+    assert (work / "data/pg_tblspc/16500/PG_15_202209061/5/16390").read_text() == "x"
+    data_directory.give((work / "data", work / "tablespaces"), 65534)
+    assert {path.lstat().st_uid for path in work.rglob("*")} == {65534}
+    assert {path.lstat().st_uid for path in (tmp_path / "mounted").rglob("*")} == {0}
+    for target in ("/etc/passwd", "/etc"):
+        (work / "data/base/5/1260").symlink_to(target)
+        with pytest.raises(MachineError, match="does not belong into a data directory"):
+            data_directory.give((work / "data",), 65534)
+        (work / "data/base/5/1260").unlink()
+    assert Path("/etc/passwd").stat().st_uid == 0
+
+
+def test_files_that_no_server_needs_are_not_copied(directory: Path, tmp_path: Path) -> None:
+    for name in ("evil.so", "pg_internal.init", "t3_16384", "x y", "16384_fsm", "16384.1"):
+        (directory / "base/5" / name).write_text("x")
+    (directory / "base/pgsql_tmp").mkdir()
+    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path))
+    assert sorted(path.name for path in (tmp_path / "data/base").rglob("*")) == ["1259", "16384.1", "16384_fsm", "5"]
+
+
+def test_a_copy_says_how_much_was_copied_while_it_goes_on(directory: Path, tmp_path: Path) -> None:
+    content = os.urandom(40 << 20)
+    with (directory / "base/5/1259").open("wb") as file:
+        file.write(content)
+        file.truncate(41 << 20)
+    told = list(data_directory.copy(inspect(directory, None), {}, len(content), tmp_path))
+    assert told == sorted(told) and len(told) > 2 and len(content) <= told[-1] <= 41 << 20
+    assert (tmp_path / "data/base/5/1259").read_bytes() == content + bytes(1 << 20)
