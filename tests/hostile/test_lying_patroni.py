@@ -15,7 +15,7 @@ from walproof.guarding.signs_of_life import Addresses, PatroniSignsOfLife
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.topology import Endpoint
-from walproof.patroni.rest import MOST_MEMBERS
+from walproof.patroni.rest import MOST_MEMBERS, PatroniRest, RestAccess
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.target import open_patroni
 
@@ -119,3 +119,17 @@ def test_new_names_without_end_are_no_threads_without_end(monkeypatch: pytest.Mo
         assert threading.active_count() - before <= 3 * MOST_MEMBERS + 1
     finally:
         signs.close()
+
+
+@pytest.mark.parametrize(
+    "lie", ["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"]
+)
+def test_a_members_url_asks_nothing_of_another_server(fake: FakePatroni, lie: str) -> None:
+    with fake_patroni("127.0.0.2") as bystander:
+        fake.members = [fake.listed(), fake.listed(name="n2") | {"api_url": f"{bystander.url}{lie}"}]
+        rest = PatroniRest(RestAccess((fake.url,)))
+        assert rest.versions()["n2"] == "?"
+        fake.texts = dict.fromkeys(("/cluster", "/config"), "no JSON")
+        with pytest.raises(TargetError):
+            rest.config()
+        assert bystander.asked == []
