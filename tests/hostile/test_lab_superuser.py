@@ -2,11 +2,13 @@
 
 import os
 import secrets
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -216,3 +218,32 @@ def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothin
         destroy_lab(blueprint.name, RealClock())
     assert what_is_left(blueprint) == []
     assert (closed / "private").exists()
+
+
+def test_who_takes_off_the_mark_and_leaves_the_namespace_is_found(
+    superuser: psycopg.Connection, lab: Blueprint
+) -> None:
+    """As `env -i unshare`: `lab down` would leave him running, as the user of a later lab."""
+    sh(superuser, "env -i PATH=$PATH setsid unshare --user --map-root-user --net sleep 86399 >/dev/null 2>&1 & echo")
+    escaped = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[-1] == "86399"]
+    try:
+        assert escaped
+        assert set(escaped) <= set(members.marked(lab))
+    finally:
+        for process in escaped:
+            process.kill()
+
+
+def test_wal_that_the_superuser_wrote_is_read_with_his_rights(lab: Blueprint) -> None:
+    """pg_waldump believes the counts in a record and reads beyond it."""
+    programs = Path(tempfile.mkdtemp(dir="/tmp"))
+    traces = members.LabTraces(replace(lab, postgres_bin=programs))
+    try:
+        (programs / "pg_waldump").write_text('#!/bin/sh\nid -u; head -c 1 "$2"/* > /dev/null && echo read\n')
+        for path in (programs, programs / "pg_waldump"):
+            path.chmod(0o755)
+        traces.save("n1")
+        assert traces.describe("n1", timeline=1, since=0).split() == [str(FIRST_UID + lab.number), "read"]
+    finally:
+        traces.discard()
+        shutil.rmtree(programs)

@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.errors import TargetError
 from walproof.model.drill import Capability
-from walproof.patroni.rest import MOST_MEMBERS
+from walproof.patroni.rest import MOST_MEMBERS, PatroniRest, RestAccess
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.target import open_patroni
 
@@ -77,3 +77,17 @@ def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: P
     fake.members = [fake.listed(name=f"n{i}") for i in range(MOST_MEMBERS + 1)]
     with pytest.raises(TargetError, match="lists 101 members"):
         open_patroni(str(tmp_path / "t.toml"))
+
+
+@pytest.mark.parametrize(
+    "lie", ["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"]
+)
+def test_a_members_url_asks_nothing_of_another_server(fake: FakePatroni, lie: str) -> None:
+    with fake_patroni("127.0.0.2") as bystander:
+        fake.members = [fake.listed(), fake.listed(name="n2") | {"api_url": f"{bystander.url}{lie}"}]
+        rest = PatroniRest(RestAccess((fake.url,)))
+        assert rest.versions()["n2"] == "?"
+        fake.texts = dict.fromkeys(("/cluster", "/config"), "no JSON")
+        with pytest.raises(TargetError):
+            rest.config()
+        assert bystander.asked == []

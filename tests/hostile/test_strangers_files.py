@@ -198,18 +198,22 @@ def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, va
         ("levels", f"levels = {['on'] * 33}"),
         ("scale", "scale = 100001"),
         ("writers", "writers = 10001"),
+        ("rows", "rows = 100001"),
+        ("repeat", "repeat = 101"),
+        ("share", "share = inf"),
+        ("share", "share = 1e300"),
     ],
 )
 def test_a_study_has_no_grid_without_end(tmp_path: Path, line: str, instead: str) -> None:
     text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
-    drill = '[[drill]]\nname = "d"\nfault = "kill"\nlevel = "on"\nwriters = 16\n'
-    part = '[[part]]\nname = "p"\nscale = 20\nlevels = ["on"]\nclients = [1]\n'
+    drill = '[[drill]]\nname = "d"\nfault = "kill"\nlevel = "on"\nwriters = 16\nrepeat = 1\n'
+    part = '[[part]]\nname = "p"\nrows = 1\nshare = 1\nscale = 20\nlevels = ["on"]\nclients = [1]\n'
     file = tmp_path / "study.toml"
     file.write_text(f"{text}\n{drill}{part}")
     read_study(file)
     changed = re.sub(rf"(?m)^{line} = .*", instead, drill + part)
     file.write_text(f"{text}\n{changed}")
-    with pytest.raises(UsageError, match=r"32|10000|100000"):
+    with pytest.raises(UsageError, match=r"32|100|finite"):
         read_study(file)
 
 

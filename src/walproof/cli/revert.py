@@ -21,8 +21,8 @@ from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
-from walproof.records.journal import NAME, Change, Journal, journals_in, only_ours, registered
-from walproof.records.layout import record_directory
+from walproof.records.journal import NAME, Change, Journal, journals_in, registered
+from walproof.records.layout import only_ours, record_directory
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
 from walproof.targets.configure import check_identity

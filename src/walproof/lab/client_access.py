@@ -2,6 +2,7 @@
 
 Also the planned switchover, which holds clients in the pool meanwhile. Takes no other decision about members."""
 
+import errno
 import socket
 import subprocess
 from pathlib import Path
@@ -17,10 +18,13 @@ from walproof.lab.machine_probes import why_taken
 from walproof.lab.patroni import observe
 from walproof.lab.privileges import confined, make_folder, member_uid, write_private
 from walproof.machine import pid_files
+from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.machine.text_templates import filled
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
+
+_MOST_ANSWER, _ANSWER_S = 1 << 20, 2.0
 
 
 def check_ports(blueprint: Blueprint) -> None:
@@ -64,7 +68,7 @@ def routed_leader(blueprint: Blueprint) -> str | None:
             runtime.settimeout(1)
             runtime.connect(_short(_haproxy_socket(blueprint)))
             runtime.sendall(b"show stat\n")
-            answer = b"".join(iter(lambda: runtime.recv(65536), b"")).decode()
+            answer = _bounded(runtime).decode(errors="replace")
     except OSError:
         return None
     for line in answer.splitlines():
@@ -72,6 +76,17 @@ def routed_leader(blueprint: Blueprint) -> str | None:
         if len(cells) > 17 and cells[0] == "leader" and cells[1] in blueprint.members and cells[17].startswith("UP"):
             return cells[1]
     return None
+
+
+def _bounded(runtime: socket.socket) -> bytes:
+    """All that is answered; OSError where it does not end: the socket lies in a folder of the lab's user."""
+    answer, clock = bytearray(), RealClock()
+    until = clock.now() + _ANSWER_S
+    while piece := runtime.recv(1 << 16):
+        answer += piece
+        if len(answer) > _MOST_ANSWER or clock.now() > until:
+            raise OSError(errno.EMSGSIZE, "the answer does not end as HAProxy's do")
+    return bytes(answer)
 
 
 def _short(path: Path) -> str:

@@ -19,7 +19,7 @@ from walproof.lab.list_and_destroy import destroy_lab, destroy_locked, sweep, te
 from walproof.lab.machine_probes import check_machine
 from walproof.lab.monitoring import Monitoring
 from walproof.lab.patroni import observe, wait_until_healthy
-from walproof.lab.privileges import check_readable, numbers_of_accounts, write_passwd, write_private
+from walproof.lab.privileges import MOST_LABS, check_readable, numbers_of_accounts, write_passwd, write_private
 from walproof.machine import pid_files, signals
 from walproof.machine.programs import postgres_bin, postgres_version
 from walproof.model.guarantee import AskedQuorum
@@ -92,7 +92,10 @@ def _numbering() -> Iterator[TextIO]:
     """Labs of one machine take their numbers one after another; the file holds the last one taken."""
     # Not /run/lock: every user may write there, and a link in the place of the file would be followed.
     folder = Path("/run") if os.access("/run", os.W_OK) else home.open_state()
-    with (folder / "walproof-numbers.lock").open("a+") as file:
+    # For its owner alone: who may read a file may lock it, and keep every lab of the machine waiting.
+    opened = os.open(folder / "walproof-numbers.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "r+") as file:
+        os.fchmod(opened, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file
 
@@ -189,7 +192,7 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     text = last.read().strip()
     first = int(text) if text.isdigit() else 0
     taken = network_links.taken_numbers() | home.used_numbers() | numbers_of_accounts()
-    free = next((n for i in range(254) if (n := (first + i) % 254 + 1) not in taken), None)
+    free = next((n for i in range(MOST_LABS) if (n := (first + i) % MOST_LABS + 1) not in taken), None)
     if free is None:
         raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
     last.truncate(0)

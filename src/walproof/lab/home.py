@@ -175,11 +175,19 @@ def is_complete(blueprint: Blueprint) -> bool:
 
 
 def load(name: str | None = None) -> Blueprint:
-    """The blueprint of a lab that is up; MachineError when none is."""
+    """The blueprint of a lab that is up; MachineError when none is, or the folder is another user's.
+
+    Programs that a blueprint names are run with our rights.
+    """
     wanted = name or lab_name()
     blueprint = stored(wanted)
     if blueprint is None or not is_complete(blueprint):
         raise MachineError(f"no lab is up (looked for {wanted!r} in {state_folder()})", "walproof lab up")
+    if identity(wanted) is None or blueprint.home != lab_home(wanted):
+        raise MachineError(
+            f"{lab_home(wanted)} is no lab of this user's, so nothing in it is obeyed",
+            "set WALPROOF_STATE to a folder of your own",
+        )
     return blueprint
 
 

@@ -18,7 +18,7 @@ import psutil
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import confined, isolated_python
+from walproof.lab.privileges import confined, is_user_of_labs, isolated_python, let_read, make_folder, member_uid
 from walproof.links.devices import NAMESPACES
 from walproof.links.settings import check_members
 from walproof.machine import pid_files, processors, untrusted
@@ -121,35 +121,45 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
 
 
 def marked(blueprint: Blueprint) -> list[psutil.Process]:
-    """Every process that carries the lab's mark in its environment, in any namespace; this process left out."""
-    carriers = []
-    for pid, mark in _marks():
-        if mark == str(blueprint.home):
-            with suppress(psutil.Error):
-                carriers.append(psutil.Process(pid))
-    return carriers
+    """Every process of the lab, in any namespace, this one left out: it carries the lab's mark in its environment.
+
+    Under root all that run as the lab's own user too, for who runs there may take the mark off and leave the namespace.
+    """
+    own = member_uid(blueprint.number) if os.geteuid() == 0 and blueprint.number else None
+    return [process for process, user, mark in _carriers() if mark == str(blueprint.home) or user == own]
 
 
 def marks() -> set[str]:
     """The homes of all labs that have a living process on this machine, as far as we may see."""
-    return {mark for _, mark in _marks()}
+    return {mark for _, _, mark in _carriers() if mark}
 
 
-def _marks() -> Iterator[tuple[int, str]]:
+def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
+    """(process, its user, its mark, "" for none) of every other process that is ours or of a user of labs.
+
+    What others write into their environment is theirs: root neither ends them nor waits for their end.
+    """
     start = f"{home.MARK}=".encode()
     for pid in psutil.pids():
         if pid == os.getpid():
             continue
-        with suppress(OSError):
-            for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                if variable.startswith(start):
-                    yield pid, os.fsdecode(variable.removeprefix(start))
+        with suppress(OSError, psutil.Error):
+            process = psutil.Process(pid)
+            user = process.uids().real
+            if user == os.geteuid() or (is_user_of_labs(user) and process.status() != psutil.STATUS_ZOMBIE):
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                mark = next((v.removeprefix(start) for v in variables if v.startswith(start)), b"")
+                yield process, user, os.fsdecode(mark)
+
+
+_MOST_LOG = 4 << 20
 
 
 def logs(blueprint: Blueprint, member: str, lines: int = 50) -> str:
+    """The last lines of each log of the member, of at most a few MiB: its programs write there what they like."""
     parts = []
     for path in sorted(blueprint.member_dir(member).glob("*.log")):
-        tail = path.read_text(errors="replace").splitlines()[-lines:]
+        tail = untrusted.tail(blueprint.home, path, _MOST_LOG).splitlines()[-lines:]
         parts.append("\n".join([f"==> {path.name} <==", *tail, ""]))
     return "\n".join(parts)
 
@@ -209,7 +219,7 @@ def remove_core_limits(blueprint: Blueprint) -> None:
 
 
 _SEGMENT = re.compile(r"[0-9A-F]{24}")
-_SEGMENTS = 2
+_SEGMENTS, _SEGMENT_BYTES = 2, 16 << 20
 _MOST_BYTES = 200_000
 _DUMP_S = 20.0
 
@@ -227,27 +237,34 @@ class LabTraces:
         """Copy its newest two segments; MachineError when its WAL cannot be read."""
         blueprint, folder = self.blueprint, self._folder(member)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, mode=0o700)
+        for made in (folder.parent, folder):
+            make_folder(made)
+            let_read(made, member_uid(blueprint.number))
         separate = blueprint.wal_dir(member)
         wal = blueprint.data_dir(member) / "pg_wal" if separate is None else separate
         try:
             segments = [name for name in untrusted.names(blueprint.member_dir(member), wal) if _SEGMENT.fullmatch(name)]
             for name in _newest(blueprint.member_dir(member), wal, segments):
-                untrusted.copy(blueprint.member_dir(member), wal / name, folder / name)
+                untrusted.copy(blueprint.member_dir(member), wal / name, folder / name, _SEGMENT_BYTES)
+                let_read(folder / name, member_uid(blueprint.number))
         except OSError as wrong:
             raise MachineError(
                 f"the WAL of {member} cannot be put aside: {wrong.strerror}", "is its disk there?"
             ) from None
 
     def describe(self, member: str, *, timeline: int, since: int) -> str:
-        """Records from that position on, as pg_waldump prints them, the first 200 kB; MachineError without any."""
+        """Records from that position on, as pg_waldump prints them, the first 200 kB; MachineError without any.
+
+        It has the rights of the lab's user, who wrote them: it believes the counts and lengths in a record.
+        """
         folder = self._folder(member)
         names = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
         if not names:
             raise MachineError(f"no WAL of {member} was put aside", "")
         argv = [str(self.blueprint.postgres_bin / "pg_waldump"), "--path", str(folder), "--timeline", str(timeline)]
-        first = int(names[0][8:16], 16) * 0x100000000 + int(names[0][16:], 16) * (16 << 20)
+        first = int(names[0][8:16], 16) * 0x100000000 + int(names[0][16:], 16) * _SEGMENT_BYTES
         argv += ["--start", lsn_text(max(since, first))]
+        argv = confined(self.blueprint, argv)
         dumped = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace")
         return (dumped.stdout + dumped.stderr)[:_MOST_BYTES]
 

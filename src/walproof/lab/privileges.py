@@ -18,13 +18,22 @@ from walproof.lab.blueprint import Blueprint
 from walproof.links.devices import NAMESPACES
 from walproof.machine.programs import program
 
-FIRST_UID = 60600
+FIRST_UID, MOST_LABS = 60600, 254
 """Lab N runs as uid and gid 60600 + N, up to 60854: a range that neither Debian nor systemd gives to an account."""
 
 
 def member_uid(number: int) -> int:
     """The uid, and gid, of the lab of that number (0: of no lab); one's own for an ordinary user."""
     return FIRST_UID + number if os.geteuid() == 0 else os.geteuid()
+
+
+def is_user_of_labs(uid: int) -> bool:
+    """Whether a lab of root's may run as that user.
+
+    >>> is_user_of_labs(60601), is_user_of_labs(60600), is_user_of_labs(1000)
+    (True, False, False)
+    """
+    return FIRST_UID < uid <= FIRST_UID + MOST_LABS
 
 
 def numbers_of_accounts() -> set[int]:
@@ -66,6 +75,13 @@ def make_folder(path: Path, mode: int = 0o700, *, owner: int | None = None) -> N
     path.chmod(mode)
     if owner is not None and os.geteuid() == 0:
         os.chown(path, owner, owner)
+
+
+def let_read(path: Path, reader: int) -> None:
+    """Let the lab's user read a file or folder of root's, and change nothing; an ordinary user is that user."""
+    if os.geteuid() == 0:
+        os.chown(path, 0, reader, follow_symlinks=False)
+        path.chmod(0o750 if path.is_dir() else 0o640)
 
 
 def make_log(path: Path, owner: int) -> None:

@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -146,12 +145,23 @@ def names(trusted: Path, folder: Path) -> list[str]:
         return sorted(os.listdir(opened))
 
 
-def copy(trusted: Path, path: Path, to: Path) -> None:
-    """Copy a regular file to a new file that only its owner reads; OSError for anything else."""
+def copy(trusted: Path, path: Path, to: Path, most: int) -> None:
+    """Copy a regular file of at most so many bytes to a new file that only its owner reads; OSError for all else."""
     with regular(trusted, path) as source:
-        made = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(made, "wb") as target:
-            shutil.copyfileobj(source, target)
+        content = bounded(source, most)
+    made = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(made, "wb") as target:
+        target.write(content)
+
+
+def tail(trusted: Path, path: Path, most: int) -> str:
+    """The last bytes of a regular file, at most so many, from the start of a line on; OSError for anything else."""
+    with regular(trusted, path) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(size - most, 0))
+        end = file.read(most)
+    whole = end if size <= most else end.partition(b"\n")[2] or end
+    return whole.decode(errors="replace")
 
 
 def modified(trusted: Path, path: Path) -> float:

@@ -52,6 +52,8 @@ class Endpoint:
     options: tuple[tuple[str, str], ...] = ()
     pooled: bool = False
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
+    named: tuple[str, ...] | None = None
+    """Hosts that the user named, in lower case; None where every host is walproof's own, as of a lab."""
 
     def at(self, *hosts: tuple[str, int], **options: str) -> "Endpoint":
         """The same at other hosts, with options beside its own."""
@@ -80,8 +82,13 @@ class Endpoint:
         Else a database's owner could set search_path, role and session_authorization for it (ALTER DATABASE), and
         functions of theirs would run with a superuser's rights; and what answers look like. What the connection brings
         goes before that (process_settings, postinit.c). What is sent through a pool qualifies names instead.
+
+        A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
+        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
         """
         words = self.words(**more)
+        if self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named):
+            words.setdefault("require_auth", "!password")
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = "-c search_path=pg_catalog -c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"

@@ -1,6 +1,7 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,16 @@ class RestAccess:
                 "give rest an https:// URL, or plain_http = true below [restapi] in the target file",
             )
         return None
+
+
+def _of_patroni(url: object) -> str:
+    """The URL as Patroni writes it, "" for any other: a member's may be a request to a server of somebody else's.
+
+    >>> _of_patroni("https://[::1]:8008/patroni"), _of_patroni("http://127.0.0.1:9000/drop?all="), _of_patroni(None)
+    ('https://[::1]:8008/patroni', '', '')
+    """
+    text = str(url)
+    return text if re.fullmatch(r"https?://[A-Za-z0-9._:\[\]%-]+/patroni", text) else ""
 
 
 def _host(url: str) -> str:
@@ -133,7 +144,8 @@ class PatroniRest:
                 "is it the address of one cluster?",
             )
         for member in cluster["members"]:
-            url = str(member.get("api_url", "")).removesuffix("/patroni")
+            member["api_url"] = _of_patroni(member.get("api_url"))
+            url = str(member["api_url"]).removesuffix("/patroni")
             if url and url not in self._known and len(self._known) < _MOST_URLS:
                 self._known.append(url)
         return cluster
@@ -167,7 +179,7 @@ class PatroniRest:
     def member_url(self, member: str) -> str:
         """The REST address of one member; TargetError when Patroni knows none of that name."""
         for listed in self.cluster()["members"]:
-            if listed.get("name") == member:
+            if listed.get("name") == member and listed["api_url"]:
                 return str(listed["api_url"]).removesuffix("/patroni")
         raise TargetError(f"Patroni knows no member {member!r}", "patronictl list")
 

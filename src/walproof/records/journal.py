@@ -6,7 +6,6 @@ which alone `revert` obeys: a record can be a stranger's, so its journal is a co
 import json
 import os
 import secrets
-import stat
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.machine.untrusted import bounded, from_json
-from walproof.records.layout import make_folder, opener
+from walproof.records.layout import make_folder, only_ours, opener
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +262,3 @@ def check_ours(path: Path) -> None:
             f"others own {path} or may write in it, so no journal there is obeyed and nothing is changed",
             "set WALPROOF_STATE to a folder of your own, mode 0700",
         )
-
-
-def only_ours(path: Path) -> bool:
-    """Whether it is this user's own folder or file, and no other user may write in it."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-    return kind and status.st_uid == os.geteuid() and not status.st_mode & 0o022

@@ -4,6 +4,7 @@ may read, from their first byte on and under any umask. Writes no event."""
 import json
 import os
 import re
+import stat
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
@@ -25,6 +26,16 @@ def make_folder(path: Path) -> None:
 def opener(path: str, flags: int) -> int:
     """For open(): a file that it creates is its owner's alone; a link in its place is an OSError."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
+
+
+def only_ours(path: Path | int) -> bool:
+    """Whether it is this user's own folder or file, opened or by its path, and no other user may write in it."""
+    try:
+        status = os.fstat(path) if isinstance(path, int) else path.lstat()
+    except OSError:
+        return False
+    kind = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return kind and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
 FORMAT = 1

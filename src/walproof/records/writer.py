@@ -1,5 +1,6 @@
 """Writes a record as it happens: one line per event, flushed; a crash loses at most the line being written."""
 
+import errno
 import os
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from walproof.records.layout import (
     Header,
     make_folder,
     new_name,
+    only_ours,
     opener,
     safe_name,
     version,
@@ -53,7 +55,8 @@ class Writer:
     """A record open for writing; call it with an event. Usable from several threads of one process.
 
     directory: where, must not hold a record yet unless `resume`; None is records/<utc timestamp>-<verb> here.
-    Leaving the `with` block without an Ended event writes one that says why.
+    Leaving the `with` block without an Ended event writes one that says why. The directory is opened once: who may
+    rename it, where the folder above is his, has nothing written elsewhere.
     """
 
     def __init__(self, directory: Path | None, verb: str, *, resume: bool = False) -> None:
@@ -64,13 +67,17 @@ class Writer:
             raise _exists(self.directory)
         try:
             make_folder(self.directory)
-            if not (self.directory / HEADER).exists():
+            self._folder = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._place = Path(f"/proc/self/fd/{self._folder}")
+            if directory is None and not only_ours(self._folder):
+                raise _unwritable(self.directory, OSError(errno.EPERM, "another user has put his own in its place"))
+            if not (self._place / HEADER).exists():
                 now = time()
                 header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
-                _write_atomically(self.directory / HEADER, header.text)
-            self._file = opener(str(self.directory / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                _write_atomically(self._place / HEADER, header.text)
+            self._file = opener(str(self._place / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             if resume:
-                _end_last_line(self.directory / EVENTS)
+                _end_last_line(self._place / EVENTS)
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
 
@@ -89,9 +96,13 @@ class Writer:
         """Store a text (a log, a configuration) next to the events, passwords in it replaced by ***, or bytes."""
         path = self.directory / FILES / safe_name(name)
         try:
-            make_folder(path.parent)
-            with open(path, "wb", opener=opener) as file:
-                file.write(content if isinstance(content, bytes) else in_text(content).encode(errors="replace"))
+            make_folder(self._place / FILES)
+            files = os.open(self._place / FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with open(f"/proc/self/fd/{files}/{path.name}", "wb", opener=opener) as file:
+                    file.write(content if isinstance(content, bytes) else in_text(content).encode(errors="replace"))
+            finally:
+                os.close(files)
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
         return path
@@ -101,6 +112,7 @@ class Writer:
         if self._file >= 0:
             os.fsync(self._file)
             os.close(self._file)
+            os.close(self._folder)
             self._file = -1
 
     def __enter__(self) -> Self:

@@ -17,13 +17,13 @@ from walproof.proving.faults import fault
 
 _RUNS = re.compile("command|librar|preload|provider|conninfo|_file|_path|director", re.IGNORECASE)
 """What is in the names of PostgreSQL's parameters that run a program, load code, read files or connect elsewhere."""
-_MOST_VALUES = 32
+_MOST_VALUES, _MOST_ROWS, _MOST_REPEATS, _MOST_MINUTES = 32, 100_000, 100, 24 * 60
 _Clients = Annotated[int, Field(ge=1, le=10_000)]
 LIBRARY = resources.files("walproof.studies") / "library"
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LabNeeded(_Strict):
@@ -57,7 +57,7 @@ class StudyPart(_Strict):
 
     name: str
     workload: WorkloadKind = WorkloadKind.TPCB_LIKE
-    rows: int = Field(1, ge=1)
+    rows: int = Field(1, ge=1, le=_MOST_ROWS)
     scale: int = Field(20, ge=1, le=100_000)
     levels: tuple[Level, ...] = Field(min_length=1, max_length=_MOST_VALUES)
     clients: tuple[_Clients, ...] = Field(min_length=1, max_length=_MOST_VALUES)
@@ -65,7 +65,7 @@ class StudyPart(_Strict):
     cores: tuple[PositiveFloat, ...] = Field((), max_length=_MOST_VALUES)
     fsync: bool | None = None
     route: str = "direct"
-    share: float = Field(1.0, gt=0)
+    share: float = Field(1.0, gt=0, le=1000)
     """Weight of this part's time against the other parts'."""
     paper: str = ""
 
@@ -93,8 +93,8 @@ class DrillPart(_Strict):
     level: Level
     writers: int = Field(16, ge=1, le=10_000)
     route: str = "multi-host"
-    repeat: int = Field(3, ge=1)
-    quick_repeat: int = Field(1, ge=1)
+    repeat: int = Field(3, ge=1, le=_MOST_REPEATS)
+    quick_repeat: int = Field(1, ge=1, le=_MOST_REPEATS)
     paper: str = ""
 
 
@@ -226,8 +226,8 @@ class Study(_Strict):
     source: str
     machine: str
     """The paper's hardware, in a line."""
-    minutes: float = 20.0
-    quick_minutes: float = Field(4.0, le=5.0)
+    minutes: float = Field(20.0, gt=0, le=_MOST_MINUTES)
+    quick_minutes: float = Field(4.0, gt=0, le=5.0)
     lab: LabNeeded = LabNeeded()
     part: tuple[StudyPart, ...] = ()
     drill: tuple[DrillPart, ...] = ()

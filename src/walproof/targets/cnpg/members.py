@@ -21,6 +21,7 @@ from walproof.targets.cnpg.rbac import perhaps_misnamed
 from walproof.targets.cnpg.state_and_doctor_facts import State, asked_for_clients_way, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import Membership
+from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.sql.connection import connected, password_file
 from walproof.targets.sql.doctor_facts import Inspector
 
@@ -161,7 +162,8 @@ class CnpgAccess:
 
     def parameters(self, credential: Credential) -> Endpoint:
         passfile = password_file(credential.password)
-        return Endpoint((), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),))
+        login = Endpoint((), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),))
+        return with_named_hosts(login, self.file)
 
     def log_in_as(self, credential: Credential) -> None:
         self.credential = credential

@@ -16,6 +16,7 @@ from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster, Membership
+from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
@@ -81,7 +82,7 @@ class PatroniCluster(ExternalCluster):
 
     def __init__(self, name: str, file: PatroniFile, rest: PatroniRest) -> None:
         """TargetError when no member answers."""
-        parameters = resolved(file.dsn or "", file.service)
+        parameters = with_named_hosts(resolved(file.dsn or "", file.service), file)
         super().__init__(name, file, parameters, Membership(partial(_listed, rest, parameters)))
         self.rest = rest
 

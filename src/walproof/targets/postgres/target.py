@@ -19,6 +19,7 @@ from walproof.model.topology import ClusterView, Endpoint, MemberView
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external.cluster import ExternalCluster, Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_file
+from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.sql.connection import (
     asked,
     check_version,
@@ -246,7 +247,7 @@ def open_postgres(address: str) -> PostgresCluster:
     """The cluster of a DSN, a libpq URL or a target file; TargetError when no leader answers."""
     name, file = read_address(address)
     conninfo_of(file.dsn, file.service)
-    parameters = resolved(file.dsn, file.service)
+    parameters = with_named_hosts(resolved(file.dsn, file.service), file)
     return PostgresCluster(name, file, parameters, Servers(file, parameters).members)
 
 

@@ -1,0 +1,119 @@
+"""Where the database's password must not go in clear text: hosts that the cluster names and the user did not."""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.fake_patroni import fake_patroni
+from walproof.load.ledger.task_and_attempt_files import WriterTask, read_writer_task, task_text
+from walproof.model.guarantee import Level
+from walproof.model.topology import Endpoint
+from walproof.targets.external.target_file import TargetFile
+from walproof.targets.named_hosts import with_named_hosts
+from walproof.targets.patroni.target import open_patroni
+from walproof.targets.sql.connection import resolved
+from walproof.targets.sql.observe import observed
+
+SECRET = "of-the-directory"
+STRANGER, NAMED = "127.0.0.2", "127.0.0.1"
+
+
+class Thief:
+    """A server that asks for the password in clear text, on every address of this machine; `heard` is what it got."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.port = int(listening.getsockname()[1])
+        self.heard: list[bytes] = []
+        self.asked = threading.Event()
+        self._listening = listening
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            with client, suppress(OSError, struct.error):  # it went away
+                client.settimeout(5)
+                self._talk(client)
+
+    def _talk(self, client: socket.socket) -> None:
+        while struct.unpack(">I", _message(client)[:4])[0] != 3 << 16:  # SSLRequest, GSSENCRequest
+            client.sendall(b"N")
+        client.sendall(b"R" + struct.pack(">II", 8, 3))  # AuthenticationCleartextPassword
+        if client.recv(1) == b"p":
+            self.heard.append(_message(client).rstrip(b"\0"))
+        self.asked.set()
+
+
+def _message(client: socket.socket) -> bytes:
+    length = struct.unpack(">I", client.recv(4, socket.MSG_WAITALL))[0]
+    return client.recv(length - 4, socket.MSG_WAITALL)
+
+
+@contextmanager
+def listening() -> Iterator[Thief]:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        yield Thief(server)
+
+
+@pytest.fixture
+def thief(monkeypatch: pytest.MonkeyPatch) -> Iterator[Thief]:
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    with listening() as server:
+        yield server
+
+
+def observe(members: Callable[[], dict[str, Endpoint]]) -> None:
+    class Clock:
+        def now(self) -> float:
+            return 0.0
+
+    observed(members(), Clock())  # type: ignore[arg-type]
+
+
+def test_a_member_that_only_cluster_names_is_told_no_password(thief: Thief, tmp_path: Path) -> None:
+    with fake_patroni() as fake:
+        fake.members = [fake.listed(STRANGER) | {"port": thief.port}]
+        open_patroni(str(fake.file(tmp_path / "cluster.toml"))).observe()
+    assert thief.asked.wait(5)
+    assert thief.heard == []
+
+
+@pytest.mark.parametrize("more", ['dsn = "host=127.0.0.2"', '[members]\nn1 = "127.0.0.2:5432"'])
+def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_path: Path, more: str) -> None:
+    with fake_patroni() as fake:
+        fake.members = [fake.listed(STRANGER) | {"port": thief.port}]
+        open_patroni(str(fake.file(tmp_path / "cluster.toml", more))).observe()
+    assert thief.asked.wait(5)
+    assert set(thief.heard) == {SECRET.encode()}
+
+
+def test_a_standby_of_pg_stat_replication_is_told_no_password(thief: Thief) -> None:
+    parameters = with_named_hosts(resolved(f"host={NAMED} port={thief.port}"), TargetFile(kind="postgres"))
+    observe(lambda: {"n2": parameters.at((STRANGER, thief.port))})
+    assert thief.asked.wait(5)
+    assert thief.heard == []
+    thief.asked.clear()
+    observe(lambda: {"n1": parameters.at((NAMED, thief.port))})
+    assert thief.asked.wait(5)
+    assert set(thief.heard) == {SECRET.encode()}
+
+
+def test_one_stranger_among_named_hosts_is_told_nothing_and_who_asks_for_more_gets_that() -> None:
+    endpoint = Endpoint(((NAMED, 1), (STRANGER, 1)), named=(NAMED,))
+    assert "require_auth='!password'" in endpoint.conninfo()
+    assert "require_auth='scram-sha-256'" in endpoint.at((STRANGER, 1), require_auth="scram-sha-256").conninfo()
+
+
+def test_writers_in_processes_of_their_own_know_it_too(tmp_path: Path) -> None:
+    endpoint = Endpoint(((STRANGER, 1),), named=(NAMED,))
+    task = WriterTask("", endpoint, Level.ON, 1, 1, 1)
+    (tmp_path / "task").write_text(task_text(task))
+    assert read_writer_task(tmp_path / "task").endpoint == endpoint
