@@ -168,5 +168,5 @@ def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
     """Of the two files' texts."""
     way = ClientsWay()
     way.read_haproxy(Source("", haproxy), {})
-    way.read_pgbouncer(tree_of(Source("pgbouncer", pgbouncer), "pgbouncer", Group({}, [])))
+    way.read_pgbouncer(tree_of(Source("pgbouncer", pgbouncer), "pgbouncer", Group()))
     return way.path
