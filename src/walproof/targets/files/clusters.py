@@ -19,8 +19,8 @@ from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State, pool_of, with_clients_way
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
 from walproof.targets.files.pieces import PatroniPart, Pieces, pieces_of
-from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.reading import Reading
+from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import gathered
 from walproof.targets.files.trees import Tree
 
@@ -60,9 +60,7 @@ def _with_members(
     return replace(its, facts=replace(its.facts, members=tuple(members), **parts))
 
 
-def declared_by(
-    files: Iterable[str], now: Callable[[], float] = time.monotonic
-) -> tuple[list[Declared], Skipped]:
+def declared_by(files: Iterable[str], now: Callable[[], float] = time.monotonic) -> tuple[list[Declared], Skipped]:
     """Every cluster that files, folders, globs or - declare, and what of them could not be read, each with why."""
     reading = Reading(now)
     pieces = [pieces_of(group) for group in gathered(files, reading)]
@@ -86,6 +84,7 @@ def _managed(pieces: Pieces) -> Iterator[Declared]:
     for kind, tree in pieces.resources:
         with pieces.group.or_skipped(tree.start, tree):
             pieces.group.reading.check()
+            pieces.group.reading.add_clusters(kind in ("cnpg", "zalando", "crunchy"))
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
             elif kind == "pooler":
@@ -100,6 +99,7 @@ def _managed(pieces: Pieces) -> Iterator[Declared]:
         dcs = next((part.dcs for part in parts if part.dcs), Tree(parts[0].tree.start))
         with pieces.group.or_skipped(dcs.start):
             pieces.group.reading.check()
+            pieces.group.reading.add_clusters(1)
             yield _patroni(scope, parts, dcs, pieces.way.proxies)
 
 

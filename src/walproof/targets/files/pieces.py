@@ -75,7 +75,7 @@ class Pieces:
                     raise ValueError(IS_TEMPLATE)
                 self._read(kind, part)
         if kind in ("yaml", "env", "service", "clients") and not source.above:  # a text within has them in its file
-            self.way.read_strings(source)
+            self.way.read_strings(source, self.group.reading)
         if self.way.clients or kind in ("haproxy", "pgbouncer"):
             self.way_start = self.way_start or Place(source.name)
 
@@ -86,7 +86,7 @@ class Pieces:
                 if isinstance(tree, Tree):
                     self._document(tree, source)
         elif kind == "haproxy":
-            self.way.read_haproxy(source, group.reading.skipped)
+            self.way.read_haproxy(source, group.reading)
         elif kind != "clients":
             tree = tree_of(source, kind, group)
             if kind == "pgbouncer":

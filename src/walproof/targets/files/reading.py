@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Protocol
 
 from walproof.machine.untrusted import bounded, entries, regular
 from walproof.model.declared import Place, Skipped
 
 MOST_BYTES, MOST_ALL = 4 << 20, 256 << 20
 """Of one file, and of all files together."""
+MOST_LINE = 16 << 10
+"""Characters of a line, and of a setting's value."""
+MOST_CLUSTERS, MOST_SERVERS = 1000, 10_000
+"""Clusters, and servers of HAProxy, in all that is read."""
 MOST_FILES, MOST_ENTRIES, DEEPEST = 20_000, 200_000, 40
 """Files that are read; names in folders that are looked at; folders in one another."""
 MOST_SECONDS = 120.0
@@ -27,6 +32,12 @@ _ENDINGS = (".yml", ".yaml", ".json", ".conf", ".cfg", ".ini", ".env", ".propert
 
 def _is_ours(name: str) -> bool:
     return Path(name).suffix.lower() in _ENDINGS
+
+
+class Lines(Protocol):
+    """A text that has lines."""
+
+    def numbered(self) -> Iterator[tuple[str, Place]]: ...
 
 
 class _Full(OSError):
@@ -46,6 +57,8 @@ class Reading:
     files: int = 0
     looked: int = 0
     bytes: int = 0
+    clusters: int = 0
+    servers: int = 0
     ends: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +72,28 @@ class Reading:
         """ValueError once the time for all of the reading is over."""
         if self.late:
             raise ValueError(TOOK_TOO_LONG)
+
+    def lines(self, source: Lines) -> Iterator[tuple[str, Place]]:
+        """The lines of a text and where each begins, but those that are too long; ValueError as `check`."""
+        for number, (line, place) in enumerate(source.numbered()):
+            if number % 1000 == 999:
+                self.check()
+            if len(line) > MOST_LINE:
+                self.skipped[place] = f"this line has over {MOST_LINE:,} characters"
+            else:
+                yield line, place
+
+    def add_clusters(self, count: int) -> None:
+        """ValueError where the clusters of the whole reading would be too many."""
+        if self.clusters + count > MOST_CLUSTERS:
+            raise ValueError(f"there are over {MOST_CLUSTERS:,} clusters in all that is read: name fewer files")
+        self.clusters += count
+
+    def add_servers(self, count: int) -> None:
+        """ValueError where HAProxy's servers of the whole reading would be too many, whatever templates make of one."""
+        if self.servers + count > MOST_SERVERS:
+            raise ValueError(f"there would be over {MOST_SERVERS:,} servers in all that is read: name fewer files")
+        self.servers += count
 
     def text_of(self, path: Path, top: Path) -> str:
         """The text of a regular file below `top`; OSError for anything else, a link, or too much of it."""

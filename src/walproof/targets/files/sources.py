@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from walproof.errors import Error
@@ -48,9 +49,16 @@ class Source:
 
     def within(self, value: str, at: Place) -> "Source":
         """A text that is the value at this place: of several lines it begins on the next one, as they are indented."""
-        following = self.text.splitlines()[at.line - self.lines :] if "\n" in value else []
+        first = at.line - self.lines
+        following = _lines_of(self.text)[first : first + 1] if "\n" in value else []
         indent = len(following[0]) - len(following[0].lstrip()) if following else 0
         return Source(self.name, value, None, at.line - ("\n" not in value), self.indent + indent, (self.path,))
+
+
+@lru_cache(maxsize=1)
+def _lines_of(text: str) -> tuple[str, ...]:
+    """Kept for the next value of the same text: a ConfigMap may hold thousands."""
+    return tuple(text.splitlines())
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None
     ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
     """
     tree, (pattern, comments, what) = Tree(source.place(1, 1)) if tree is None else tree, _GRAMMARS[grammar]
-    for line, place in source.numbered():
+    for line, place in group.reading.lines(source):
         if line[0] in comments:
             continue
         match = pattern.fullmatch(line)
@@ -146,11 +146,7 @@ class _Reader:
 
     def value(self, node: yaml.Node, marked: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Any:
         """Its value; `marked` is the key, or the item of a list, where it stands."""
-        self.values += 1
-        if self.values % 1000 == 0:
-            self.reading.check()
-        if self.values > MOST_VALUES:
-            raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
+        self._count()
         if isinstance(node, yaml.ScalarNode):
             if not node.style and TEMPLATE.search(node.value):
                 raise ValueError(IS_TEMPLATE)
@@ -173,6 +169,13 @@ class _Reader:
                 name, _, text = str(item).partition("=")
                 tree.put(name, text, self.place(one))
         return tree
+
+    def _count(self) -> None:
+        self.values += 1
+        if self.values % 1000 == 0:
+            self.reading.check()
+        if self.values > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
 
     def mapping(self, node: yaml.MappingNode, tree: Tree, above: tuple[yaml.Node, ...]) -> Tree:
         merge = "tag:yaml.org,2002:merge"
