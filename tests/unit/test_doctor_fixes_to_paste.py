@@ -11,6 +11,7 @@ from tests.fixtures.sick import member, setting, well, with_member, with_patroni
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.checks_standby import _rebuilt
 from walproof.advising.doctor.finding import bring_back, in_pod, patch_cluster
+from walproof.machine.quoting import pasted
 from walproof.model.facts import Facts, Sender
 from walproof.model.patroni_values import parse_int
 
@@ -21,7 +22,7 @@ EVIL = ("n2;reboot", "n2 $(reboot)", "n2'`reboot`", 'n2"|reboot', "n2\nreboot")
 def test_a_members_name_is_one_word_of_a_command(name: str) -> None:
     cnpg = healthy().cnpg
     assert cnpg is not None
-    fixes = (_rebuilt(well(), name), _rebuilt(healthy(), name), in_pod(cnpg, name, "psql"))
+    fixes = (_rebuilt(well(), name), _rebuilt(healthy(), name), in_pod(cnpg, name, pasted("psql")))
     assert all(name in shlex.split(fix) for fix in fixes), fixes
     assert bring_back(name, "nosync: true").endswith(f"CLUSTER {shlex.quote(name)}")
 

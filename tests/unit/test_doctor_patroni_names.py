@@ -204,4 +204,4 @@ def test_no_standby_that_may_be_synchronous_is_an_error_whatever_bars_each() -> 
     both = cluster(tagged(nostream=True), tagged(SECOND, replicatefrom="n3"), synchronous_mode="on")
     none = found(both, "patroni-nobody-synchronous")
     assert none is not None and none.evidence == 'replicatefrom: "n3" on n2, nostream: true on n3'
-    assert none.fix.startswith('remove `replicatefrom: "n3"` from the tags of n2\'s patroni.yml')
+    assert none.fix.startswith("remove 'replicatefrom: \"n3\"' from the tags of n2 in its patroni.yml")

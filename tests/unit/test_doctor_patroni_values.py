@@ -113,7 +113,7 @@ def test_a_mode_that_is_off_is_called_asynchronous(mode: object) -> None:
 def test_members_of_which_none_may_lead_are_found_by_either_spelling(tags: dict[str, Any]) -> None:
     finding = found(on_standbys(tags, {"nofailover": True}))["patroni-nobody-eligible"]
     name = next(iter(tags))
-    assert name in finding.evidence and f"remove `{name}: " in finding.fix
+    assert name in finding.evidence and f"remove '{name}: " in finding.fix
 
 
 @pytest.mark.parametrize(

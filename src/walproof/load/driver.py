@@ -26,10 +26,10 @@ SYSBENCH_ROWS = 1000
 """Rows of each of sysbench's tables by unit of --scale."""
 _VARIABLES = {"application_name": "PGAPPNAME", "connect_timeout": "PGCONNECT_TIMEOUT", "dbname": "PGDATABASE"}
 _TPS = re.compile(r"^tps[ =:]+([0-9]+(?:\.[0-9]+)?)$", re.IGNORECASE)
-_SYSBENCH_RATE = re.compile(r"^\s*transactions:\s+(\d+)\s+\(([0-9.]+) per sec", re.MULTILINE)
-_SYSBENCH_ERRORS = re.compile(r"^\s*ignored errors:\s+(\d+)", re.MULTILINE)
-_SYSBENCH_MEAN = re.compile(r"^\s*avg:\s+([0-9.]+)", re.MULTILINE)
-_SYSBENCH_BUCKET = re.compile(r"^\s*([0-9.]+) \|\**\s+(\d+)$", re.MULTILINE)
+_SYSBENCH_RATE = re.compile(r"^[ \t]*transactions:\s+(\d+)\s+\(([0-9.]+) per sec", re.MULTILINE)
+_SYSBENCH_ERRORS = re.compile(r"^[ \t]*ignored errors:\s+(\d+)", re.MULTILINE)
+_SYSBENCH_MEAN = re.compile(r"^[ \t]*avg:\s+([0-9.]+)", re.MULTILINE)
+_SYSBENCH_BUCKET = re.compile(r"^[ \t]*([0-9.]+) \|\**\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

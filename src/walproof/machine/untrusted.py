@@ -83,11 +83,10 @@ def _too_deep(tree: Any) -> bool:
 @contextlib.contextmanager
 def _folder(trusted: Path, path: Path) -> Iterator[int]:
     """The folder of the file, opened component by component; OSError where one of them is a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    opened = os.open(trusted, flags)
+    opened = os.open(trusted, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in path.parent.relative_to(trusted).parts:
-            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=opened)
+            below = _below(opened, part)
             os.close(opened)
             opened = below
         yield opened
@@ -95,14 +94,30 @@ def _folder(trusted: Path, path: Path) -> Iterator[int]:
         os.close(opened)
 
 
+def _below(opened: int, part: str) -> int:
+    try:
+        return os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=opened)
+    except NotADirectoryError as wrong:
+        if stat.S_ISLNK(os.stat(part, dir_fd=opened, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, f"{part} is a link, which is not followed") from None
+        raise wrong
+
+
 @contextlib.contextmanager
 def regular(trusted: Path, path: Path) -> Iterator[BinaryIO]:
-    """A regular file open for reading; OSError for anything else: a link, a device, a pipe that waits."""
+    """A regular file open for reading; OSError for anything else: a link, a device, a pipe that waits.
+
+    What is no regular file is not even opened: opening some devices does something.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with _folder(trusted, path) as folder, os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        yield file
+    with _folder(trusted, path) as folder:
+        mode = os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        with os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            yield file
 
 
 def bounded(file: BinaryIO, most: int) -> bytes:
@@ -143,6 +158,20 @@ def names(trusted: Path, folder: Path) -> list[str]:
     """The names in a folder, in their order; OSError where it, or a folder above it, is a link or is not there."""
     with _folder(trusted, folder / "any") as opened:
         return sorted(os.listdir(opened))
+
+
+def entries(trusted: Path, folder: Path) -> list[tuple[str, str]]:
+    """The names in a folder, in their order, each with its kind: folder, file, link or other; OSError as `names`."""
+    with _folder(trusted, folder / "any") as opened, os.scandir(opened) as found:
+        return sorted((one.name, _kind(one)) for one in found)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def copy(trusted: Path, path: Path, to: Path, most: int) -> None:

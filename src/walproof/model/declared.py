@@ -7,7 +7,8 @@ from itertools import product
 
 from walproof.model.facts import Facts
 
-_KEY = re.compile(r"\*(?=:)|[A-Za-z_-][A-Za-z0-9_.-]*[A-Za-z0-9]")
+_KEY = re.compile(r"\*(?=:)|[A-Za-z_-][A-Za-z0-9_.-]*+")
+"""A key, perhaps with what ends a sentence or a range after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ class Places(dict[tuple[str, str], Place]):
         Place(file='p.yml', line=4, column=5)
         """
         texts, owners = list(texts), [*members, ""]
-        words = [*(text for text in texts if ":" in text), *(word for text in texts for word in _KEY.findall(text))]
+        keys = (word.rstrip("_.-") for text in texts for word in _KEY.findall(text))
+        words = [*(text for text in texts if ":" in text), *keys]
         known = (self.get((owner, word)) for word in words for owner in owners)
         return next((place for place in known if place is not None), None)
 

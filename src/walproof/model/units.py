@@ -14,7 +14,7 @@ _SIZE = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "k": 1 << 10, "m": 1 << 20
 
 
 def _read(text: str, what: str, units: Mapping[str, float], example: str, bare: float | None) -> float:
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z/]*)\s*", text)
+    match = re.fullmatch(r"\s*+([0-9]+(?:\.[0-9]+)?)\s*+([a-zA-Z/]*+)\s*+", text)
     factor = None if match is None else units.get(match[2].lower(), bare if match[2] == "" else None)
     if match is None or factor is None:
         raise UsageError(f"{text!r} is not a {what}", f"write it like {example}")

@@ -17,6 +17,7 @@ from walproof.advising.doctor.finding import (
     reset_all,
     reset_names,
 )
+from walproof.machine.quoting import pasted
 from walproof.model.cnpg_facts import CnpgFacts, CnpgSync, is_off, why_not_guarded
 from walproof.model.facts import Facts
 from walproof.model.guarantee import read_standby_names
@@ -58,7 +59,9 @@ def _cnpg_acknowledges_alone(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if (0 if named is None else named.k) < sync.promised:
         setting = facts.leader.setting("synchronous_standby_names")
         where = setting.where if setting else ""
-        fix = reset_names(facts) or f"bring an instance back: kubectl cnpg status {cnpg.name}"
+        fix = reset_names(facts) or pasted(
+            "bring an instance back: kubectl cnpg status {cnpg.name:argument}", cnpg=cnpg
+        )
         declared = sync.text if sync.least is not None else f"{SYNC} is {sync.text}"
         evidence = f"{declared}, synchronous_standby_names is '{names_of(facts)}'"
         yield Hit(evidence, fix, where, facts.leader_name)
@@ -149,7 +152,7 @@ def _cnpg_smart_shutdown_long(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 @of_cnpg
 def _cnpg_fenced(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if cnpg.fenced:
-        fix = f"kubectl cnpg fencing off {cnpg.name} '*' --namespace {cnpg.namespace}"
+        fix = pasted("kubectl cnpg fencing off {cnpg.name:argument} '*' --namespace {cnpg.namespace:shell}", cnpg=cnpg)
         yield Hit(f"fenced: {', '.join(cnpg.fenced)}", fix, "metadata.annotations")
 
 
@@ -159,7 +162,11 @@ def _cnpg_not_ready(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     if ready < cnpg.instances:
         late = ", ".join(pod.name for pod in cnpg.pods if not pod.ready) or "some have no pod"
         evidence = f"{ready} of {cnpg.instances} instances are ready ({late}); phase: {cnpg.phase}"
-        fix = f"kubectl cnpg status {cnpg.name}; kubectl describe pods --selector cnpg.io/cluster={cnpg.name}"
+        fix = pasted(
+            "kubectl cnpg status {cnpg.name:argument}; "
+            "kubectl describe pods --selector cnpg.io/cluster={cnpg.name:shell}",
+            cnpg=cnpg,
+        )
         yield Hit(evidence, fix, "status")
 
 
@@ -173,7 +180,8 @@ def _cnpg_disputed_primary(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
         says["lease"] = cnpg.lease_holder
     if len(set(says.values())) > 1:
         evidence = ", ".join(f"{who}: {name or 'no instance'}" for who, name in says.items()) + f"; phase: {cnpg.phase}"
-        yield Hit(evidence, f"kubectl cnpg status {cnpg.name}; kubectl get lease {cnpg.name} -o yaml", "status")
+        look = "kubectl cnpg status {cnpg.name:argument}; kubectl get lease {cnpg.name:argument} -o yaml"
+        yield Hit(evidence, pasted(look, cnpg=cnpg), "status")
 
 
 @of_cnpg
@@ -190,9 +198,12 @@ def _cnpg_instances_together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
         key = cnpg.placement.topology_key
         apart = {"enablePodAntiAffinity": True, "podAntiAffinityType": "required", "topologyKey": key}
         patch = patch_cluster(cnpg, {"affinity": apart})
-        fix = (
-            f"with {cnpg.instances} nodes at least: {patch}; it restarts every instance, and one without a node of "
-            f"its own stays Pending; one whose volume is bound to its node: kubectl cnpg destroy {cnpg.name} INSTANCE"
+        fix = pasted(
+            "with {cnpg.instances:composed} nodes at least: {patch:composed}; it restarts every instance, and one "
+            "without a node of its own stays Pending; one whose volume is bound to its node: "
+            "kubectl cnpg destroy {cnpg.name:argument} INSTANCE",
+            cnpg=cnpg,
+            patch=patch,
         )
         yield Hit("; ".join(f"{', '.join(names)} run on {node}" for node, names in shared.items()), fix, "pods")
     elif not cnpg.placement.anti_affinity:
@@ -204,7 +215,7 @@ def _cnpg_instances_together(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 def _cnpg_spread_selects_nobody(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     for key, selects in cnpg.placement.spreads:
         if not selects:
-            fix = f"give its labelSelector matchLabels: {{cnpg.io/cluster: {cnpg.name}}}"
+            fix = pasted("give its labelSelector matchLabels: {{cnpg.io/cluster: {cnpg.name:yaml}}}", cnpg=cnpg)
             evidence = f"the constraint over {key} selects no instance of this Cluster"
             yield Hit(evidence, fix, "spec.topologySpreadConstraints")
 
@@ -224,7 +235,10 @@ def _cnpg_wal_volume_small(facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
 @of_cnpg
 def _cnpg_service_of_all(_facts: Facts, cnpg: CnpgFacts) -> Iterator[Hit]:
     for name in cnpg.services_of_all:
-        fix = f"cnpg.io/instanceRole: primary in its selector; or let clients use the service {cnpg.name}-rw"
+        fix = pasted(
+            "cnpg.io/instanceRole: primary in its selector; or let clients use the service {service:words}",
+            service=f"{cnpg.name}-rw",
+        )
         yield Hit(f"its selector asks for {cnpg.name} and no role", fix, "spec.selector", name)
 
 

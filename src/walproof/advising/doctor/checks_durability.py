@@ -19,7 +19,8 @@ from walproof.advising.doctor.finding import (
     set_patroni,
     setting_hit,
 )
-from walproof.model.facts import Facts, MemberFacts, Namer
+from walproof.machine.quoting import Pasted, pasted
+from walproof.model.facts import Facts, MemberFacts, Namer, Override
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
 from walproof.model.standby_names import NO_STANDBYS, folded, why_no_name
 
@@ -27,9 +28,11 @@ from walproof.model.standby_names import NO_STANDBYS, folded, why_no_name
 def _checksums_off(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         if member.value("data_checksums") == "off":
-            fix = "stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)"
+            fix = pasted("stop PostgreSQL, then: pg_checksums --enable -D $PGDATA (standbys first, one at a time)")
             if facts.cnpg is not None:
-                fix = "only a new Cluster has them: spec.bootstrap.initdb.dataChecksums: true; import the data there"
+                fix = pasted(
+                    "only a new Cluster has them: spec.bootstrap.initdb.dataChecksums: true; import the data there"
+                )
             yield Hit("data_checksums = off", fix, "initdb", member.name)
 
 
@@ -37,7 +40,7 @@ def _archive_keeps_nothing(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         setting = member.setting("archive_command")
         if setting is not None and member.value("archive_mode", "off") != "off" and not keeps_archive(member):
-            fix = "archive_command: what copies %p to where backups find it; or archive_mode = off, and restart"
+            fix = pasted("archive_command: what copies %p to where backups find it; or archive_mode = off, and restart")
             yield setting_hit(member, setting, fix)
 
 
@@ -90,7 +93,7 @@ def _remote_level_no_names(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     elif facts.cnpg is not None:
         fix = patch_cluster(facts.cnpg, {"postgresql": {"synchronous": {"method": "any", "number": 1}}})
     elif facts.namer is Namer.PATRONI:
-        fix = "bring a standby back: Patroni emptied the names because none is left (see patronictl list)"
+        fix = pasted("bring a standby back: Patroni emptied the names because none is left (see patronictl list)")
     elif patroni is not None:
         fix = set_patroni("synchronous_mode", best_mode(patroni))
     else:
@@ -110,6 +113,12 @@ def _level(bad: Level) -> Rule:
     return find
 
 
+def _taken_back(override: Override) -> Pasted:
+    if override.what == "source":
+        return pasted("take it out of {name:words}: CREATE OR REPLACE …", name=override.name)
+    return pasted("{reset:statement}", reset=override.reset)
+
+
 def _override(kind: str) -> Rule:
     @of_leader
     def find(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
@@ -124,7 +133,7 @@ def _override(kind: str) -> Rule:
             verb = "sets" if kind == "source" else "has"
             yield Hit(
                 f"{who} {override.name}{database} {verb} synchronous_commit = {override.value}",
-                override.reset,
+                _taken_back(override),
                 {"function": "pg_proc.proconfig", "source": "pg_proc.prosrc"}.get(kind, "pg_db_role_setting"),
                 leader.name,
                 # PostgreSQL takes a clause's setting back when the function returns, before the transaction commits.

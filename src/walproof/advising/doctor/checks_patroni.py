@@ -15,6 +15,7 @@ from walproof.advising.doctor.finding import (
     patch_cluster,
     set_patroni,
 )
+from walproof.machine.quoting import Pasted, pasted
 from walproof.model.facts import Facts, PatroniFacts
 from walproof.model.patroni_values import (
     ADJUSTS,
@@ -72,13 +73,16 @@ def _patroni_value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit
     config, former = patroni.config, "Patroni refuses its timeouts and PostgreSQL's section and keeps the former ones"
     for name in refused(config):
         if name in DEFAULTS:
-            fix = f"{set_patroni(name, str(DEFAULTS[name]))}, or another whole number of seconds"
+            fix = pasted(
+                "{set:composed}, or another whole number of seconds", set=set_patroni(name, str(DEFAULTS[name]))
+            )
             yield Hit(f"{stated(name, config[name])} is no whole number: {former}", fix, WHERE, "", Severity.ERROR)
         else:
-            fix = f"patronictl edit-config: write names and values under {name}"
+            fix = pasted("patronictl edit-config: write names and values under {name:words}", name=name)
             yield Hit(f"{name} holds no names and values: {former}", fix, WHERE, "", Severity.ERROR)
     for name, used in ignored(config).items():
-        fix = f"{set_patroni(name, used)}, or {'another number without a unit' if name in NUMBERS else 'true'}"
+        other = "another number without a unit" if name in NUMBERS else "true"
+        fix = pasted("{set:composed}, or " + other, set=set_patroni(name, used))
         yield Hit(f"{stated(name, config[name])} is none that Patroni reads: it uses {used}", fix, WHERE)
     for name, seconds in _written(patroni).items():
         if seconds < LEAST[name] and _adjusts(patroni) and name != "retry_timeout":
@@ -89,7 +93,9 @@ def _patroni_value_ignored(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit
 
 @of_patroni
 def _patroni_tag_misread(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
-    fix = "patroni.yml of that member: true or false, or a whole number, unquoted; then patronictl reload CLUSTER"
+    fix = pasted(
+        "patroni.yml of that member: true or false, or a whole number, unquoted; then patronictl reload CLUSTER"
+    )
     for member in patroni.members:
         if clauses := misread(member.tags):
             yield Hit("to Patroni " + ", and ".join(clauses), fix, "tags in patroni.yml", member.name)
@@ -153,7 +159,9 @@ def _patroni_strict_without_mode(facts: Facts, patroni: PatroniFacts) -> Iterato
 def _patroni_strict_star(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.strict and patroni.synchronous == "on" and () < patroni.version < (4, 2):
         evidence = f"strict mode on Patroni {_version(patroni)}: names become '*' when no standby is left"
-        fix = "let no backup tool stream from the leader without its own slot and name; prefer synchronous_mode quorum"
+        fix = pasted(
+            "let no backup tool stream from the leader without its own slot and name; prefer synchronous_mode quorum"
+        )
         yield Hit(evidence, fix, WHERE)
 
 
@@ -175,7 +183,7 @@ def _patroni_failsafe_off(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]
         return
     if () < patroni.version < (3,):
         evidence = f"Patroni {_version(patroni)} has no failsafe_mode (it came with 3.0)"
-        yield Hit(evidence, "upgrade to Patroni 3 or later", "GET /patroni")
+        yield Hit(evidence, pasted("upgrade to Patroni 3 or later"), "GET /patroni")
     elif not is_on(patroni.config, "failsafe_mode"):
         yield _set("failsafe_mode: off", "failsafe_mode", "true")
 
@@ -183,7 +191,9 @@ def _patroni_failsafe_off(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]
 @of_patroni
 def _patroni_quorum_needs_4(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if patroni.synchronous == "quorum" and () < patroni.version < (4,):
-        fix = f"upgrade every member to Patroni 4, or {set_patroni('synchronous_mode', 'true')}"
+        fix = pasted(
+            "upgrade every member to Patroni 4, or {set:composed}", set=set_patroni("synchronous_mode", "true")
+        )
         yield Hit(f"synchronous_mode: quorum, but a member runs Patroni {_version(patroni)}", fix, WHERE)
 
 
@@ -191,7 +201,7 @@ def _patroni_quorum_needs_4(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hi
 def _patroni_mixed_versions(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if len({m.version for m in patroni.members if m.version}) > 1:
         listed = ", ".join(f"{m.name} {m.version}" for m in patroni.members)
-        yield Hit(listed, "bring every member to one version", "GET /patroni")
+        yield Hit(listed, pasted("bring every member to one version"), "GET /patroni")
 
 
 @of_patroni
@@ -204,10 +214,10 @@ def _patroni_node_count(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
         yield Hit(evidence + listed(patroni.barred, "; "), _or_set(patroni, name, str(max(1, there))), WHERE)
 
 
-def _or_set(patroni: PatroniFacts, name: str, value: str) -> str:
+def _or_set(patroni: PatroniFacts, name: str, value: str) -> Pasted:
     """Let one more standby be named, or set that key."""
-    spare = next((bring_back(*one) for one in patroni.barred.items()), "add a standby")
-    return f"{spare}; or {set_patroni(name, value)}"
+    spare = next((bring_back(*one) for one in patroni.barred.items()), pasted("add a standby"))
+    return pasted("{spare:composed}; or {set:composed}", spare=spare, set=set_patroni(name, value))
 
 
 def _none_named(patroni: PatroniFacts) -> Mapping[str, str]:
@@ -249,7 +259,7 @@ def _patroni_no_rewind(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     elif not _of_postgresql(patroni, "use_pg_rewind"):
         yield _set(f"{name}: false", name, "true")
     elif "on" not in (leader.value("data_checksums"), leader.value("wal_log_hints")):
-        fix = "patronictl edit-config --pg wal_log_hints=on --force && patronictl restart CLUSTER"
+        fix = pasted("patronictl edit-config --pg wal_log_hints=on --force && patronictl restart CLUSTER")
         yield Hit("use_pg_rewind, but data_checksums and wal_log_hints are off", fix, WHERE, leader.name)
 
 
@@ -264,21 +274,23 @@ def _patroni_erases_divergence(_facts: Facts, patroni: PatroniFacts) -> Iterator
 def _patroni_member_down(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     for member in patroni.members:
         if member.state not in ("running", "streaming", "in archive recovery"):
-            fix = "patronictl list; see the member's Patroni log"
+            fix = pasted("patronictl list; see the member's Patroni log")
             yield Hit(f"state: {member.state}", fix, "/cluster", member.name)
 
 
 @of_patroni
 def _patroni_no_leader(_facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
     if len(patroni.standbys) == len(patroni.members):
-        fix = "patronictl list; patronictl failover CLUSTER --candidate MEMBER when you know which has everything"
+        fix = pasted(
+            "patronictl list; patronictl failover CLUSTER --candidate MEMBER when you know which has everything"
+        )
         yield Hit("no member holds the leader key", fix, "/cluster")
 
 
 def _no_standby(facts: Facts) -> Iterator[Hit]:
     alone = facts.patroni is not None and len(facts.patroni.members) == 1
     if alone or (facts.patroni is None and facts.leader is not None and not facts.leader.senders):
-        fix = "add a standby: pg_basebackup -R, or start a second Patroni member"
+        fix = pasted("add a standby: pg_basebackup -R, or start a second Patroni member")
         yield Hit("no standby streams", fix if facts.cnpg is None else patch_cluster(facts.cnpg, {"instances": 3}), "")
 
 

@@ -17,12 +17,13 @@ from walproof.advising.doctor.finding import (
     set_anywhere,
     set_patroni,
 )
+from walproof.machine.quoting import Pasted, pasted
 from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, Sender
 from walproof.model.guarantee import Level, Quorum, QuorumKind, read_standby_names
 from walproof.model.patroni_values import refused
 from walproof.model.standby_names import NO_STANDBYS, folded
 
-_FOREIGN = "it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it"
+_FOREIGN = pasted("it is no instance of this Cluster (those stream under their pod's name): rename it, or stop it")
 Named = tuple[MemberFacts, Quorum]
 """The leader, and the quorum of its standby names."""
 
@@ -36,11 +37,11 @@ def _named(facts: Facts) -> Named | None:
 of_quorum = given(_named)
 
 
-def _of_names(leader: MemberFacts, evidence: str, fix: str) -> Hit:
+def _of_names(leader: MemberFacts, evidence: str, fix: Pasted) -> Hit:
     return Hit(evidence, fix, leader.settings["synchronous_standby_names"].where, leader.name)
 
 
-def _of_senders(facts: Facts, evidence: str, fix: str) -> Hit:
+def _of_senders(facts: Facts, evidence: str, fix: Pasted) -> Hit:
     return Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
 
@@ -55,13 +56,16 @@ def synchronous_of(facts: Facts) -> tuple[MemberFacts, ...]:
     return tuple(m for m in facts.standbys if counting & {folded(m.name), folded(m.receiver_name)})
 
 
-def _fix_names(facts: Facts, named: Named) -> str:
+def _fix_names(facts: Facts, named: Named) -> Pasted:
     if overridden := reset_names(facts):
         return overridden
     if facts.cnpg is not None:
-        return f"bring the missing instance back; CloudNativePG names it again (kubectl cnpg status {facts.cnpg.name})"
+        return pasted(
+            "bring the missing instance back; CloudNativePG names it again (kubectl cnpg status {name:argument})",
+            name=facts.cnpg.name,
+        )
     if facts.namer is Namer.PATRONI:
-        return "bring the missing standby back; Patroni names it again (patronictl list)"
+        return pasted("bring the missing standby back; Patroni names it again (patronictl list)")
     leader, quorum = named
     there = names_there(leader)
     text, name = Quorum(quorum.kind, min(quorum.k, len(there)), there).text, "synchronous_standby_names"
@@ -69,8 +73,11 @@ def _fix_names(facts: Facts, named: Named) -> str:
     section = (config.get("postgresql") or {}).get("parameters") or {}
     if facts.patroni is not None and leader.settings[name].file.endswith("/postgresql.conf") and name not in section:
         # Patroni wrote it and its dynamic configuration lacks it: patroni.yml has it, which goes over that.
-        text = text.replace("'", "''")
-        return f"{name}: '{text}' below postgresql.parameters in each patroni.yml, then patronictl reload CLUSTER"
+        return pasted(
+            "synchronous_standby_names: {text:yaml} below postgresql.parameters in each patroni.yml, "
+            "then patronictl reload CLUSTER",
+            text=text,
+        )
     return set_anywhere(facts, name, text)
 
 
@@ -93,7 +100,9 @@ def _names_star(facts: Facts, named: Named) -> Iterator[Hit]:
     if quorum.open:
         fix = _fix_names(facts, named)
         if facts.namer is Namer.PATRONI and not reset_names(facts):
-            fix = "Patroni finds no standby to name: bring one back before anything else connects (patronictl list)"
+            fix = pasted(
+                "Patroni finds no standby to name: bring one back before anything else connects (patronictl list)"
+            )
         yield _of_names(leader, f"synchronous_standby_names = '{quorum.text}'", fix)
 
 
@@ -116,7 +125,7 @@ def _quorum_without_spare(facts: Facts, named: Named) -> Iterator[Hit]:
     able = sum(quorum.counts(s.application_name) for s in streaming)
     by_hand = facts.namer is Namer.OPERATOR or reset_names(facts)
     if by_hand and 0 < able <= quorum.k:
-        fix = "add one more standby to synchronous_standby_names than the number that must answer"
+        fix = pasted("add one more standby to synchronous_standby_names than the number that must answer")
         yield _of_names(leader, f"{quorum.text}: {able} can answer and {quorum.k} must", fix)
 
 
@@ -134,7 +143,9 @@ def _first_where_any_would_do(facts: Facts, named: Named) -> Iterator[Hit]:
 def _same_name_twice(facts: Facts) -> Iterator[Hit]:
     for name, count in Counter(folded(s.application_name) for s in facts.senders).items():
         if count > 1 and name not in NO_STANDBYS:
-            fix = "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
+            fix = pasted(
+                "ALTER SYSTEM SET cluster_name on each standby (or application_name in primary_conninfo), restart"
+            )
             yield _of_senders(facts, f"{count} standbys stream as {name}", fix if facts.cnpg is None else _FOREIGN)
 
 
@@ -142,7 +153,7 @@ def _default_name(facts: Facts) -> Iterator[Hit]:
     for sender in facts.senders:
         if sender.application_name in ("walreceiver", ""):
             evidence = f"a standby at {sender.address or 'a local socket'} streams as {sender.application_name!r}"
-            fix = "on that standby: ALTER SYSTEM SET cluster_name = 'standby1'; restart PostgreSQL"
+            fix = pasted("on that standby: ALTER SYSTEM SET cluster_name = 'standby1'; restart PostgreSQL")
             fix = fix if facts.cnpg is None else _FOREIGN
             yield Hit(evidence, fix, "primary_conninfo of the standby", facts.leader_name)
 
@@ -151,7 +162,7 @@ def _tool_counts_as_standby(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if sender.application_name in NO_STANDBYS:
             evidence = f"{sender.application_name} from {sender.address or 'a local socket'} is {sender.sync_state}"
-            fix = "list standbys by name in synchronous_standby_names, never '*' or a tool's name"
+            fix = pasted("list standbys by name in synchronous_standby_names, never '*' or a tool's name")
             yield _of_senders(facts, evidence, fix)
 
 
@@ -159,7 +170,9 @@ def _sync_standby_cascades(facts: Facts) -> Iterator[Hit]:
     for member in synchronous_of(facts):
         if member.senders:
             fed = ", ".join(s.application_name for s in member.senders)
-            fix = f"let {fed} stream from the leader or from an asynchronous standby (primary_conninfo)"
+            fix = pasted(
+                "let {fed:words} stream from the leader or from an asynchronous standby (primary_conninfo)", fed=fed
+            )
             yield Hit(f"it feeds {fed}", fix, "pg_stat_replication", member.name)
 
 
@@ -167,13 +180,13 @@ def _sync_standby_not_streaming(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if sender.state != "streaming":
             evidence = f"{sender.application_name} is {sender.sync_state} and its state is {sender.state}"
-            yield _of_senders(facts, evidence, "wait until it streams; see its log and wal_keep_size")
+            yield _of_senders(facts, evidence, pasted("wait until it streams; see its log and wal_keep_size"))
 
 
 def _sync_standby_slow(facts: Facts) -> Iterator[Hit]:
     for sender in _synchronous(facts):
         if (lag := sender.flush_lag_s or 0.0) > 1.0:
-            fix = "check that standby's disk and network; ANY k of n with a spare hides one slow standby"
+            fix = pasted("check that standby's disk and network; ANY k of n with a spare hides one slow standby")
             yield _of_senders(facts, f"{sender.application_name}: flush_lag = {lag:.1f} s", fix)
 
 
@@ -183,7 +196,7 @@ def _commits_wait_now(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     if late:
         pids, longest = ", ".join(str(w.pid) for w in late[:5]), max(w.seconds for w in late)
         evidence = f"{len(late)} backends wait in SyncRep, the longest for {longest:.0f} s (pid {pids})"
-        fix = (
+        fix = pasted(
             "bring a synchronous standby back; never pg_cancel_backend: it turns the wait into an unreplicated success"
         )
         yield Hit(evidence, fix, "pg_stat_activity", leader.name)
@@ -196,8 +209,9 @@ def _two_members_strict(facts: Facts, patroni: PatroniFacts) -> Iterator[Hit]:
         return
     may = f"{patroni.able[0].name} alone may be synchronous{listed(patroni.barred, '; ')}"
     evidence = f"synchronous_mode_strict with {len(patroni.members)} members, and {may}"
-    spare = next((bring_back(*one) for one in patroni.barred.items()), "add a third member")
-    fix = f"{spare}; or {set_patroni('synchronous_mode_strict', 'false')}"
+    spare = next((bring_back(*one) for one in patroni.barred.items()), pasted("add a third member"))
+    off = set_patroni("synchronous_mode_strict", "false")
+    fix = pasted("{spare:composed}; or {off:composed}", spare=spare, off=off)
     yield Hit(evidence, fix, "Patroni dynamic configuration", facts.leader_name)
 
 
@@ -206,7 +220,7 @@ def _names_lost_at_promotion(facts: Facts, _named: Named) -> Iterator[Hit]:
     for member in facts.standbys if facts.namer is Namer.OPERATOR else ():
         if not member.value("synchronous_standby_names"):
             evidence = "synchronous_standby_names = '' here, set on the leader"
-            fix = "set it here too, with the names of the others, so that a promotion keeps the guarantee"
+            fix = pasted("set it here too, with the names of the others, so that a promotion keeps the guarantee")
             yield Hit(evidence, fix, "postgresql.conf of the standby", member.name)
 
 

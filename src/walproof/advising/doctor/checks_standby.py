@@ -1,7 +1,6 @@
 """Checks of standbys: replay that waits, receivers that report nothing, settings that keep them from following."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,6 +16,7 @@ from walproof.advising.doctor.finding import (
     set_anywhere,
     setting_hit,
 )
+from walproof.machine.quoting import Pasted, pasted
 from walproof.model.facts import Facts, MemberFacts
 from walproof.model.guarantee import Level
 
@@ -42,16 +42,20 @@ def _replay_delayed(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         setting = member.setting("recovery_min_apply_delay")
         if setting is not None and setting.value != "0":
-            fix = "ALTER SYSTEM RESET recovery_min_apply_delay; SELECT pg_reload_conf(); and tag it nofailover if meant"
+            fix = pasted(
+                "ALTER SYSTEM RESET recovery_min_apply_delay; SELECT pg_reload_conf(); and tag it nofailover if meant"
+            )
             if facts.cnpg is not None:
-                fix = "CloudNativePG fixes it to 0: replace this instance (kubectl cnpg destroy CLUSTER INSTANCE)"
+                fix = pasted(
+                    "CloudNativePG fixes it to 0: replace this instance (kubectl cnpg destroy CLUSTER INSTANCE)"
+                )
             yield setting_hit(member, setting, fix, severity=_severity(facts, member))
 
 
 def _replay_paused(facts: Facts) -> Iterator[Hit]:
     for member in facts.standbys:
         if member.replay_paused:
-            fix, where = "SELECT pg_wal_replay_resume();", "pg_get_wal_replay_pause_state()"
+            fix, where = pasted("SELECT pg_wal_replay_resume();"), "pg_get_wal_replay_pause_state()"
             yield Hit("pg_is_wal_replay_paused() = true", fix, where, member.name, _severity(facts, member))
 
 
@@ -61,7 +65,7 @@ def _sync_standby_behind_slow_query(facts: Facts) -> Iterator[Hit]:
         patience = float("inf") if setting and setting.value == "-1" else (setting.seconds if setting else 30.0)
         if member.oldest_query_s > 10.0:
             evidence = f"a query runs for {member.oldest_query_s:.0f} s; it may hold replay back for {patience:g} s"
-            fix = "run long queries on an asynchronous standby; hot_standby_feedback = on avoids most conflicts"
+            fix = pasted("run long queries on an asynchronous standby; hot_standby_feedback = on avoids most conflicts")
             yield Hit(evidence, fix, "pg_stat_activity of the standby", member.name, _severity(facts, member))
 
 
@@ -73,14 +77,17 @@ def _standby_on_other_timeline(facts: Facts, leader: MemberFacts) -> Iterator[Hi
             yield Hit(evidence, _rebuilt(facts, member.name), "pg_control_checkpoint()", member.name)
 
 
-def _rebuilt(facts: Facts, member: str) -> str:
+def _rebuilt(facts: Facts, member: str) -> Pasted:
     """How a standby is made anew."""
     if facts.cnpg is not None:
-        instance = shlex.quote(member.rpartition("-")[2])
-        return f"kubectl cnpg destroy {facts.cnpg.name} {instance} --namespace {facts.cnpg.namespace}"
+        return pasted(
+            "kubectl cnpg destroy {cnpg.name:argument} {instance:shell} --namespace {cnpg.namespace:shell}",
+            cnpg=facts.cnpg,
+            instance=member.rpartition("-")[2],
+        )
     if facts.patroni is not None:
-        return f"patronictl reinit CLUSTER {shlex.quote(member)}"
-    return "rewind or rebuild it: pg_rewind --target-pgdata …"
+        return pasted("patronictl reinit CLUSTER {member:argument}", member=member)
+    return pasted("rewind or rebuild it: pg_rewind --target-pgdata …")
 
 
 @of_leader
@@ -88,7 +95,7 @@ def _standby_of_other_cluster(facts: Facts, leader: MemberFacts) -> Iterator[Hit
     known = leader.system_identifier
     for member in facts.standbys:
         if known and member.system_identifier and member.system_identifier != known:
-            fix = "this is another cluster's server: remove it from the list, or rebuild it with pg_basebackup"
+            fix = pasted("this is another cluster's server: remove it from the list, or rebuild it with pg_basebackup")
             yield Hit(f"system identifier {member.system_identifier}, the leader has {known}", fix, "", member.name)
 
 
@@ -100,14 +107,16 @@ def _standby_does_not_stream(facts: Facts) -> Iterator[Hit]:
             continue
         if member.receiver_status not in ("streaming", "unseen") and member.monitor:
             evidence = f"pg_stat_wal_receiver: {member.receiver_status or 'no row'}"
-            fix = "see this standby's log; check primary_conninfo, pg_hba.conf and whether its WAL is still kept"
+            fix = pasted(
+                "see this standby's log; check primary_conninfo, pg_hba.conf and whether its WAL is still kept"
+            )
             yield Hit(evidence, fix, "pg_stat_wal_receiver", member.name)
 
 
 def _standby_far_behind(facts: Facts) -> Iterator[Hit]:
     for sender in facts.senders:
         if (lag := sender.lag_bytes or 0) > 64 << 20:
-            fix = "check its disk, network and replay; it is no candidate while it is behind"
+            fix = pasted("check its disk, network and replay; it is no candidate while it is behind")
             evidence = f"{sender.application_name} is {lag >> 20} MB behind"
             yield Hit(evidence, fix, "pg_stat_replication", facts.leader_name)
 
@@ -118,7 +127,11 @@ def _standby_cannot_follow(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
         for name in _FOLLOW:
             here, there = member.setting(name), leader.setting(name)
             if here is not None and there is not None and int(here.value) < int(there.value):
-                fix = f"ALTER SYSTEM SET {name} = {there.value}; restart this standby"
+                fix = pasted(
+                    "ALTER SYSTEM SET {name:words} = {value:sql_text}; restart this standby",
+                    name=name,
+                    value=there.value,
+                )
                 if facts.cnpg is not None:
                     fix = set_anywhere(facts, name, there.value)
                 yield Hit(f"{name} = {here.value}, the leader has {there.value}", fix, here.where, member.name)
@@ -131,7 +144,10 @@ def _standby_without_slot(_facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     for sender in leader.senders:
         if not sender.slot and sender.state == "streaming" and sender.application_name != "pg_receivewal":
             slot = re.sub("[^a-z0-9_]", "_", sender.application_name.lower())
-            fix = f"SELECT pg_create_physical_replication_slot('{slot}'); on it: primary_slot_name = '{slot}'"
+            fix = pasted(
+                "SELECT pg_create_physical_replication_slot({slot:sql_text}); on it: primary_slot_name = {slot:conf}",
+                slot=slot,
+            )
             evidence = f"{sender.application_name} streams without a slot; wal_keep_size = 0 and no archive"
             yield Hit(evidence, fix, "pg_stat_replication, pg_replication_slots", leader.name)
 
@@ -141,7 +157,7 @@ def _mixed_versions(facts: Facts) -> Iterator[Hit]:
     if len(versions) > 1:
         listed = ", ".join(f"{m.name} {m.version // 10000}.{m.version % 10000}" for m in facts.inspected)
         major = len({v // 10000 for v in versions}) > 1
-        fix = "bring every member to the newest minor release, standbys first"
+        fix = pasted("bring every member to the newest minor release, standbys first")
         yield Hit(listed, fix, "server_version_num", "", Severity.ERROR if major else Severity.WARNING)
 
 
@@ -150,7 +166,7 @@ def _one_machine(facts: Facts, leader: MemberFacts) -> Iterator[Hit]:
     host = leader.address.rpartition(":")[0]
     for member in facts.standbys:
         if host and member.address.rpartition(":")[0] == host:
-            fix = "move the standby to another machine, power feed and rack"
+            fix = pasted("move the standby to another machine, power feed and rack")
             yield Hit(f"{member.address} and the leader's {leader.address}", fix, "", member.name)
 
 

@@ -1,10 +1,10 @@
 """Checks of how soon an error is detected, and of what fills up until then: timeouts, slots, senders, checkpoints."""
 
-import shlex
 from collections.abc import Iterator
 
 from walproof.advising.doctor.checks_durability import names_of
 from walproof.advising.doctor.finding import Hit, bad_setting, checks_of, of_leader, set_anywhere, setting_hit
+from walproof.machine.quoting import pasted
 from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
 from walproof.model.facts import Facts, MemberFacts
 
@@ -35,7 +35,9 @@ def _keepalives_long(facts: Facts) -> Iterator[Hit]:
         if detected > 120:
             evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {detected:g} s until detected"
             fixes = (set_anywhere(facts, f"tcp_keepalives_{part}", good) for part, (good, _) in _KEEPALIVES.items())
-            yield Hit(evidence, " ".join(fixes), probes[0].where, member.name)
+            idle, interval, count = fixes
+            fix = pasted("{a:composed} {b:composed} {c:composed}", a=idle, b=interval, c=count)
+            yield Hit(evidence, fix, probes[0].where, member.name)
 
 
 def _ends_replication_itself(facts: Facts, member: MemberFacts) -> bool:
@@ -62,7 +64,8 @@ def _slot_without_limit(facts: Facts) -> Iterator[Hit]:
             if kept and slot.retained_bytes > (32 << 20 if member.leader else 1 << 30):
                 evidence = f"slot {slot.name} is inactive, keeps {slot.retained_bytes >> 20} MB, without a limit"
                 limit = set_anywhere(facts, "max_slot_wal_keep_size", "10GB")
-                fix = f"SELECT pg_drop_replication_slot('{slot.name}'); or {limit}"
+                drop = "SELECT pg_drop_replication_slot({slot.name:sql_text}); or {limit:composed}"
+                fix = pasted(drop, slot=slot, limit=limit)
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
@@ -72,7 +75,7 @@ def _slot_lost(facts: Facts) -> Iterator[Hit]:
             if slot.wal_status in ("lost", "unreserved"):
                 evidence = f"slot {slot.name}: wal_status = {slot.wal_status}"
                 anew = "" if facts.cnpg is not None else " (Patroni: patronictl reinit)"
-                fix = f"rebuild the standby behind it{anew}, increase max_slot_wal_keep_size"
+                fix = pasted("rebuild the standby behind it" + anew + ", increase max_slot_wal_keep_size")
                 yield Hit(evidence, fix, "pg_replication_slots", member.name)
 
 
@@ -110,10 +113,10 @@ def _settings_pending(facts: Facts) -> Iterator[Hit]:
     for member in facts.inspected:
         waiting = sorted(s.name for s in member.settings.values() if s.pending_restart)
         if waiting:
-            fix = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
+            restart = "patronictl restart CLUSTER --pending" if facts.patroni else "restart PostgreSQL on this member"
             if facts.cnpg is not None:
-                instance = f"{facts.cnpg.name} {shlex.quote(member.name)} --namespace {facts.cnpg.namespace}"
-                fix = f"kubectl cnpg restart {instance}"
+                restart = "kubectl cnpg restart {cnpg.name:argument} {name:argument} --namespace {cnpg.namespace:shell}"
+            fix = pasted(restart, cnpg=facts.cnpg, name=member.name)
             yield Hit(f"{', '.join(waiting)} changed but not in effect", fix, "pg_settings", member.name)
 
 

@@ -1,7 +1,6 @@
 """Severity, check, hit and finding of the doctor; how checks run over facts, and how fixes are written."""
 
 import json
-import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from walproof.machine.quoting import Pasted, pasted
 from walproof.model.cnpg_facts import CnpgFacts
 from walproof.model.declared import Place
 from walproof.model.facts import Facts, MemberFacts, Namer, PatroniFacts, SettingFact
@@ -32,7 +32,7 @@ class Hit:
     """One occurrence: the evidence (value), where it is set, the fix to paste, the member concerned."""
 
     evidence: str
-    fix: str
+    fix: Pasted
     where: str = ""
     member: str = ""
     severity: Severity | None = None
@@ -113,17 +113,18 @@ def _compared(its: Mapping[str, Any], facts: Facts) -> Iterator[Hit]:
     for it in each if isinstance(each, tuple) else [each] if each else []:
         for name, (least, most, good) in its.get("limits", {}).items():
             if (seconds := it.seconds(name)) is not None and not least <= seconds <= most:
-                yield Hit(f"{name} = {seconds:g}", f"{name} = {good}", "", it.name)
+                yield Hit(f"{name} = {seconds:g}", pasted(name + " = " + good), "", it.name)
         if "value" not in its:
             continue
         value = attrgetter(its["value"])(it)
         excused = "unless" in its and attrgetter(its["unless"])(it)
         if value is None or excused or its.get("least", -inf) <= value <= its.get("most", inf):
             continue
-        words = {key: its.get(key, "").format(it=it, value=value) for key in ("evidence", "fix", "where", "member")}
+        words = {key: its.get(key, "").format(it=it, value=value) for key in ("evidence", "where", "member")}
+        fix = pasted(its.get("fix", ""), it=it, value=value)
         if facts.cnpg is not None and "patch" in its:
-            words["fix"] = patch_cluster(facts.cnpg, its["patch"])
-        yield Hit(**words)
+            fix = patch_cluster(facts.cnpg, its["patch"])
+        yield Hit(fix=fix, **words)
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -166,7 +167,7 @@ of_cnpg = given(lambda facts: facts.cnpg)
 
 
 def setting_hit(
-    member: MemberFacts, setting: SettingFact, fix: str, *, more: str = "", severity: Severity | None = None
+    member: MemberFacts, setting: SettingFact, fix: Pasted, *, more: str = "", severity: Severity | None = None
 ) -> Hit:
     """A hit whose evidence is the value of one setting, with `more` after it."""
     return Hit(f"{setting.name} = {setting.text}{more}", fix, setting.where, member.name, severity)
@@ -204,48 +205,60 @@ def bad_setting(
     return find
 
 
-def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) -> str:
+def set_anywhere(facts: Facts, name: str, value: str, *, restart: bool = False) -> Pasted:
     """The fix as the manager takes it: patronictl or kubectl where one writes the configuration, else ALTER SYSTEM."""
     if facts.cnpg is not None:
         return patch_cluster(facts.cnpg, {"postgresql": {"parameters": {name: value}}})
     if facts.patroni is None or facts.by_alter_system(name):
-        literal = value.replace("'", "''")
-        then = "restart PostgreSQL" if restart else "SELECT pg_reload_conf();"
-        return f"ALTER SYSTEM SET {name} = '{literal}'; {then}"
-    then = " && patronictl restart CLUSTER" if restart else ""
-    return f"patronictl edit-config --pg {shlex.quote(f'{name}={value}')} --force{then}"
+        then = pasted("restart PostgreSQL" if restart else "SELECT pg_reload_conf();")
+        return pasted(
+            "ALTER SYSTEM SET {name:words} = {value:sql_text}; {then:composed}", name=name, value=value, then=then
+        )
+    then = pasted(" && patronictl restart CLUSTER" if restart else "")
+    return pasted("patronictl edit-config --pg {pair:shell} --force{then:composed}", pair=f"{name}={value}", then=then)
 
 
-def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> str:
+def patch_cluster(cnpg: CnpgFacts, spec: dict[str, Any]) -> Pasted:
     """The command that merges this into the Cluster's spec."""
     body = json.dumps({"spec": spec}, separators=(",", ":"))
-    return f"kubectl patch cluster {cnpg.name} --namespace {cnpg.namespace} --type merge --patch {shlex.quote(body)}"
+    return pasted(
+        "kubectl patch cluster {cnpg.name:argument} --namespace {cnpg.namespace:shell} "
+        "--type merge --patch {body:shell}",
+        cnpg=cnpg,
+        body=body,
+    )
 
 
-def in_pod(cnpg: CnpgFacts, member: str, command: str) -> str:
+def in_pod(cnpg: CnpgFacts, member: str, command: Pasted) -> Pasted:
     """The command that runs another one in an instance's container."""
-    return f"kubectl exec {shlex.quote(member)} --namespace {cnpg.namespace} --container postgres -- {command}"
+    return pasted(
+        "kubectl exec {member:argument} --namespace {cnpg.namespace:shell} --container postgres -- {command:composed}",
+        cnpg=cnpg,
+        member=member,
+        command=command,
+    )
 
 
-def set_patroni(name: str, value: str) -> str:
+def set_patroni(name: str, value: str) -> Pasted:
     """The command that sets a key of Patroni's dynamic configuration."""
-    return f"patronictl edit-config --set {name}={value} --force"
+    return pasted("patronictl edit-config --set {pair:shell} --force", pair=f"{name}={value}")
 
 
-def reset_names(facts: Facts) -> str:
+def reset_names(facts: Facts) -> Pasted:
     """How a manager's own standby names come into effect again where ALTER SYSTEM set others; "" where none did."""
     if facts.namer is Namer.OPERATOR or not facts.by_alter_system("synchronous_standby_names"):
-        return ""
+        return pasted("")
     if facts.cnpg is None:
-        return "ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf();"
+        return pasted("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf();")
     return reset_all(facts, facts.cnpg)
 
 
-def reset_all(facts: Facts, cnpg: CnpgFacts) -> str:
+def reset_all(facts: Facts, cnpg: CnpgFacts) -> Pasted:
     """How CloudNativePG's own values come into effect again."""
     patch = patch_cluster(cnpg, {"postgresql": {"enableAlterSystem": False}})
-    command = "psql --command 'ALTER SYSTEM RESET ALL' --command 'SELECT pg_reload_conf()'"
-    return f"{in_pod(cnpg, facts.leader_name, command)}; then {patch}"
+    command = pasted("psql --command 'ALTER SYSTEM RESET ALL' --command 'SELECT pg_reload_conf()'")
+    reset = in_pod(cnpg, facts.leader_name, command)
+    return pasted("{reset:composed}; then {patch:composed}", reset=reset, patch=patch)
 
 
 def listed(reasons: Mapping[str, str], before: str = "") -> str:
@@ -257,12 +270,15 @@ def listed(reasons: Mapping[str, str], before: str = "") -> str:
     return before * bool(reasons) + ", ".join(f"{why} on {name}" for name, why in reasons.items())
 
 
-def bring_back(member: str, why: str) -> str:
+def bring_back(member: str, why: str) -> Pasted:
     """The fix for a member of Patroni's that is barred: the tag that goes, or the member that returns."""
     if why.startswith(("state: ", "behind: ")):
-        return f"bring {member} back (patronictl list)"
-    return (
-        f"remove `{why}` from the tags of {member}'s patroni.yml, then patronictl reload CLUSTER {shlex.quote(member)}"
+        return pasted("bring {member:words} back (patronictl list)", member=member)
+    return pasted(
+        "remove {why:shell} from the tags of {member:words} in its patroni.yml, "
+        "then patronictl reload CLUSTER {member:argument}",
+        why=why,
+        member=member,
     )
 
 

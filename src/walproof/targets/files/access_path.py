@@ -13,8 +13,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from walproof.model.access_path import CLIENT_PARAMETERS, AccessPath, Client, Pool, Proxy
-from walproof.model.declared import Place, Places, Skipped
+from walproof.model.declared import Place, Places
 from walproof.model.facts import SECONDS
+from walproof.targets.files.reading import TOOK_TOO_LONG, Reading
 from walproof.targets.files.settings import TABLE
 from walproof.targets.files.sources import IS_TEMPLATE, Group, Source
 from walproof.targets.files.trees import Tree, tree_of
@@ -30,13 +31,14 @@ _POSTGRES = re.compile(
 )
 _PORT = re.compile(r":(543[0-9]|6432)$")
 _WEB_PORT = re.compile(r":(80|443|3000|5050|8[0-9]{3}|9[0-8][0-9]{2})$")
-_MOST_SERVERS = 100
+_LONGEST_NAME = 255
 DSN = re.compile(
     r"(?:(?<![\w:+])|\bjdbc\\?:)postgres(?:ql)?\\?://(?:\\[:=#!]|[^\s\"'`<>\\])+"
-    r"|\bhost=[^\s\"'`]{1,500}(?:[ \t]+\w+=[^\s\"'`]{1,100}){0,20}[ \t]+(?:dbname|user)=[^\"'`\n#]+"
+    r"|\bhost=[^\s\"'`]{1,500}+(?:[ \t]++\w++=[^\s\"'`]{1,100}+){0,20}[ \t]++(?:dbname|user)=[^\"'`\n#]+"
 )
 """A connection string of libpq's, as an address or as words, or an address of JDBC's; Java's properties escape some."""
 _HOST = re.compile(r"\bhost\s*=\s*'?([^\s']+)")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#")
 _KEY_OF_LINE = re.compile(r"[\s\"'-]*(?:export\s+)?([A-Za-z_][\w.-]*)[\"']?\s*[:=]")
 
 
@@ -75,16 +77,24 @@ class _Section(NamedTuple):
         return proxy if leads and self.kind in ("backend", "listen") and words.get("mode", "tcp") == "tcp" else None
 
 
-def _servers(said: str) -> dict[str, list[str]]:
-    """The servers of a line, with their address and parameters: a template's are numbered; none without an address.
+def _servers(said: str, reading: Reading) -> dict[str, list[str]]:
+    """The servers of a line, with their address and parameters: a template's are numbered.
 
-    >>> _servers("server-template pg 1-2 _pg._tcp.db:5432 check")
+    ValueError where it has no address, or they are too many for all that is read, or their names too long.
+
+    >>> _servers("server-template pg 1-2 _pg._tcp.db:5432 check", Reading())
     {'pg1': ['_pg._tcp.db:5432', 'check'], 'pg2': ['_pg._tcp.db:5432', 'check']}
     """
-    if (match := _SERVER.fullmatch(said)) is None or match[1]:
-        return {match[1]: match[2].split()} if match else {}
-    first, last = int(match[4] or 1), int(match[5])
-    return {f"{match[3]}{n}": match[6].split() for n in range(first, min(last, first + _MOST_SERVERS) + 1)}
+    if (match := _SERVER.fullmatch(said)) is None:
+        raise ValueError("it has no address")
+    first, last = (1, 1) if match[1] else (int(match[4] or 1), int(match[5]))
+    if len(match[1] or match[3]) > _LONGEST_NAME:
+        raise ValueError(f"a server's name has over {_LONGEST_NAME} characters")
+    reading.add_servers(max(0, last - first + 1))
+    if match[1]:
+        return {match[1]: match[2].split()}
+    own = match[6].split()
+    return {f"{match[3]}{n}": own for n in range(first, last + 1)}
 
 
 @dataclass(slots=True)
@@ -96,12 +106,12 @@ class ClientsWay:
     clients: list[Client] = field(default_factory=list)
     places: Places = field(default_factory=Places)
 
-    def read_haproxy(self, source: Source, skipped: Skipped) -> None:
+    def read_haproxy(self, source: Source, reading: Reading) -> None:
         """Every section that leads to PostgreSQL; ValueError for a template."""
         if _TEMPLATE.search(source.text):
             raise ValueError(IS_TEMPLATE)
         section, defaults, sections = _Section("", "", {}, {}), dict[str, str](), []
-        for line, place in source.numbered():
+        for line, place in reading.lines(source):
             try:
                 words = shlex.split(line, comments=True)
             except ValueError:  # a quote of a regular expression, which no check reads
@@ -113,11 +123,14 @@ class ClientsWay:
                 sections.append(section)
                 self.places.add((section.name,), place, source.name)
             elif words[:1] in (["server"], ["server-template"]):
-                section.servers.update(servers := _servers(said))
+                try:
+                    servers = _servers(said, reading)
+                except ValueError as wrong:
+                    reading.skipped[place] = f"{said[:200]}: {wrong}"
+                    continue
+                section.servers.update(servers)
                 for name in servers:
                     self.places.add((section.name, name), place, source.name)
-                if not servers:
-                    skipped[place] = f"{said}: it has no address"
             for rule in TABLE["haproxy"]:
                 if match := re.fullmatch(rule["line"], said):
                     section.words[rule["key"]] = match[1] or rule.get("value", "")
@@ -133,16 +146,19 @@ class ClientsWay:
         settings = {key.lower(): value for key, value in ini.below("pgbouncer").items()}
         self.pools.append(Pool(ini.start.file, hosts, settings))
 
-    def read_strings(self, source: Source) -> None:
-        """Clients that a text's connection strings make."""
+    def read_strings(self, source: Source, reading: Reading) -> None:
+        """Clients that a text's connection strings make, as long as there is time."""
         for line, start in source.numbered():
-            for match in DSN.finditer(line):
-                before, said = line[: match.start()], re.sub(r"\\([:=#!])", r"\1", match[0])
+            comment, key = _COMMENT.search(line), _KEY_OF_LINE.match(line)
+            for match in DSN.finditer(line, 0, comment.start() if comment else len(line)):
+                if reading.late:
+                    reading.skipped[start] = TOOK_TOO_LONG
+                    return
+                said = re.sub(r"\\([:=#!])", r"\1", match[0])
                 jdbc = said.startswith("jdbc:")
-                if re.search(r"(^|\s)#", before):
-                    break
-                key, place = _KEY_OF_LINE.match(before), replace(start, column=start.column + len(before))
-                name = f"{key[1] if key else 'connection'} of line {place.line}"
+                place = replace(start, column=start.column + match.start())
+                its_key = key is not None and key.end() <= match.start()
+                name = f"{key[1] if key and its_key else 'connection'} of line {place.line}"
                 address, _, query = said.removeprefix("jdbc:").partition("?")
                 with suppress(psycopg.ProgrammingError):
                     its = conninfo_to_dict(address) | dict(parse_qsl(query)) if jdbc else conninfo_to_dict(said)
@@ -167,6 +183,6 @@ class ClientsWay:
 def access_path(haproxy: str, pgbouncer: str) -> AccessPath:
     """Of the two files' texts."""
     way = ClientsWay()
-    way.read_haproxy(Source("", haproxy), {})
-    way.read_pgbouncer(tree_of(Source("pgbouncer", pgbouncer), "pgbouncer", Group({}, [])))
+    way.read_haproxy(Source("", haproxy), Reading())
+    way.read_pgbouncer(tree_of(Source("pgbouncer", pgbouncer), "pgbouncer", Group()))
     return way.path

@@ -3,7 +3,9 @@
 Each operator's resource is a cluster, and so is each scope of Patroni and, without Patroni, each postgresql.conf;
 HAProxy and PgBouncer belong to the first cluster of their group, and are one of their own where there is no other."""
 
-from collections.abc import Iterable, Iterator
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.state_and_doctor_facts import State, pool_of, with_clients_way
 from walproof.targets.cnpg.state_and_doctor_facts import facts_of as cnpg_facts
 from walproof.targets.files.pieces import PatroniPart, Pieces, pieces_of
+from walproof.targets.files.reading import Reading
 from walproof.targets.files.settings import TABLE, Written, facts_of
 from walproof.targets.files.sources import gathered
 from walproof.targets.files.trees import Tree
@@ -57,16 +60,16 @@ def _with_members(
     return replace(its, facts=replace(its.facts, members=tuple(members), **parts))
 
 
-def declared_by(files: Iterable[str]) -> tuple[list[Declared], Skipped]:
+def declared_by(files: Iterable[str], now: Callable[[], float] = time.monotonic) -> tuple[list[Declared], Skipped]:
     """Every cluster that files, folders, globs or - declare, and what of them could not be read, each with why."""
-    groups = gathered(files)
-    pieces = [pieces_of(group) for group in groups]
-    return [one for its in pieces for one in _clusters(its)], groups[0].skipped
+    reading = Reading(now)
+    pieces = [pieces_of(group) for group in gathered(files, reading)]
+    return [one for its in pieces for one in _clusters(its)], reading.skipped
 
 
 def _clusters(pieces: Pieces) -> list[Declared]:
     made = [*_managed(pieces)]
-    made += [_plain(path, conf) for path, conf in pieces.confs if path not in pieces.group.included]
+    made += [_plain(path, conf) for path, conf in pieces.confs if path not in pieces.group.reading.included]
     if pieces.way_start is None:
         return made
     first, *others = made or [_begun("clients' way", pieces.way_start, "settings patroni tags cnpg members")]
@@ -80,6 +83,8 @@ def _managed(pieces: Pieces) -> Iterator[Declared]:
     clusters = [tree for kind, tree in pieces.resources if kind == "cnpg"]
     for kind, tree in pieces.resources:
         with pieces.group.or_skipped(tree.start, tree):
+            pieces.group.reading.check()
+            pieces.group.reading.add_clusters(kind in ("cnpg", "zalando", "crunchy"))
             if kind == "cnpg":
                 yield _cnpg(tree, pieces.resources)
             elif kind == "pooler":
@@ -93,6 +98,8 @@ def _managed(pieces: Pieces) -> Iterator[Declared]:
         parts = [part for part in pieces.patroni if (part.scope or first) == scope]
         dcs = next((part.dcs for part in parts if part.dcs), Tree(parts[0].tree.start))
         with pieces.group.or_skipped(dcs.start):
+            pieces.group.reading.check()
+            pieces.group.reading.add_clusters(1)
             yield _patroni(scope, parts, dcs, pieces.way.proxies)
 
 
@@ -252,7 +259,7 @@ def _plain(path: Path | None, conf: Tree) -> Declared:
     its = _begun(conf.start.file, conf.start, "members patroni tags cnpg")
     settings = facts_of(_written(conf), {}, its.places, its.absent)
     settings = (_names("") if _LEVEL in settings else {}) | settings
-    if path and path.with_name("standby.signal").exists():
+    if path and os.path.lexists(path.with_name("standby.signal")):
         return _with_members(its, [("", settings)], None)
     named = read_standby_names(settings[_NAMES].value) if _NAMES in settings else None
     streaming = [name for name in named.names if name != "*"] if named else ()

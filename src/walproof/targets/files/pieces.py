@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from walproof.model.declared import Place
 from walproof.targets.files.access_path import DSN, SECTION, ClientsWay
+from walproof.targets.files.reading import TOOK_TOO_LONG
 from walproof.targets.files.settings import TABLE, is_conf
 from walproof.targets.files.sources import IS_TEMPLATE, TEMPLATE, Group, Source
 from walproof.targets.files.trees import Tree, documents, parts_of, tree_of
@@ -60,25 +61,32 @@ class Pieces:
 
     def read(self, name: str, source: Source) -> None:
         """A text that is called so, each document of YAML for itself; what cannot be read is skipped with a reason."""
+        if self.group.reading.late:
+            self.group.reading.skipped[Place(source.name, 0)] = TOOK_TOO_LONG
+            return
         kind = kind_of(name, source.text)
         for part in parts_of(source, _OURS) if kind == "yaml" else [source] * bool(kind):
-            with self.group.or_skipped(Place(part.name, part.lines and part.lines + 1)):
+            place = Place(part.name, part.lines and part.lines + 1)
+            if self.group.reading.late:
+                self.group.reading.skipped[place] = TOOK_TOO_LONG
+                return
+            with self.group.or_skipped(place):
                 if kind not in ("yaml", "haproxy", "clients") and TEMPLATE.search(_COMMENT.sub("", part.text)):
                     raise ValueError(IS_TEMPLATE)
                 self._read(kind, part)
         if kind in ("yaml", "env", "service", "clients") and not source.above:  # a text within has them in its file
-            self.way.read_strings(source)
+            self.way.read_strings(source, self.group.reading)
         if self.way.clients or kind in ("haproxy", "pgbouncer"):
             self.way_start = self.way_start or Place(source.name)
 
     def _read(self, kind: str, source: Source) -> None:
         path, group = source.path, self.group
         if kind == "yaml":
-            for tree in documents(source):
+            for tree in documents(source, group.reading):
                 if isinstance(tree, Tree):
                     self._document(tree, source)
         elif kind == "haproxy":
-            self.way.read_haproxy(source, group.skipped)
+            self.way.read_haproxy(source, group.reading)
         elif kind != "clients":
             tree = tree_of(source, kind, group)
             if kind == "pgbouncer":
@@ -126,7 +134,7 @@ class Pieces:
         scope, name = (str(tree.get(key) or "") for key in ("PATRONI_SCOPE", "PATRONI_NAME"))
         nested = [key for key in ("SPILO_CONFIGURATION", "PATRONI_CONFIGURATION") if tree.get(key)]
         for key in nested:
-            for inner in documents(source.within(str(tree[key]), tree.at[key])):
+            for inner in documents(source.within(str(tree[key]), tree.at[key]), self.group.reading):
                 self._configuration(inner, scope, name)
         if not nested and (scope or name):
             self.patroni.append(PatroniPart(Tree(tree.start), scope, name))

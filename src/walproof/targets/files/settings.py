@@ -11,14 +11,15 @@ from walproof.model.cnpg_facts import is_off
 from walproof.model.declared import Place, Places
 from walproof.model.facts import SECONDS, SettingFact
 from walproof.model.guarantee import read_standby_names
+from walproof.targets.files.reading import MOST_LINE
 
 TABLE: dict[str, Any] = tomllib.loads((resources.files(__package__) / "settings.toml").read_text("utf-8"))
 """Of settings.toml: units, kinds, and managers' own values."""
 UNITS: dict[str, str] = {name: unit for unit, names in TABLE["units"].items() for name in names}
 WORDS: dict[str, list[str]] = {name: ["on", "off"] for name in TABLE["on_or_off"]} | TABLE["words"]
-LINE = re.compile(r"(?P<key>[A-Za-z_][\w.$]*)\s*=?\s*(?P<value>'(?:[^'\\]|''|\\.)*'|[^\s#']+)\s*(?:#.*)?")
-"""Of postgresql.conf (guc-file.l)."""
-_NUMBER = re.compile(r"\s*(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
+LINE = re.compile(r"(?P<key>[A-Za-z_][\w.$]*+)\s*+=?\s*+(?P<value>'(?:[^'\\]|''|\\.)*+'|[^\s#']++)\s*+(?:#.*)?")
+"""Of postgresql.conf (guc-file.l); what one part took the next does not get back: in time of the line's length."""
+_NUMBER = re.compile(r"\s*+(-?[0-9]{1,18}(?:\.[0-9]{1,18})?)\s*+(us|ms|s|min|h|d|B|kB|MB|GB|TB)?\s*")
 _SIZES = {unit: float(1 << 10 * power) for power, unit in enumerate(("B", "kB", "MB", "GB", "TB"))}
 Written = dict[str, tuple[str, Place]]
 """Values as written, by the setting's name in small letters, with their places."""
@@ -63,9 +64,9 @@ def facts_of(
     for name, (text, place) in written.items():
         places.add((name,), place, over=True)
         places.add((f"{place.file}:{place.line}",), place)
-        facts[name] = fact_of(name, text, place)
+        facts[name] = fact_of(name, text, place) if len(text) <= MOST_LINE else None
         if facts[name] is None:
-            reasons[name] = f"{name} = {text!r} ({place.text}) is none that PostgreSQL takes"
+            reasons[name] = f"{name} = {text[:200]!r} ({place.text}) is none that PostgreSQL takes"
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 

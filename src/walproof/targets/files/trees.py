@@ -12,6 +12,7 @@ import yaml
 
 from walproof.machine.untrusted import DEEPEST, one_line
 from walproof.model.declared import Place
+from walproof.targets.files.reading import Reading
 from walproof.targets.files.settings import LINE
 from walproof.targets.files.sources import IS_TEMPLATE, TEMPLATE, Group, Source
 
@@ -75,18 +76,18 @@ class Tree(dict[str, Any]):
 def tree_of(source: Source, grammar: str, group: Group, tree: Tree | None = None) -> Tree:
     """All that is in effect of a file of lines and of what it includes, where the last one wins: by section, if any.
 
-    >>> made = tree_of(Source("p", "Fsync off # no\\nlog_line_prefix = '%m''s '\\n#x = 1"), "conf", Group({}, []))
+    >>> made = tree_of(Source("p", "Fsync off # no\\nlog_line_prefix = '%m''s '\\n#x = 1"), "conf", Group())
     >>> made, made.at["fsync"].text
     ({'fsync': 'off', 'log_line_prefix': "%m's "}, 'p:1:1')
     """
     tree, (pattern, comments, what) = Tree(source.place(1, 1)) if tree is None else tree, _GRAMMARS[grammar]
-    for line, place in source.numbered():
+    for line, place in group.reading.lines(source):
         if line[0] in comments:
             continue
         match = pattern.fullmatch(line)
         parts = match.groupdict() if match else {}
         if match is None:
-            group.skipped[place] = f"this line is none of {what}"
+            group.reading.skipped[place] = f"this line is none of {what}"
         elif parts.get("section"):
             tree.section = parts["section"].lower()
         elif name := parts["key"]:
@@ -118,8 +119,9 @@ def parts_of(source: Source, ours: re.Pattern[str]) -> Iterator[Source]:
         before += text.count("\n", start, end)
 
 
-def documents(source: Source) -> list[Any]:
-    """The documents of a text; ValueError in one sentence."""
+def documents(source: Source, reading: Reading) -> list[Any]:
+    """The documents of a text; ValueError in one sentence, of the reading's time too."""
+    reading.check()
     try:
         roots = [root for root in yaml.compose_all(source.text, Loader=_LOADER) if root is not None]
     except (yaml.YAMLError, RecursionError) as wrong:
@@ -129,23 +131,22 @@ def documents(source: Source) -> list[Any]:
         place = source.place(mark.line + 1, mark.column + 1) if mark else None
         where = f"line {place.line}, column {place.column}: " if place else ""
         raise ValueError(f"it is no YAML: {where}{one_line(getattr(wrong, 'problem', None) or wrong, 200)}") from None
-    return [_Reader(source).value(root, root) for root in roots]
+    return [_Reader(source, reading).value(root, root) for root in roots]
 
 
 class _Reader:
     """Reads one document's nodes; an alias is the node that it stands for."""
 
-    def __init__(self, source: Source) -> None:
-        self.source, self.values, self.constructor = source, 0, yaml.constructor.SafeConstructor()
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self.source, self.reading, self.values = source, reading, 0
+        self.constructor = yaml.constructor.SafeConstructor()
 
     def place(self, node: yaml.Node) -> Place:
         return self.source.place(node.start_mark.line + 1, node.start_mark.column + 1)
 
     def value(self, node: yaml.Node, marked: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Any:
         """Its value; `marked` is the key, or the item of a list, where it stands."""
-        self.values += 1
-        if self.values > MOST_VALUES:
-            raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
+        self._count()
         if isinstance(node, yaml.ScalarNode):
             if not node.style and TEMPLATE.search(node.value):
                 raise ValueError(IS_TEMPLATE)
@@ -168,6 +169,13 @@ class _Reader:
                 name, _, text = str(item).partition("=")
                 tree.put(name, text, self.place(one))
         return tree
+
+    def _count(self) -> None:
+        self.values += 1
+        if self.values % 1000 == 0:
+            self.reading.check()
+        if self.values > MOST_VALUES:
+            raise ValueError(f"it holds more than {MOST_VALUES:,} values once its aliases are followed")
 
     def mapping(self, node: yaml.MappingNode, tree: Tree, above: tuple[yaml.Node, ...]) -> Tree:
         merge = "tag:yaml.org,2002:merge"

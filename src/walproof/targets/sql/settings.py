@@ -52,7 +52,7 @@ _OFF = {"off", "false", "no", "0"}
 
 def _measure(text: str, unit: str) -> tuple[str, float] | None:
     """(dimension, amount in its smallest unit) of a number with a unit; a bare number counts in `unit`."""
-    match = re.fullmatch(r"\s*([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*+([+-]?\d+(?:\.\d+)?)\s*+([A-Za-z]*+)\s*+", text)
     if match is None:
         return None
     number, word = float(match[1]), match[2].lower()
