@@ -36,14 +36,15 @@ def _pgbench(pair: PlainPair, *arguments: str) -> None:
 
 def main(*, data_gb: float = 10.0, lost_gb: float = 1.0) -> int:
     """One salvage; exit code 1 where it does not find every transaction that pgbench was told of."""
-    with plain_pair() as pair, tempfile.TemporaryDirectory(dir=pair.home.parent) as folder:
+    with plain_pair() as pair, tempfile.TemporaryDirectory(dir=Path.home()) as folder:
         _pgbench(pair, "-i", "-q", "-I", "dtgp", "-s", str(round(data_gb / _GB_PER_SCALE)))
         ((position, size),) = pair.sql("n1", "SELECT pg_current_wal_lsn(), sum(pg_database_size(oid)) FROM pg_database")
         while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
             time.sleep(0.5)
         pair.sql("n1", "CHECKPOINT")
         promote(pair)
-        pair.sql("n2", "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data")
+        roles = "pg_read_all_data, pg_write_all_data"
+        pair.sql("n2", f"CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE {roles}")
         ((before,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
         while (lost := _wal_gb(pair, str(before))) < lost_gb:
             _pgbench(pair, "-n", "-c", "8", "-t", "1000")

@@ -166,7 +166,7 @@ def test_what_the_old_servers_superuser_wrote_into_its_catalog_is_data(pair: Pla
         with pytest.raises(ValueError, match="invalid literal"):
             sequences(session)
         (named,) = (one for one in tables(session, 0, None) if one.name == "named")
-    assert "no operator: no row of it is deleted" in named.warnings[0]
+    assert "no operator: the SQL deletes no row of it" in named.warnings[0]
     loss = TableLoss(named, [Change("delete", None, ("1",), state="clean")])
     one, _ = _files(pair, own_folder, [loss], [])
     assert one.path.read_text().count("\\") == 1 and one.path.read_text().endswith("AND false;\n")
