@@ -2,6 +2,7 @@
 
 Reads only."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,8 +68,12 @@ def instances_of(name: str) -> str:
 
 
 def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
-    """The cluster's instances by their pod's name, in order."""
-    return pods_labelled(api, instances_of(name))
+    """The cluster's instances by their pod's name, in order.
+
+    Whoever may label a pod could else have another application's one killed in a drill: the operator names its own.
+    """
+    numbered = re.compile(rf"{re.escape(name)}-[0-9]{{1,9}}")
+    return {pod: one for pod, one in pods_labelled(api, instances_of(name)).items() if numbered.fullmatch(pod)}
 
 
 def pods_labelled(api: KubernetesApi, labels: str) -> dict[str, Pod]:
