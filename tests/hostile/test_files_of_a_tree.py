@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from walproof.machine import untrusted
 from walproof.targets.files import reading
 from walproof.targets.files.clusters import declared_by
 
@@ -161,7 +162,7 @@ def test_a_folder_that_changes_meanwhile_is_read_as_far_as_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at a folder and the look into it: it goes, or becomes a link to another's."""
-    secret, listed = outside(tmp_path), reading.entries
+    secret, listed = outside(tmp_path), untrusted.entries
     tree = tmp_path / "tree"
     for name in ("a", "b", "c"):
         (tree / name).mkdir(parents=True)
@@ -180,7 +181,7 @@ def test_a_folder_that_changes_meanwhile_is_read_as_far_as_it_is_there(
             (tree / "c" / "postgresql.conf").symlink_to(secret / "postgresql.conf")
         return found
 
-    monkeypatch.setattr(reading, "entries", changing)
+    monkeypatch.setattr(untrusted, "entries", changing)
     declared, skipped = declared_by([str(tree)])
     assert declared == []
     assert {Path(at.file).name for at in skipped} == {"a", "b", "postgresql.conf"}

@@ -120,7 +120,8 @@ def quoted(monkeypatch: pytest.MonkeyPatch) -> Quoted:
 
     def noted(syntax: str, quote: Any) -> Any:
         def noting(value: object) -> str:
-            seen.append((syntax, str(value), text := quote(value)))
+            text: str = quote(value)
+            seen.append((syntax, str(value), text))
             return text
 
         return noting

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from walproof.errors import UsageError
+from walproof.machine.quoting import comment
 from walproof.machine.text_templates import filled
 from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
@@ -30,7 +31,7 @@ class Recipe:
 
 
 def _title(choice: Choice) -> str:
-    return f"walproof: {choice.text}{f'; not proven: {choice.undecided}' if choice.undecided else ''}"
+    return comment(f"walproof: {choice.text}{f'; not proven: {choice.undecided}' if choice.undecided else ''}")
 
 
 def _recipe(name: str, file: str, lines: Iterable[str]) -> Recipe:

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import tomllib
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO
 DEEPEST = 100
 """Levels of lists and objects; what walproof, Patroni and Kubernetes write has a dozen or two."""
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_NO_FIELD = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of Unicode: controls, formats (bidirectional, of no width), surrogates, ends of lines and paragraphs."""
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -70,6 +73,17 @@ def one_line(text: object, most: int | None = None) -> str:
     """
     words = " ".join(str(text)[:most].split())
     return "".join(letter if letter.isprintable() else "?" for letter in words)
+
+
+def field(text: object) -> str:
+    """Another's words as one field of a report: what ends a line, moves a terminal or turns letters round is replaced.
+
+    `printable` is for whole texts alone, such as logs, which have lines of their own.
+
+    >>> field("pg" + chr(10) + "error  forged" + chr(0x202E))
+    'pg�error  forged�'
+    """
+    return "".join("\ufffd" if unicodedata.category(letter) in _NO_FIELD else letter for letter in str(text))
 
 
 def _too_deep(tree: Any) -> bool:

@@ -161,10 +161,10 @@ def summary(view: ClusterView) -> str:
 
 def print_status(view: ClusterView, console: Console) -> None:
     """The summary, then a row per member."""
-    console.print(summary(view), style="bold" if view.leader else "bold red")
+    console.print(untrusted.field(summary(view)), style="bold" if view.leader else "bold red")
     table = plain_table("member", "role", "state", ">timeline", ">lag, bytes", "synchronous", "address")
     for m in view.members:
         numbers = ("" if n is None else text.format(n) for n, text in ((m.timeline, "{}"), (m.lag_bytes, "{:,}")))
-        table.add_row(m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)
+        table.add_row(*map(untrusted.field, (m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)))
     console.print(table)
-    console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}")
+    console.print(untrusted.field(f"synchronous_standby_names: {view.standby_names or '(none)'}"))

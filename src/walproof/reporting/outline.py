@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+from walproof.machine.untrusted import field as field_of
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate
 
@@ -14,6 +15,9 @@ class Cell:
     text: str
     tone: str = ""
     link: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", field_of(self.text))
 
 
 @dataclass(frozen=True, slots=True)

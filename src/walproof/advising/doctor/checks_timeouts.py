@@ -35,8 +35,8 @@ def _keepalives_long(facts: Facts) -> Iterator[Hit]:
         if detected > 120:
             evidence = f"tcp_keepalives: {idle:g} s + {count:g} × {interval:g} s = {detected:g} s until detected"
             fixes = (set_anywhere(facts, f"tcp_keepalives_{part}", good) for part, (good, _) in _KEEPALIVES.items())
-            idle, interval, count = fixes
-            fix = pasted("{a:composed} {b:composed} {c:composed}", a=idle, b=interval, c=count)
+            first, second, third = fixes
+            fix = pasted("{a:composed} {b:composed} {c:composed}", a=first, b=second, c=third)
             yield Hit(evidence, fix, probes[0].where, member.name)
 
 

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 
-from walproof.machine.untrusted import bounded, entries, regular
+from walproof.machine import untrusted
+from walproof.machine.untrusted import bounded, regular
 from walproof.model.declared import Place, Skipped
 
 MOST_BYTES, MOST_ALL = 4 << 20, 256 << 20
@@ -156,7 +157,7 @@ class Reading:
                 raise _Full(0, TOOK_TOO_LONG)
             if len(at.parts) > DEEPEST:
                 raise OSError(0, f"its folders are over {DEEPEST} deep")
-            found = entries(top, top / at)
+            found = untrusted.entries(top, top / at)
             self.looked += len(found)
             if self.looked > MOST_ENTRIES:
                 raise _Full(0, f"there are over {MOST_ENTRIES:,} names: name fewer folders")
