@@ -22,6 +22,7 @@ from walproof.guarding.decide import Policy
 from walproof.guarding.kubernetes_freeze import Act, Action, State
 from walproof.guarding.kubernetes_sight import READ_S, ClusterSeen, LeaseSeen, Sight, StandbySeen, Way
 from walproof.guarding.run import Log, a_thread_ended
+from walproof.load.open_session import open_session
 from walproof.model.cnpg_facts import why_not_guarded
 from walproof.model.ports import Clock
 from walproof.model.standby_names import parsed
@@ -88,7 +89,7 @@ class Network:
                 if self._open is not None:
                     self._open.close()
                 self._to = to
-                self._open = psycopg.connect(to.conninfo(**_WORDS), autocommit=True, row_factory=class_row(Row))
+                self._open = open_session(to.conninfo(**_WORDS), class_row(Row))
         finally:
             self.since = inf
         row = self._open.execute(_QUERY).fetchone() or Row()
