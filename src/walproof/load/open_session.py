@@ -1,0 +1,40 @@
+"""Opens a session of walproof's own: no setting of the database's owner or of the role ends it.
+
+What PostgreSQL 14 knows comes with the connection (`model.topology.SESSION`); an unknown name there would refuse it.
+So transaction_timeout, which 17 added, is taken back first of all once the server has said its version."""
+
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import RowFactory, TupleRow, tuple_row
+
+_SINCE = 170000
+_NO_LIMIT = "-c transaction_timeout=0"
+
+
+def open_session(
+    conninfo: str, row_factory: RowFactory[Any] = tuple_row, *, prepare_threshold: int | None = 5
+) -> "psycopg.Connection[Any]":
+    """A connection in autocommit; psycopg.Error where there is none."""
+
+    def connection(**more: str) -> "psycopg.Connection[Any]":
+        return psycopg.connect(
+            conninfo, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold, **more
+        )
+
+    opened: psycopg.Connection[TupleRow] = connection()
+    if opened.info.server_version < _SINCE:
+        return opened
+    try:
+        opened.execute("SET transaction_timeout = 0")
+    except errors.TransactionTimeout:
+        # So short that it has ended this very statement: the server is known by now to have such a setting.
+        opened.close()
+        options = conninfo_to_dict(conninfo).get("options") or ""
+        return connection(options=f"{options} {_NO_LIMIT}".strip())
+    except psycopg.Error:
+        opened.close()
+        raise
+    return opened
