@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import RowFactory, TupleRow, tuple_row
 
 _SINCE = 170000
+_NO_SUCH_DATABASE = "no such database"
 _NO_LIMIT = "-c transaction_timeout=0"
 
 
@@ -38,3 +39,14 @@ def open_session(
         opened.close()
         raise
     return opened
+
+
+def hint_of_refused_database(printed: str) -> str | None:
+    """What to type where PgBouncer refuses a database (client.c: "no such database"): it must take any name.
+
+    >>> hint_of_refused_database("FATAL:  no such database: walproof_0") is not None
+    True
+    """
+    if _NO_SUCH_DATABASE not in printed:
+        return None
+    return "walproof's own database has a new name in each run: in pgbouncer.ini, [databases] * = host=… port=…"

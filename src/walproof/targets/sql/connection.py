@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.load.open_session import open_session
+from walproof.load.open_session import hint_of_refused_database, open_session
 from walproof.load.statistics_connection import answering
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint, session_options
@@ -94,6 +94,8 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
             f"the password is refused or missing: {words}",
             "give it in ~/.pgpass, PGPASSWORD or a service, or name the cluster with --target",
         )
+    if (hint := hint_of_refused_database(words)) is not None:
+        return TargetError(f"the pooler knows no database of that name: {words}", hint)
     if "startup parameter" in lower:
         return TargetError(f"a connection pooler answers in place of the server: {words}", "name the server itself")
     if "pg_hba.conf" in lower:
