@@ -44,8 +44,9 @@ CREATE TRIGGER t AFTER TRUNCATE ON walproof.walproof_ledger FOR EACH STATEMENT E
 
 def run(pair: PlainPair, text: str, database: str = "postgres", user: str = "postgres") -> list[tuple[object, ...]]:
     """Statements there as that role; the rows of the last."""
-    words = pair.member_endpoint("n1").client_conninfo(dbname=database, options=f"-c session_authorization={user}")
+    words = pair.member_endpoint("n1").client_conninfo(dbname=database)
     with psycopg.connect(words, autocommit=True) as connection:
+        connection.execute(f"SET SESSION AUTHORIZATION {user}".encode())
         cursor = connection.execute(text.encode())
         while cursor.nextset():
             pass
@@ -72,7 +73,7 @@ def thief(pair: PlainPair) -> Iterator[PlainPair]:
 
 @pytest.mark.parametrize(
     "words",
-    ["price --workload insert --levels local --budget 2s", "prove --fault none --levels local --writers 1"],
+    ["price --workload insert --levels local --clients 2 --budget 2s", "prove --fault none --levels local --writers 1"],
 )
 def test_a_role_that_makes_the_database_of_earlier_versions_beforehand_becomes_no_superuser(
     thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
@@ -123,9 +124,9 @@ def test_no_other_role_can_enter_at_any_moment(thief: PlainPair, monkeypatch: py
         monkeypatch.setattr(psycopg.Connection, "execute", execute)
         target.open_database()
         monkeypatch.undo()
-        assert re.fullmatch(r"walproof_[0-9a-f]{32}", target.member_endpoint("n1").database)
+        assert re.fullmatch(r"walproof_[0-9a-f]{32}", target.member_endpoint(target.leader()).database)
         run(thief, "GRANT pg_read_all_data TO thief")
-        assert not enters(thief, target.member_endpoint("n1").database)
+        assert not enters(thief, target.member_endpoint(target.leader()).database)
     assert len(tried) >= 5 and not any(tried)
 
 
@@ -162,13 +163,13 @@ def test_what_another_role_made_in_template1_is_not_in_walproofs_database(thief:
     try:
         with planted(thief, text), opened(pair_dsn(thief, "n1", "n2")) as target:
             target.open_database()
-            inside = target.member_endpoint("n1").database
+            inside = target.member_endpoint(target.leader()).database
             assert run(thief, strangers, "template1") != [(0,)]
             assert run(thief, strangers, inside) == [(0,)]
             assert run(thief, known, inside) == [(False,)], "it is template0's"
         with opened(pair_dsn(thief, "n1", "n2")) as target:
             target.open_database()
-            assert run(thief, known, target.member_endpoint("n1").database) == [(True,)]
+            assert run(thief, known, target.member_endpoint(target.leader()).database) == [(True,)]
     finally:
         run(thief, "DROP FUNCTION public.of_an_administrator", "template1")
 
@@ -297,6 +298,6 @@ def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: Plai
     """Also where the DSN asks for another role, which then owns it."""
     with opened(f"{pair_dsn(thief, 'n1')} options='-c role=thief'") as target:
         target.open_database()
-        name = target.member_endpoint("n1").database
-        row = own_database._row(target.member_endpoint("n1"), name)
+        name = target.member_endpoint(target.leader()).database
+        row = own_database._row(target.member_endpoint(target.leader()), name)
         assert row is not None and (row["owner"], row["me"]) == ("thief", "thief")

@@ -55,8 +55,8 @@ def hostile(pair: PlainPair) -> PlainPair:
     """A database whose owner has set all of these."""
     pair.sql("n1", "CREATE ROLE thief LOGIN")
     pair.sql("n1", "CREATE DATABASE app OWNER thief")
-    words = pair.member_endpoint("n1").client_conninfo(options="-c session_authorization=thief")
-    with psycopg.connect(words, autocommit=True) as owner:
+    with psycopg.connect(pair.member_endpoint("n1").client_conninfo(), autocommit=True) as owner:
+        owner.execute("SET SESSION AUTHORIZATION thief")
         assert set(SESSION) - {"local_preload_libraries"} <= set(HOSTILE)
         settings = HOSTILE | ({"transaction_timeout": "1"} if owner.info.server_version >= 170000 else {})
         for name, value in settings.items():
@@ -112,7 +112,7 @@ def test_a_dsns_own_options_and_those_of_a_question_come_after(hostile: PlainPai
 @pytest.mark.parametrize(
     "words",
     [
-        "price --levels local --workload insert --budget 2s --allow load",
+        "price --levels local --workload insert --clients 2 --budget 2s --allow load",
         "prove --fault none --levels local --writers 1 --allow load",
         "doctor --json",
         "observe --duration 2s",
