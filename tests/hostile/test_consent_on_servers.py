@@ -11,7 +11,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import PAIR, advice_file
-from walproof.errors import TargetError
+from walproof.errors import MachineError, TargetError
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange, Level
@@ -114,7 +114,7 @@ def test_with_consent_the_writers_stay_below_the_rate(
     drill = json.loads(out)["drills"][0]
     seconds = max(e["at"] for e in times) - min(e["at"] for e in times)
     assert 4 <= drill["acknowledged"] <= 20 * seconds + 4
-    assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname = 'walproof_own'") == []
+    assert pair.sql("n1", "SELECT 1 FROM pg_database WHERE datname LIKE 'walproof%'") == []
 
 
 _TRAPS = """
@@ -245,7 +245,7 @@ def test_a_canary_sings_in_no_table_of_another_role(owned: PlainPair, made: str)
         superuser.execute(made.encode())
         with (
             opened(f"{pair_dsn(owned, 'n1')} dbname=app") as target,
-            pytest.raises(TargetError, match="not walproof's"),
+            pytest.raises(MachineError, match="not walproof's"),
         ):
             Canary(target, (Level.LOCAL,), print)
         superuser.execute("RESET ROLE; DROP SCHEMA walproof CASCADE")

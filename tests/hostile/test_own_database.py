@@ -1,5 +1,6 @@
 """walproof's own database when its maker is killed at every statement, and databases that only look like it."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.external_cluster import opened, pair_file
+from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError
 from walproof.records.journal import Journal
-from walproof.targets.external import own_database
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 DRAFT = "walproof_draft_" + "0" * 32
@@ -49,32 +49,39 @@ def databases(pair: PlainPair) -> set[str]:
     return {str(name) for (name,) in rows}
 
 
-OTHERS = {DRAFT, "walproof_own_2", "walproof_draft_"}
+OTHERS = {DRAFT, "walproof_own", "walproof_draft_", "walproof_0123"}
+OURS = re.compile(r"walproof_[0-9a-f]{32}")
 
 
 @pytest.fixture
 def others(pair: PlainPair) -> Iterator[set[str]]:
-    """Databases of another's, with names and comments that come near to ours; they stay."""
-    for name in OTHERS - databases(pair):
-        pair.sql("n1", f"CREATE DATABASE {name}")
-    pair.sql("n1", "COMMENT ON DATABASE walproof_own_2 IS 'made by walproof; safe to drop?'")
+    """Databases of another role, with names and comments that come near to ours; they stay."""
+    pair.sql("n1", "DROP ROLE IF EXISTS app")
+    pair.sql("n1", "CREATE ROLE app LOGIN CREATEDB")
+    for name in sorted(OTHERS):
+        pair.sql("n1", f"CREATE DATABASE {name} OWNER app")
+        pair.sql("n1", f"COMMENT ON DATABASE {name} IS 'made by walproof; safe to drop'")
     yield OTHERS
     assert databases(pair) == OTHERS
+    for name in sorted(OTHERS):
+        pair.sql("n1", f"DROP DATABASE {name}")
+    pair.sql("n1", "DROP ROLE app")
 
 
 @pytest.mark.parametrize(
     "case",
     [
         ("CREATE sent", "nothing"),
-        ("CREATE done", "draft"),
-        ("COMMENT sent", "draft"),
-        ("COMMENT done", "draft"),
-        ("ALTER sent", "draft"),
-        ("ALTER done", "draft"),
-        ("it is open", "walproof_own"),
+        ("CREATE done", "closed"),
+        ("REVOKE done", "closed"),
+        ("GRANT done", "closed"),
+        ("COMMENT done", "closed"),
+        ("ALTER sent", "closed"),
+        ("ALTER done", "open"),
+        ("it is open", "open"),
     ],
 )
-def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_removes_what_is_left(
+def test_killed_at_any_statement_revert_removes_what_is_left_and_nobody_could_enter_before_the_end(
     pair: PlainPair, others: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], case: tuple[str, str]
 ) -> None:
     moment, left = case
@@ -84,8 +91,15 @@ def test_killed_at_any_statement_no_unmarked_database_bears_the_name_and_revert_
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == -9, done.stderr
     mine = databases(pair) - others
-    assert mine == {"walproof_own"} if left == "walproof_own" else "walproof_own" not in mine
-    assert len(mine) == (left != "nothing")
+    assert all(map(OURS.fullmatch, mine)) and len(mine) == (left != "nothing")
+    for name in mine:
+        allowed, public = pair.sql(
+            "n1",
+            "SELECT datallowconn, has_database_privilege('app', oid, 'CONNECT') FROM pg_database"
+            f" WHERE datname = '{name}'",
+        )[0]
+        assert allowed is (left == "open")
+        assert not (allowed and public)
     assert ended(capsys, ["revert", str(record)])[0] == 0
     assert databases(pair) == others
 
@@ -100,7 +114,7 @@ main(["prove", "--target", sys.argv[1], "--fault", "none", "--levels", "local", 
 )
 
 
-@pytest.mark.parametrize("moment", ["CREATE sent", "CREATE done", "COMMENT done", "ALTER sent", "ALTER done"])
+@pytest.mark.parametrize("moment", ["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
 def test_ended_by_sigterm_at_any_statement_nothing_is_left(
     pair: PlainPair, others: set[str], tmp_path: Path, moment: str
 ) -> None:
@@ -110,46 +124,70 @@ def test_ended_by_sigterm_at_any_statement_nothing_is_left(
     assert databases(pair) == others
 
 
-@pytest.mark.parametrize("claimed", ["postgres", "walproof_own_2", "walproof_draft_", "walproof_own", DRAFT[:-1], None])
-def test_a_journal_that_claims_a_database_of_somebody_else_drops_nothing(
-    pair: PlainPair, others: set[str], tmp_path: Path, claimed: str | None
+def reverts(pair: PlainPair, folder: Path, name: str, after: str | None, user: str = "postgres") -> None:
+    """A revert of a journal that claims one database."""
+    with opened(pair_dsn(pair, "n1", "n2", user=user)) as target:
+        journal = Journal(folder / "journal.jsonl")
+        journal.note(1.0, target.name, "database", name, before=None, after=after)
+        assert target.revert(journal) == [] and journal.pending() == ()
+
+
+RANDOM = "walproof_" + "0a" * 16
+
+
+@pytest.mark.parametrize("name", ["walproof_own", "postgres", "walproof_0123", RANDOM])
+@pytest.mark.parametrize("after", ["postgres", "walproof_draft_", "walproof_own", DRAFT, DRAFT[:-1], None])
+def test_a_journal_that_claims_a_database_of_another_role_drops_nothing(
+    pair: PlainPair, others: set[str], tmp_path: Path, name: str, after: str | None
 ) -> None:
-    with opened(str(pair_file(pair, tmp_path))) as target:
-        journal = Journal(tmp_path / "journal.jsonl")
-        journal.note(1.0, target.name, "database", "walproof_own", before=None, after=claimed)
-        pair.sql("n1", "CREATE DATABASE walproof_own")
-        try:
-            assert target.revert(journal) == []
-            assert databases(pair) == {*others, "walproof_own"}
-        finally:
-            pair.sql("n1", "DROP DATABASE walproof_own")
+    """Its comment says that it is walproof's, its name is walproof's: its owner is not the role of that run."""
+    pair.sql("n1", f"CREATE DATABASE {RANDOM} OWNER app")
+    try:
+        reverts(pair, tmp_path, name, after)
+        assert databases(pair) == {*others, RANDOM}
+    finally:
+        pair.sql("n1", f"DROP DATABASE {RANDOM}")
 
 
-def test_a_database_that_another_run_made_since_is_not_dropped_by_an_older_journal(
-    pair: PlainPair, others: set[str], tmp_path: Path
+@pytest.mark.parametrize("name", ["app_2", "walproof_" + "g" * 32, f"{RANDOM}_"])
+def test_a_journal_that_claims_a_database_of_the_users_own_drops_nothing(
+    pair: PlainPair, tmp_path: Path, name: str
 ) -> None:
-    with opened(str(pair_file(pair, tmp_path))) as target:
-        journal, draft = Journal(tmp_path / "journal.jsonl"), own_database.draft_name()
-        own_database.make(target.admin(target.leader()), "walproof_own", draft)
-        for after, left in ((own_database.draft_name(), {*others, "walproof_own"}), (draft, others)):
-            journal.note(1.0, target.name, "database", "walproof_own", before=None, after=after)
-            assert target.revert(journal) == []
-            assert databases(pair) == left and journal.pending() == ()
+    pair.sql("n1", f"CREATE DATABASE {name}")
+    try:
+        reverts(pair, tmp_path, name, "postgres")
+        assert databases(pair) == {name}
+    finally:
+        pair.sql("n1", f"DROP DATABASE {name}")
 
 
-def test_a_database_that_somebody_makes_meanwhile_is_left_alone_and_the_draft_removed(
-    pair: PlainPair, others: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with opened(str(pair_file(pair, tmp_path))) as target:
+def test_a_superuser_drops_what_the_role_of_a_journals_run_made(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "CREATE ROLE runs LOGIN CREATEDB")
+    pair.sql("n1", f"CREATE DATABASE {RANDOM} OWNER runs")
+    reverts(pair, tmp_path, RANDOM, "runs")
+    assert databases(pair) == set()
+    pair.sql("n1", "DROP ROLE runs")
+
+
+@pytest.mark.parametrize("mark", ["made by walproof; safe to drop", f"made by walproof; safe to drop: {DRAFT}"])
+def test_what_a_killed_run_of_an_earlier_version_left_is_removed(pair: PlainPair, tmp_path: Path, mark: str) -> None:
+    """Its journal names a fixed name, and the random one under which it was made."""
+    other = "walproof_draft_" + "1" * 32
+    for name in ("walproof_mine", DRAFT):
+        pair.sql("n1", f"CREATE DATABASE {name}")
+    pair.sql("n1", f"COMMENT ON DATABASE walproof_mine IS '{mark}'")
+    if mark.endswith(DRAFT):
+        reverts(pair, tmp_path, "walproof_mine", other)
+        assert databases(pair) == {"walproof_mine", DRAFT}, "another run has made it since"
+    reverts(pair, tmp_path, "walproof_mine", DRAFT)
+    assert databases(pair) == set()
+
+
+def test_what_cannot_be_made_is_no_longer_noted(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "CREATE ROLE poor LOGIN")
+    with opened(f"{pair_dsn(pair, 'n1')} options='-c role=poor'") as target:
         target.journal = Journal(tmp_path / "journal.jsonl")
-        monkeypatch.setattr(own_database, "is_missing", lambda leader, name: True)
-        pair.sql("n1", "CREATE DATABASE walproof_own")
-        try:
-            with pytest.raises(TargetError, match="already exists"):
-                target.open_database()
-            assert databases(pair) == {*others, "walproof_own"}
-            monkeypatch.undo()
-            with pytest.raises(MachineError, match="not walproof's"):
-                target.open_database()
-        finally:
-            pair.sql("n1", "DROP DATABASE walproof_own")
+        with pytest.raises(MachineError, match="may not make walproof's own database"):
+            target.open_database()
+        assert target.journal.pending() == ()
+    pair.sql("n1", "DROP ROLE poor")

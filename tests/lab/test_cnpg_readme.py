@@ -28,6 +28,7 @@ from walproof.model.waiting import Wait, wait_for
 pytestmark = pytest.mark.lab
 SEED = 30
 A_POD = re.compile("pg-walproof-0-")
+A_DATABASE = re.compile("walproof_[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def test_a_second_run_is_refused_before_anything_and_names_the_first(readme: Rea
     try:
         wait_for(
             Wait.PITFALL_SHOWN,
-            lambda: "walproof_own" in (left := kubernetes.left()) and any(map(A_POD.match, left)),
+            lambda: any(map(A_DATABASE.match, left := kubernetes.left())) and any(map(A_POD.match, left)),
             RealClock(),
             times=4,
         )

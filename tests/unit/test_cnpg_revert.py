@@ -36,7 +36,7 @@ def test_a_database_is_dropped_on_the_successor_too_where_the_primary_just_thawe
 ) -> None:
     api, journal, told = FakeApi(), Journal(tmp_path / "journal.jsonl"), list[tuple[str, str]]()
     role = made(api, journal).user
-    journal.note(0.0, FAKE, "database", "walproof_own", before=None, after=None)
+    journal.note(0.0, FAKE, "database", "walproof_" + "0" * 32, before=None, after=role)
     cluster = CnpgCluster(FAKE, CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"), api)
     cluster.clock = VirtualClock()
     names = {member.hosts: name for name, member in cluster.members().items()}
@@ -48,19 +48,19 @@ def test_a_database_is_dropped_on_the_successor_too_where_the_primary_just_thawe
         api.change(CLUSTERS, "pg", {"status": status})
         return view(leader) if leader else replace(view("pg-1"), leader=None)
 
-    def remove(leader: Endpoint, name: str, draft: str | None) -> bool:
+    def remove(leader: Endpoint, name: str, after: str | None) -> list[str]:
         told.append((leader.user, place := names[leader.hosts]))
         if len(told) == 2:
             raise TargetError("the server is shutting down")
         # The old primary's drop reaches nobody, its successor's everybody.
         there.difference_update({place} if place == "pg-1" else names.values())
-        return True
+        return [name]
 
     monkeypatch.setattr(cluster, "observe", observe)
     monkeypatch.setattr(cluster, "_usable", lambda credential: next(logins, True))
     monkeypatch.setattr(cluster, "_gone", lambda name: name not in [r["name"] for r in roles(api) if "login" in r])
     monkeypatch.setattr(own_database, "remove", remove)
-    monkeypatch.setattr(own_database, "whose", lambda member, name: "" if names[member.hosts] in there else None)
+    monkeypatch.setattr(own_database, "left", lambda member, name: [name] if names[member.hosts] in there else [])
     cluster.revert(journal)
     assert not there and {user for user, _ in told} == {role} and told[-1][1] == "pg-2"
     assert journal.pending() == () and roles(api) == []
@@ -175,7 +175,7 @@ def test_what_names_no_machine_is_removed_by_hand_and_keeps_no_ended_run_s_datab
     api.put(SECRETS, load)
     first, *removed = reverted(api, Journal(tmp_path / "lost.jsonl"), monkeypatch)
     assert "on an unknown machine" in first and "(kubectl delete secret/pg-walproof -n default where" in first
-    assert removed == ["database walproof_own", f"role {name}", "secret pg-walproof-role"]
+    assert removed == [f"database {name}", f"role {name}", "secret pg-walproof-role"]
 
 
 @pytest.mark.parametrize("chaos", [False, True])

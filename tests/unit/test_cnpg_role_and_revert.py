@@ -287,7 +287,7 @@ def test_what_an_ended_run_left_is_found_by_its_label(
     sentences = reverted(api, lost, monkeypatch)
     assert f"role {name} was made by walproof on elsewhere, where it may still run: left alone" in sentences[-1]
     assert len(sentences) == (2 if secret == "there" else 1) and len(roles(api)) == 1
-    said = ["database walproof_own", f"role {name}", *(["secret pg-walproof-role"] if secret == "there" else [])]
+    said = [f"database {name}", f"role {name}", *(["secret pg-walproof-role"] if secret == "there" else [])]
     elsewhere = copy.deepcopy(api.objects)
     assert reverted(api, lost, monkeypatch, frozenset(["elsewhere"])) == said, "the user says that it has ended there"
     api.objects = elsewhere

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.load.open_session import hint_of_refused_database
 from walproof.load.pgbench_script import script_parts
 
 _ERROR = re.compile(r"^pgbench: (?:error|fatal): (.*)", re.MULTILINE)
@@ -44,7 +45,7 @@ def failure(printed: str, scripts: Sequence[tuple[str, Script]]) -> Error:
     outage = any(_OUTAGE.search(message) for message in (m for m in messages if '"P_' not in m or m is first))
     place = None if outage else next(filter(None, (_place(message, scripts) for message in messages)), None)
     if place is None or not place[0].path:
-        return TargetError(f"pgbench: {first}", "is the target up?")
+        return TargetError(f"pgbench: {first}", hint_of_refused_database(first) or "is the target up?")
     script, line = place
     message = _COMMAND.sub("", _LINE.sub("", _UNFINISHED.sub("", first)))
     return UsageError(

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, pq
 
+from walproof.load.open_session import open_session
 from walproof.model.ports import Clock
 
 Row = tuple[str | None, ...]
@@ -23,7 +24,7 @@ class StatsConnection:
     """
 
     def __init__(self, conninfo: str, clock: Clock, timeout_s: float = 2.0) -> None:
-        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._connection = open_session(conninfo)
         self._clock = clock
         self._timeout_s = timeout_s
         self._prepared: dict[bytes, bytes] = {}

@@ -41,6 +41,39 @@ def route_of(routes: tuple[Route, ...], name: str) -> Route:
     return route
 
 
+SESSION = {
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "default_transaction_read_only": "off",
+    "default_transaction_isolation": r"read\ committed",
+    "default_transaction_deferrable": "off",
+    "default_tablespace": "",
+    "exit_on_error": "off",
+    "client_min_messages": "notice",
+    "local_preload_libraries": "",
+    "transform_null_equals": "off",
+    "array_nulls": "on",
+    "quote_all_identifiers": "off",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+"""What a database's owner could set (ALTER DATABASE) to end, slow or change our own sessions: each has a value.
+
+PostgreSQL 14 to 18 know them all; transaction_timeout, which 17 added, is `load/open_session.py`'s. What decides for
+commits (synchronous_commit) is left to those who measure it."""
+
+
+def session_options() -> str:
+    """SESSION as libpq's options."""
+    return " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Connection parameters for libpq: hosts in order, database, user, password file; never the password itself."""
@@ -80,8 +113,9 @@ class Endpoint:
         """The same for a session of walproof's own: it looks names up in pg_catalog alone, as the user who logs in.
 
         Else a database's owner could set search_path, role and session_authorization for it (ALTER DATABASE), and
-        functions of theirs would run with a superuser's rights; and what answers look like. What the connection brings
-        goes before that (process_settings, postinit.c). What is sent through a pool qualifies names instead.
+        functions of theirs would run with a superuser's rights; and how long it lives and what answers look like
+        (SESSION, which a DSN's options and `more` override). What the connection brings goes before that
+        (process_settings, postinit.c). What is sent through a pool qualifies names instead.
 
         A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
         for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
@@ -92,7 +126,7 @@ class Endpoint:
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = "-c search_path=pg_catalog -c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"
-            words["options"] = " ".join(filter(None, (first, words.get("options"), end)))
+            words["options"] = " ".join(filter(None, (first, session_options(), words.get("options"), end)))
         return _text(words)
 
 

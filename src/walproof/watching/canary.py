@@ -10,6 +10,8 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
+from walproof.load.open_session import open_session
+from walproof.load.own_tables import comment_on, has_schema, make
 from walproof.load.statistics_connection import answering
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
@@ -20,12 +22,9 @@ TABLE = "walproof.walproof_canary"
 MARK = "walproof: canary, safe to drop"
 ANSWER_TIMEOUT_S = 5.0
 """A frozen server's kernel still answers TCP, so no network timeout ends this wait: the canary closes the socket."""
-_WHOSE = """\
-SELECT pg_get_userbyid(nspowner) = current_user
-       AND (relname IS NULL OR relowner = nspowner AND coalesce(obj_description(c.oid, 'pg_class'), '') = %s),
-       relname IS NULL
-  FROM pg_namespace n LEFT JOIN pg_class c ON relnamespace = n.oid AND relname = 'walproof_canary'
- WHERE nspname = 'walproof'"""
+_CREATE = f"""\
+CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz);
+COMMENT ON TABLE {TABLE} IS '{MARK}'""".encode()
 UPSERT = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
@@ -57,22 +56,18 @@ class Probe:
 def _create_table(endpoint: Endpoint) -> bool:
     """Whether its schema was made, too. Another role's could have triggers, which would run with our rights."""
     try:
-        with psycopg.connect(endpoint.conninfo(), autocommit=True) as connection:
+        with open_session(endpoint.conninfo()) as connection:
             connection.execute("SET synchronous_commit = local")
-            row = connection.execute(_WHOSE, (MARK,)).fetchone()
-            if row and not row[0]:
-                raise TargetError(f"{TABLE} or its schema is not walproof's", "rename it, or name another database")
-            if not row:
-                connection.execute("CREATE SCHEMA walproof")
-            if not row or row[1]:
-                connection.execute(f"CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz)")
-                connection.execute(f"COMMENT ON TABLE {TABLE} IS '{MARK}'")
+            with connection.transaction():
+                had_schema = has_schema(connection)
+                if comment_on(connection, TABLE, MARK) is None:
+                    make(connection, TABLE, _CREATE)
     except psycopg.Error as wrong:
         what = f"the canary's table cannot be made: {' '.join(str(wrong).split())}"
         raise TargetError(
             what, f'as the database\'s owner: CREATE SCHEMA walproof AUTHORIZATION "{endpoint.user}"'
         ) from None
-    return row is None
+    return not had_schema
 
 
 class Canary:
@@ -106,7 +101,7 @@ class Canary:
             thread.join(timeout=3)
         with (
             suppress(psycopg.Error, Error),
-            psycopg.connect(self._endpoint().conninfo(connect_timeout="2"), autocommit=True) as connection,
+            open_session(self._endpoint().conninfo(connect_timeout="2")) as connection,
         ):
             connection.execute("SET synchronous_commit = local")
             connection.execute("SET lock_timeout = '2s'")
@@ -120,7 +115,7 @@ class Canary:
                 conninfo = self._endpoint().conninfo(
                     connect_timeout="2", tcp_user_timeout="5000", application_name=f"walproof canary {level}"
                 )
-                with psycopg.connect(conninfo, autocommit=True) as connection:
+                with open_session(conninfo) as connection:
                     connection.execute(f"SET synchronous_commit = {level}")
                     self._probe_until_lost(connection, level)
             self._closed.wait(self._pace_s)

@@ -2,8 +2,6 @@
 
 -- name: create
 -- The ledger's own table. No unique key: a duplicate row must be able to exist in order to be seen.
-CREATE SCHEMA IF NOT EXISTS walproof;
-
 CREATE TABLE walproof.walproof_ledger (
     drill   integer NOT NULL,
     writer  integer NOT NULL,

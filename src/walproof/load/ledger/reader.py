@@ -17,6 +17,7 @@ import psycopg
 from numpy.typing import NDArray
 
 from walproof.load.ledger.task_and_attempt_files import ReaderTask, last_rows, read_reader_task
+from walproof.load.open_session import open_session
 from walproof.machine.clock import now
 from walproof.machine.sql_file import statements
 from walproof.model.load import Outcome, WitnessReport
@@ -158,7 +159,7 @@ class Reader:
         """What the member shows now; None when it does not answer or has no ledger yet."""
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=1)
+                self._connection = open_session(self._conninfo, prepare_threshold=1)
                 self._session += 1
             at = now(self._task.clock_offset)
             parameters = {"drill": self._task.drill, "writers": self._task.writers}

@@ -21,6 +21,7 @@ from walproof.guarding import kubernetes_freeze as freeze
 from walproof.guarding.kubernetes_freeze import Act, Action, Policy, State
 from walproof.guarding.kubernetes_sight import READ_S, ClusterSeen, LeaseSeen, Sight, StandbySeen, Way
 from walproof.guarding.status_and_metrics import GuardStatus, Log
+from walproof.load.open_session import open_session
 from walproof.model.cnpg_facts import why_not_guarded
 from walproof.model.ports import Clock
 from walproof.model.standby_names import parsed
@@ -86,7 +87,7 @@ class Network:
                 if self._open is not None:
                     self._open.close()
                 self._to = to
-                self._open = psycopg.connect(to.conninfo(**_WORDS), autocommit=True, row_factory=class_row(Row))
+                self._open = open_session(to.conninfo(**_WORDS), class_row(Row))
         finally:
             self.since = inf
         row = self._open.execute(_QUERY).fetchone() or Row()

@@ -53,7 +53,9 @@ _ABLE = (
     "SELECT rolsuper OR (rolcreatedb AND pg_has_role(current_user, 'pg_monitor', 'USAGE')) AS able"
     " FROM pg_roles WHERE rolname = current_user"
 )
-_AMCHECK = "CREATE EXTENSION IF NOT EXISTS amcheck; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
+_AMCHECK = (
+    "CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA public; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO PUBLIC"
+)
 """To PUBLIC: nothing then holds the role that is dropped at the end, and the database is walproof's own."""
 _SIZES = frozenset((Capability.LIMIT_PROCESSORS, Capability.LIMIT_MEMORY))
 _GONE = "SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = %s) AS gone"
@@ -170,7 +172,7 @@ class CnpgCluster(ExternalCluster):
         """amcheck in walproof's own database, by the superuser inside the leader; each drill says where not."""
         if self.access.login.user != self._own_user:
             return
-        command = ["psql", "-X", "-q", "-d", self.file.database, "-c", _AMCHECK]
+        command = ["psql", "-X", "-q", "-d", self._database, "-c", _AMCHECK]
         try:
             done = self.access.api.exec(self.leader(), command)
         except Error as wrong:
@@ -274,8 +276,9 @@ class CnpgCluster(ExternalCluster):
             # A walproof that was killed may have frozen a member, and its journal is not this one: it may be lost.
             left += self._instances.thaw_all(reverting)
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind if one.kind is ROLES):
-            # Its database too, whose mark says whether it is walproof's.
-            journal.note(self.clock.now(), self.name, "database", self.file.database, before=None, after=None)
+            for change in noted(journal, self.name, ROLE):
+                # Its databases too, which it alone owns: their names were in the journal that is lost.
+                journal.note(self.clock.now(), self.name, "database", change.name, before=None, after=None)
         self._left = self._own_role.left(journal)
         self._enters_as_owner()
         try:

@@ -16,6 +16,7 @@ import psycopg
 
 from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.load.local_runner import LocalRunner
+from walproof.load.open_session import open_session
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits, LoadRunner
@@ -98,7 +99,7 @@ class ExternalCluster(ABC):
         self.journal: Notebook = NoJournal()
         self.members = members
         self._parameters = parameters
-        self._made = threading.Event()
+        self._made, self._database = threading.Event(), ""
         self._commands = UserCommands(
             file.faults, self.admin, file.named_hosts, lambda: self.journal, self.name, self.clock
         )
@@ -111,7 +112,7 @@ class ExternalCluster(ABC):
         members = self.members()
         for member, endpoint in members.items():
             try:
-                with psycopg.connect(endpoint.conninfo(connect_timeout="2"), autocommit=True) as connection:
+                with open_session(endpoint.conninfo(connect_timeout="2")) as connection:
                     facts[f"postgres version of {member}"] = connection.info.parameter_status("server_version") or "?"
                     if member == view.leader:
                         facts["postgres"] = str(connection.info.server_version // 10000)
@@ -179,22 +180,27 @@ class ExternalCluster(ABC):
         return replace(self._inside(endpoint), pooled=part.pools)
 
     def _inside(self, endpoint: Endpoint) -> Endpoint:
-        return replace(endpoint, database=self.file.database) if self._made.is_set() else endpoint
+        return replace(endpoint, database=self._database) if self._made.is_set() else endpoint
 
     def open_database(self) -> None:
-        """Make walproof's own database where it is missing, journaled when there is a journal, and go into it."""
+        """Make walproof's own database anew, journaled before it is made, and go into it."""
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
         with shielded():
-            if own_database.is_missing(leader, self.file.database):
-                name, draft = self.file.database, own_database.draft_name()
-                self.journal.note(self.clock.now(), self.name, "database", name, before=None, after=draft)
-                own_database.make(leader, name, draft)
+            self._database = own_database.new_name()
+            self.journal.note(
+                self.clock.now(), self.name, "database", self._database, before=None, after=leader.user or None
+            )
+            try:
+                own_database.make(leader, self._database)
+            except Error:
+                self._remove_database()
+                raise
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
             atexit.register(self.close)
-        own_database.arrived(self._answering_standbys(), self.file.database, self.clock)
+        own_database.arrived(self._answering_standbys(), self._database, self.clock)
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""
@@ -207,23 +213,23 @@ class ExternalCluster(ABC):
     def _remove_database(self) -> None:
         self._made.clear()
         try:
-            own_database.remove(self.admin(self.leader()), self.file.database)
+            own_database.remove(self.admin(self.leader()), self._database, None)
         except Error:
-            # Left behind with its mark: the next run or `walproof revert` removes it.
+            # The journal names it: `walproof revert` removes it.
             return
-        for change in noted(self.journal, self.name, "database"):
+        for change in noted(self.journal, self.name, "database", self._database):
             self.journal.undone(change)
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
         left = [*self._commands.revert(journal, reverting), *self.configuration.undo(journal, reverting)]
         for change in noted(journal, self.name, "database"):
-            self._drop_left(change.after, reverting)
+            self._drop_left(change.name, change.after, reverting)
             journal.undone(change)
         return left
 
-    def _drop_left(self, draft: str | None, reverting: Reverting) -> None:
-        """Drop walproof's own database that a killed run made under that name, until every standby lacks it too.
+    def _drop_left(self, name: str, after: str | None, reverting: Reverting) -> None:
+        """Drop walproof's own database that a killed run noted, until every standby lacks it too.
 
         A primary that was just thawed may be handing over, and what it alone had dropped would be back with its
         successor: it must lead before and after. Meanwhile errors may pass, but no lack of a right.
@@ -231,15 +237,14 @@ class ExternalCluster(ABC):
 
         def drop() -> Endpoint:
             leader = self.admin(self.leader())
-            if draft and own_database.remove_draft(leader, draft):
-                reverting.tell("database", draft)
-            if own_database.remove(leader, self.file.database, draft):
-                reverting.tell("database", self.file.database)
+            for removed in own_database.remove(leader, name, after):
+                reverting.tell("database", removed)
             return leader
 
         def dropped() -> bool:
             with suppress(TargetError):
-                return self._is_led() and self._enters_as_owner() and self._have_followed(drop()) and self._is_led()
+                if self._is_led() and self._enters_as_owner():
+                    return self._have_followed(drop(), name) and self._is_led()
             return False
 
         try:
@@ -255,11 +260,10 @@ class ExternalCluster(ABC):
         """Whether the role can log in that owns the database."""
         return True
 
-    def _have_followed(self, leader: Endpoint) -> bool:
-        """Whether every standby that answers sees the same database, or none, under the name of walproof's own."""
-        name = self.file.database
-        there = own_database.whose(leader, name)
-        return all(own_database.whose(standby, name) == there for standby in self._answering_standbys().values())
+    def _have_followed(self, leader: Endpoint, name: str) -> bool:
+        """Whether every standby that answers has the same of what a journal's entry of that name names."""
+        there = own_database.left(leader, name)
+        return all(own_database.left(standby, name) == there for standby in self._answering_standbys().values())
 
     def _answering_standbys(self) -> dict[str, Endpoint]:
         members = self.members()

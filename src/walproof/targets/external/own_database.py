@@ -1,11 +1,16 @@
-"""walproof's own database on an external cluster: made, marked, removed.
+"""walproof's own database on an external cluster: made anew in each run, closed to others, removed.
 
-It is made under a random name that the journal holds beforehand, and gets its own name and the mark in one transaction:
-whenever a run is killed, what it left is known by that random name or by the mark. One without our mark stays."""
+Its name is random, and in this user's journal before the database is made: no other role can have made it beforehand.
+What is dropped is what the journal names, and only where the role owns it that made it. A comment decides nothing.
+
+Template: template1, because administrators put extensions there (amcheck). On PostgreSQL 14 every role may create in
+its schema public, so the copy is looked at while only its maker and superusers may enter: where a role that is no
+superuser owns anything in it, it is dropped unused, and one of template0, which nobody can change, is made instead."""
 
 import re
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, LiteralString
 
@@ -19,16 +24,117 @@ from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
 
-MARK = "made by walproof; safe to drop"
-_DRAFT = "walproof_draft_"
+_NAME = re.compile(r"walproof_[0-9a-f]{32}")
+_COMMENT = "made by walproof; safe to drop"
+"""For people; earlier versions decided by it."""
+_ROLE = re.compile(r"walproof_[0-9a-f]{8}")
+"""A role of walproof's own, on CloudNativePG."""
+_DRAFT = re.compile(r"walproof_draft_[0-9a-f]{32}")
+"""What earlier versions called theirs while it was being made."""
 _END = """\
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
  WHERE pid <> pg_backend_pid() AND usename = current_user AND query LIKE %(statement)s"""
-_WHOSE = statements("walproof.targets.sql", "ledger.sql")["database_mark"].encode()
+_STATEMENTS = {name: text.encode() for name, text in statements("walproof.targets.sql", "ledger.sql").items()}
+_TEMPLATES = ("template1", "template0")
+
+
+def new_name() -> str:
+    """A name no other database has, and nobody can guess."""
+    return f"walproof_{secrets.token_hex(16)}"
+
+
+def is_there(endpoint: Endpoint, name: str) -> bool:
+    return _row(endpoint, name) is not None
+
+
+def make(leader: Endpoint, name: str) -> None:
+    """Make it, so that no role but this one and superusers can ever connect; TargetError when the role may not."""
+    with connected(leader) as connection:
+        try:
+            # Its own commits wait for no standby: where one is missing it must not hang.
+            connection.execute("SET synchronous_commit = local")
+            for template in _TEMPLATES:
+                with suppress(psycopg.errors.ObjectInUse):
+                    _create(connection, name, template)
+                    if template == "template0" or not _strangers(replace(leader, database=name)):
+                        return
+                    _drop(connection, name)
+        except psycopg.errors.InsufficientPrivilege:
+            user = connection.info.user
+            raise TargetError(
+                f"role {user} may not make walproof's own database", f'as superuser: ALTER ROLE "{user}" CREATEDB'
+            ) from None
+        except psycopg.Error as wrong:
+            raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
+    raise TargetError("walproof's database cannot be made: other sessions are in its templates", "end these sessions")
+
+
+def _create(connection: "psycopg.Connection[Any]", name: str, template: str) -> None:
+    """Nobody connects before PUBLIC's right to do so is gone."""
+    own = sql.Identifier(name)
+    for statement in (
+        sql.SQL("CREATE DATABASE {} TEMPLATE {} ALLOW_CONNECTIONS false").format(own, sql.Identifier(template)),
+        sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(own),
+        # A DSN may ask for another role than the one that logs in, which then owns it.
+        sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO SESSION_USER").format(own),
+        sql.SQL("COMMENT ON DATABASE {} IS {}").format(own, sql.Literal(_COMMENT)),
+        sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(own),
+    ):
+        connection.execute(statement)
+    row = connection.execute(_STATEMENTS["database"], {"name": name}).fetchone()
+    if row is None or row["owner"] != row["me"]:
+        raise TargetError("walproof's database was replaced while it was being made", "who else is superuser there?")
+
+
+def _strangers(inside: Endpoint) -> list[str]:
+    """Roles that are no superusers and own something in it; TargetError where it cannot be entered."""
+    with connected(inside) as connection:
+        return [str(row["name"]) for row in connection.execute(_STATEMENTS["strangers"]).fetchall()]
+
+
+def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
+    """Wait until every standby has replayed its making; WaitTimeout names the one that has not."""
+    for member, endpoint in standbys.items():
+        try:
+            wait_for(Wait.SETTING_IN_EFFECT, partial(is_there, endpoint, name), clock)
+        except WaitTimeout as wrong:
+            raise WaitTimeout(
+                f"the standby {member} has not replayed the making of the database {name}: {wrong.message}",
+                f"on {member}: SELECT pg_get_wal_replay_pause_state(), pg_last_wal_receive_lsn(), "
+                "pg_last_wal_replay_lsn(); its log says why it does not go on",
+            ) from None
+
+
+def remove(leader: Endpoint, name: str, after: str | None) -> list[str]:
+    """Drop what a journal's entry names, with everything in it, whoever is connected; the names of what was there.
+
+    Only what the role owns that asks, or, where a superuser asks, the role that the entry names: `after`, or `name` of
+    a role of walproof's own whose journal is lost. Entries of earlier versions name the database and, as `after`, the
+    random name under which it was made; the comment, made in one transaction with the renaming, held that name too: it
+    keeps a database that another run has made since.
+    """
+    if _NAME.fullmatch(name):
+        return [name] if _remove(leader, name, after) else []
+    if _ROLE.fullmatch(name):
+        return [one for one in left(leader, name) if _remove(leader, one, name)]
+    removed = [after] if after and _DRAFT.fullmatch(after) and _remove(leader, after, None) else []
+    comment = str((_row(leader, name) or {}).get("comment"))
+    if comment in (_COMMENT, f"{_COMMENT}: {after}") and _remove(leader, name, None):
+        removed.append(name)
+    return removed
+
+
+def left(endpoint: Endpoint, name: str) -> list[str]:
+    """The databases there of a journal's entry of that name."""
+    if not _ROLE.fullmatch(name):
+        return [name] if is_there(endpoint, name) else []
+    with connected(endpoint) as connection:
+        rows = connection.execute(_STATEMENTS["databases_of_role"], {"role": name}).fetchall()
+    return [str(row["name"]) for row in rows]
 
 
 def _row(endpoint: Endpoint, name: str) -> dict[str, Any] | None:
-    return _asked(endpoint, _WHOSE, {"name": name})
+    return _asked(endpoint, _STATEMENTS["database"], {"name": name})
 
 
 def _asked(endpoint: Endpoint, query: LiteralString | bytes, words: dict[str, str]) -> dict[str, Any] | None:
@@ -40,108 +146,24 @@ def _asked(endpoint: Endpoint, query: LiteralString | bytes, words: dict[str, st
             raise connection_error(wrong) from None
 
 
-def whose(endpoint: Endpoint, name: str) -> str | None:
-    """The comment of the database of that name, "" when it has none, None when there is no such database."""
-    row = _row(endpoint, name)
-    return None if row is None else str(row["comment"] or "")
-
-
-def draft_name() -> str:
-    """A name no other database has, for ours while it is being made."""
-    return f"{_DRAFT}{secrets.token_hex(16)}"
-
-
-def is_missing(leader: Endpoint, name: str) -> bool:
-    """Whether it has to be made; MachineError when one without our mark is there, or one of another run's role."""
+def _remove(leader: Endpoint, name: str, owner: str | None) -> bool:
+    # The server may still be making it, for a client that was killed.
+    _asked(leader, _END, {"statement": f"%{name}%"})
     row = _row(leader, name)
-    if row is None:
-        return True
-    if not str(row["comment"]).startswith(MARK):
-        raise MachineError(
-            f"the database {name} is not walproof's, so it is left alone",
-            'rename it, or name another one: database = "…" in the target file',
-        )
-    if not row["ours"]:
-        raise MachineError(
-            f"another run of walproof is at work on this cluster, or was killed: the database {name} is its role's"
-            f" ({row['owner']})",
-            "wait for its end; where it was killed: walproof revert",
-        )
-    return False
-
-
-def make(leader: Endpoint, name: str, draft: str) -> None:
-    """Make it, as `draft` until it carries our mark; TargetError when the role may not, or the name is taken."""
-    with connected(leader) as connection:
-        try:
-            # Its own commits wait for no standby: where one is missing it must not hang.
-            connection.execute("SET synchronous_commit = local")
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(draft)))
-            ours, mark = sql.Identifier(draft), sql.Literal(f"{MARK}: {draft}")
-            with connection.transaction():
-                connection.execute(sql.SQL("COMMENT ON DATABASE {} IS {}").format(ours, mark))
-                connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(ours, sql.Identifier(name)))
-        except psycopg.errors.InsufficientPrivilege:
-            user = connection.info.user
-            raise TargetError(
-                f"role {user} may not make walproof's own database", f'as superuser: ALTER ROLE "{user}" CREATEDB'
-            ) from None
-        except psycopg.Error as wrong:
-            with suppress(psycopg.Error):
-                connection.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(draft)))
-            raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
-
-
-def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
-    """Wait until every standby has replayed its making; WaitTimeout names the one that has not."""
-    for member, endpoint in standbys.items():
-        try:
-            wait_for(Wait.SETTING_IN_EFFECT, partial(_there, endpoint, name), clock)
-        except WaitTimeout as wrong:
-            raise WaitTimeout(
-                f"the standby {member} has not replayed the making of the database {name}: {wrong.message}",
-                f"on {member}: SELECT pg_get_wal_replay_pause_state(), pg_last_wal_receive_lsn(), "
-                "pg_last_wal_replay_lsn(); its log says why it does not go on",
-            ) from None
-
-
-def _there(endpoint: Endpoint, name: str) -> bool:
-    return whose(endpoint, name) is not None
-
-
-def remove_draft(leader: Endpoint, draft: str) -> bool:
-    """Drop what a killed run left under the random name of its journal; whether there was one. No other name."""
-    if not re.fullmatch(f"{_DRAFT}[0-9a-f]{{32}}", draft):
+    if row is None or not (row["owner"] == row["me"] or (row["superuser"] and row["owner"] == owner)):
         return False
-    # The server may still be at it: without the client, but with the statement.
-    _asked(leader, _END, {"statement": f"%{draft}%"})
-    if whose(leader, draft) is None:
-        return False
-    _drop(leader, draft)
-    return True
-
-
-def remove(leader: Endpoint, name: str, draft: str | None = None) -> bool:
-    """Drop it with everything in it, where it carries our mark; `draft`: and was made under that name.
-
-    Returns whether there was one.
-    """
-    mark = whose(leader, name) or ""
-    # The mark of earlier versions is alone.
-    if not mark.startswith(MARK) or (draft is not None and mark not in (MARK, f"{MARK}: {draft}")):
-        return False
-    _drop(leader, name)
-    return True
-
-
-def _drop(leader: Endpoint, name: str) -> None:
     with connected(leader) as connection:
         try:
             connection.execute("SET synchronous_commit = local")
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+            _drop(connection, name)
         except psycopg.Error as wrong:
             is_refused = isinstance(wrong, psycopg.errors.InsufficientPrivilege)
             raise (MachineError if is_refused else TargetError)(
                 f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
                 f"DROP DATABASE {name} WITH (FORCE)",
             ) from None
+    return True
+
+
+def _drop(connection: "psycopg.Connection[Any]", name: str) -> None:
+    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -102,9 +102,9 @@ class ExternalPricing:
 
     def leave(self) -> None:
         """Revert every setting that was changed, and remove walproof's own database."""
+        self._pricer.disconnect()
         try:
             if self._sizes is not None:
-                self._pricer.disconnect()
                 self._sizes.undo(self._journal())
         finally:
             self._configuration.undo(self._journal())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from walproof.errors import UsageError
 from walproof.machine.redaction import without_secrets
@@ -63,7 +63,6 @@ class TargetFile(Strict):
     faults: dict[str, str] = {}
     """The user's commands, by the names in FAULTS."""
     caps: CapsPart = CapsPart()
-    database: str = "walproof_own"
     waits: dict[str, str] = {}
     """Named waits that take longer here: cluster-healthy = "20min", where a standby is cloned anew slowly."""
 
@@ -81,6 +80,13 @@ class TargetFile(Strict):
             raise UsageError(f"waits.{unknown[0]} is no wait", f"the waits are {', '.join(known)}")
         return {**WAITS_S, **{known[name]: duration_s(text) for name, text in self.waits.items()}}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_database(cls, tree: object) -> object:
+        if isinstance(tree, dict) and "database" in tree:
+            raise ValueError(_NO_DATABASE)
+        return tree
+
     @field_validator("routes", mode="before")
     @classmethod
     def _short_routes(cls, routes: object) -> object:
@@ -97,6 +103,7 @@ FAULTS = (
     "kill", "stop", "kill-member", "freeze", "thaw", "hang-postmaster", "hang-manager", "hang-rest", "resume",
     "power-cut", "restart", "isolate", "partition", "switchover", "recover", "logs",
 )  # fmt: skip
+_NO_DATABASE = "database is no key any more: take it out. Each run makes a database of its own, under a random name"
 F = TypeVar("F", bound=TargetFile)
 
 

@@ -11,9 +11,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
+from walproof.load.open_session import hint_of_refused_database, open_session
 from walproof.load.statistics_connection import answering
 from walproof.model.standby_names import SHOWN, streamed_name
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Endpoint, session_options
 
 OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
@@ -93,6 +94,8 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
             f"the password is refused or missing: {words}",
             "give it in ~/.pgpass, PGPASSWORD or a service, or name the cluster with --target",
         )
+    if (hint := hint_of_refused_database(words)) is not None:
+        return TargetError(f"the pooler knows no database of that name: {words}", hint)
     if "startup parameter" in lower:
         return TargetError(f"a connection pooler answers in place of the server: {words}", "name the server itself")
     if "pg_hba.conf" in lower:
@@ -117,7 +120,7 @@ def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator
     """A connection in autocommit for short questions, rows as dictionaries; psycopg.Error where it fails or is late."""
     conninfo = endpoint.conninfo(connect_timeout="2", **words)
     with (
-        psycopg.connect(conninfo, autocommit=True, row_factory=dict_row) as connection,
+        open_session(conninfo, dict_row) as connection,
         answering(connection, within_s),
     ):
         yield connection
@@ -128,9 +131,11 @@ def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
 
     client: it finds the tables that programs of the load find, but what is in pg_catalog first.
     """
-    conninfo = endpoint.client_conninfo if client else endpoint.conninfo
-    words = conninfo(application_name="walproof", gssencmode="disable", connect_timeout="5")
-    connection = psycopg.connect(words, autocommit=True)
+    words = {"application_name": "walproof", "gssencmode": "disable", "connect_timeout": "5"}
+    if client:
+        connection = open_session(endpoint.client_conninfo(**words, options=session_options()))
+    else:
+        connection = open_session(endpoint.conninfo(**words))
     if client:
         ((path,),) = connection.execute("SHOW search_path").fetchall()
         behind = f"pg_catalog, {path}".rstrip(", ")
@@ -141,11 +146,7 @@ def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
 def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
     """An administrator's connection in autocommit, rows as dictionaries; TargetError when it cannot be made."""
     try:
-        return psycopg.connect(
-            endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"),
-            autocommit=True,
-            row_factory=dict_row,
-        )
+        return open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
 

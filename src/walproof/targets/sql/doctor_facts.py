@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import Error, TargetError
+from walproof.load.open_session import open_session
 from walproof.machine.sql_file import statements
 from walproof.model.access_path import AccessPath
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
@@ -36,7 +37,7 @@ def query(name: str) -> bytes:
 def _connect(endpoint: Endpoint, **more: str) -> "psycopg.Connection[Row]":
     ours = {"application_name": "walproof doctor", "connect_timeout": "2", "options": _OPTIONS}
     words = endpoint.conninfo(target_session_attrs="any", **ours, **more)
-    return psycopg.connect(words, autocommit=True, row_factory=dict_row)
+    return open_session(words, dict_row)
 
 
 @dataclass(frozen=True, slots=True)

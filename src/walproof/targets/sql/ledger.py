@@ -1,6 +1,6 @@
 """The ledger on any target that speaks SQL: makes its own table, starts the writers, reads members' rows by COPY.
 
-Never touches a table of that name that does not carry our mark."""
+Never touches a table of that name that is not this user's alone (`load.own_tables`)."""
 
 import struct
 import zlib
@@ -13,7 +13,8 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
-from walproof.errors import MachineError, TargetError
+from walproof.errors import TargetError
+from walproof.load import own_tables
 from walproof.load.ledger.processes import RunningLedger
 from walproof.machine.sql_file import statements
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
@@ -90,11 +91,11 @@ def _columns(member: str, rows: NDArray[Any], checksum: NDArray[np.uint32]) -> R
 
 
 MARK = "written by walproof; safe to drop"
+TABLE = "walproof.walproof_ledger"
 _CREATE = statements("walproof.load.ledger", "ledger.sql")["create"].encode()
 _STATEMENTS = statements("walproof.targets.sql", "ledger.sql")
 _ROWS = _STATEMENTS["rows"]
 _ROWS_17 = _STATEMENTS["rows_17"]
-_WHOSE = _STATEMENTS["table_mark"].encode()
 _CHECK = _STATEMENTS["check"].encode()
 _BUSY = b"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walproof-ledger'"
 _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'"
@@ -177,12 +178,13 @@ class SqlLedger:
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:
             try:
-                if not self._ours(connection):
-                    connection.execute(_CREATE)
-                elif connection.execute(_BUSY).fetchone() == (0,):
-                    connection.execute("TRUNCATE walproof.walproof_ledger")
-                else:  # another ledger writes too
-                    connection.execute("DELETE FROM walproof.walproof_ledger WHERE drill = %s", (drill,))
+                with connection.transaction():
+                    if own_tables.comment_on(connection, TABLE, MARK) is None:
+                        own_tables.make(connection, TABLE, _CREATE)
+                    elif connection.execute(_BUSY).fetchone() == (0,):
+                        connection.execute("TRUNCATE walproof.walproof_ledger")
+                    else:  # another ledger writes too
+                        connection.execute("DELETE FROM walproof.walproof_ledger WHERE drill = %s", (drill,))
                 if connection.execute(_AMCHECK).fetchone() == (1,):
                     # Where only a superuser may make it, rows are compared all the same; check_data then says so.
                     with suppress(psycopg.errors.InsufficientPrivilege):
@@ -192,18 +194,6 @@ class SqlLedger:
                     f"the ledger's table cannot be made: {str(error).strip()}",
                     "the user needs CREATE in the database",
                 ) from None
-
-    def _ours(self, connection: psycopg.Connection) -> bool:
-        """Whether our table is there; MachineError when one without our mark is."""
-        row = connection.execute(_WHOSE).fetchone()
-        if row is None:
-            return False
-        if row[1] != MARK:
-            raise MachineError(
-                f"the table {row[0]} is not walproof's, so it is left alone",
-                "rename it, or give walproof another database",
-            )
-        return True
 
     def read_ledger(self, member: str, drill: int) -> Rows:
         with _connected(self._target.member_endpoint(member), member) as connection:

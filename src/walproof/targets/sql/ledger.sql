@@ -12,13 +12,6 @@ COPY (SELECT writer, number, stated, payload
         FROM walproof.walproof_ledger
        WHERE drill = {drill}) TO STDOUT (FORMAT binary)
 
--- name: table_mark
--- Whether a table of the ledger's name exists, and its comment: ours says so.
-SELECT c.oid::regclass::text, obj_description(c.oid, 'pg_class')
-  FROM pg_class c
-  JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = 'walproof' AND c.relname = 'walproof_ledger'
-
 -- name: with_amcheck
 -- Puts amcheck's schema on the search_path; no row where there is no amcheck.
 SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(n.nspname), false)
@@ -32,9 +25,25 @@ SELECT pg_catalog.concat('heap: block ', blkno, ', row ', offnum, ': ', msg)
   FROM verify_heapam('walproof.walproof_ledger'::regclass)
  LIMIT 5
 
--- name: database_mark
--- The comment on a database: how walproof knows its own.
-SELECT datname::text AS name, shobj_description(oid, 'pg_database') AS comment,
-       pg_get_userbyid(datdba) AS owner, pg_has_role(current_user, datdba, 'USAGE') AS ours
-FROM pg_catalog.pg_database
-WHERE datname = %(name)s
+-- name: database
+-- Whose a database is; the comment is for people, and tells what earlier versions made.
+SELECT d.oid::bigint AS oid, pg_get_userbyid(d.datdba)::text AS owner, me.rolname::text AS me,
+       me.rolsuper AS superuser,
+       coalesce(shobj_description(d.oid, 'pg_database'), '') AS comment
+  FROM pg_catalog.pg_database d, pg_catalog.pg_roles me
+ WHERE d.datname = %(name)s AND me.rolname = current_user
+
+-- name: databases_of_role
+-- Names of databases that a role owns.
+SELECT datname::text AS name FROM pg_catalog.pg_database WHERE pg_get_userbyid(datdba) = %(role)s ORDER BY 1
+
+-- name: strangers
+-- Who owns something in this database and is no superuser: the bootstrap superuser, who owns the rest, is not listed
+-- (pg_shdepend). Functions, operators, types, tables, schemas, default privileges: all have an owner there.
+SELECT DISTINCT r.rolname::text AS name
+  FROM pg_catalog.pg_shdepend s
+  JOIN pg_catalog.pg_roles r ON r.oid = s.refobjid
+  JOIN pg_catalog.pg_database d ON d.oid = s.dbid
+ WHERE d.datname = current_database() AND s.refclassid = 'pg_catalog.pg_authid'::regclass AND s.deptype = 'o'
+   AND NOT r.rolsuper
+ ORDER BY 1

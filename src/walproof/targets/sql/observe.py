@@ -11,6 +11,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from walproof.errors import Error
+from walproof.load.open_session import open_session
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.standby_names import NO_STANDBYS, folded
@@ -204,7 +205,7 @@ class SqlPoller:
                 target_session_attrs="",
             )
             try:
-                with psycopg.connect(options, autocommit=True, row_factory=dict_row, prepare_threshold=1) as connection:
+                with open_session(options, dict_row, prepare_threshold=1) as connection:
                     while not self._closed.is_set() and name in self._current:
                         row = connection.execute(OBSERVE).fetchone()
                         if row is not None:

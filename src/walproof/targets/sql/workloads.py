@@ -13,6 +13,7 @@ import psycopg
 
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.load.driver import preparing
+from walproof.load.own_tables import comment_on, make
 from walproof.machine.programs import search_path
 from walproof.machine.sql_file import statements
 from walproof.model.load import Workspace
@@ -31,7 +32,6 @@ def last_checkpoint(connection: psycopg.Connection) -> Checkpoints:
     return Checkpoints(str(redo), float(apart_s))
 
 
-_WHOSE = _STATEMENTS["workload_mark"].encode()
 _INSERTED = _STATEMENTS["inserted"].encode()
 _IDLE = _STATEMENTS["checkpointer_idle"].encode()
 _TOUCH = _STATEMENTS["touch_pages"].encode()
@@ -99,21 +99,22 @@ class _Loader:
 
 def _make(connection: psycopg.Connection, loader: _Loader, workload: Workload) -> None:
     """The tables that we have for this workload; a user's script may use pgbench's where no --init makes its own."""
-    marks = {str(name): str(comment) for name, comment in connection.execute(_WHOSE).fetchall()}
     names = _names(workload)
     if workload.driver == SYSBENCH:
-        _sysbench(connection, loader.endpoint, workload, marks.get("sbtest1"))
+        _sysbench(connection, loader.endpoint, workload)
     if workload.driver != PGBENCH:
         return
     inserts = {WorkloadKind.INSERT, WorkloadKind.BATCH}
     if names & inserts:
-        _inserts(connection, marks.get("inserted"))
+        _inserts(connection)
     if names & _PGBENCH or (workload.init is None and not names <= inserts):
         fresh = False
-        if marks.get("pgbench_accounts") != scale_mark(workload.scale):
-            fresh = _pgbench(connection, loader, workload.scale, comment=marks.get("pgbench_accounts"))
+        if _pgbench_comment(connection) != scale_mark(workload.scale):
+            fresh = _pgbench(connection, loader, workload.scale)
         if names & {WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE} and not fresh:
-            connection.execute(_TOUCH)
+            with connection.transaction():
+                _pgbench_comment(connection)
+                connection.execute(_TOUCH)
 
 
 def _redo(connection: psycopg.Connection) -> str:
@@ -124,12 +125,13 @@ def _redo(connection: psycopg.Connection) -> str:
         return ""
 
 
-def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload, comment: str | None) -> None:
+def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Workload) -> None:
     """Make sysbench's own tables unless they are there at that scale."""
     mark = scale_mark(workload.scale)
+    with connection.transaction():
+        comment = comment_on(connection, "sbtest1", MARK)
     if comment == mark:
         return
-    _check_ours("sbtest1", comment)
     connection.execute("CHECKPOINT")
     for step in ("cleanup", "prepare") if comment is not None else ("prepare",):
         done = _run(preparing(workload, endpoint, step))
@@ -147,7 +149,9 @@ def _same_scale(connection: psycopg.Connection, scale: int) -> None:
 
 def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench: Path) -> None:
     """Run a user's file by psql in one transaction, unless the same text was run in this database before."""
-    connection.execute(_INIT_DONE)
+    with connection.transaction():
+        if comment_on(connection, "walproof.init_done", "") is None:
+            make(connection, "walproof.init_done", _INIT_DONE)
     try:
         sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
@@ -173,14 +177,24 @@ def scale_mark(scale: int) -> str:
     return f"{MARK} (scale {scale})"
 
 
-def _inserts(connection: psycopg.Connection, comment: str | None) -> None:
-    _check_ours("walproof.inserted", comment)
-    connection.execute(_INSERTED if comment is None else b"TRUNCATE walproof.inserted")
+def _inserts(connection: psycopg.Connection) -> None:
+    with connection.transaction():
+        if comment_on(connection, "walproof.inserted", MARK) is None:
+            make(connection, "walproof.inserted", _INSERTED)
+        else:
+            connection.execute("TRUNCATE walproof.inserted")
 
 
-def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int, *, comment: str | None) -> bool:
+def _pgbench_comment(connection: psycopg.Connection) -> str | None:
+    """The comment on pgbench_accounts, None for none; MachineError where a table of pgbench's is another's."""
+    with connection.transaction():
+        for table in ("pgbench_branches", "pgbench_tellers", "pgbench_history"):
+            comment_on(connection, table, "")
+        return comment_on(connection, "pgbench_accounts", MARK)
+
+
+def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int) -> bool:
     """Load pgbench's tables after a checkpoint; whether it is known that no other started meanwhile."""
-    _check_ours("pgbench_accounts", comment)
     connection.execute("CHECKPOINT")
     before = _redo(connection)
     loader.load(scale)
@@ -210,11 +224,3 @@ def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _last(output: str) -> str:
     """The last line that a program that failed wrote."""
     return next(reversed(output.strip().splitlines()), "it ended without a message")
-
-
-def _check_ours(table: str, comment: str | None) -> None:
-    """MachineError for a table that is there without our mark."""
-    if comment is not None and not comment.startswith(MARK):
-        raise MachineError(
-            f"the table {table} is not walproof's, so it is left alone", "drop it, or give walproof another database"
-        )

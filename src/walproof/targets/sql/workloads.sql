@@ -1,15 +1,7 @@
 -- The tables of workloads, and checkpoints around them. Types are written down: the load's schemas have no better match.
 
--- name: workload_mark
--- Comments of the tables a workload uses: those we made say so, with their scale.
-SELECT c.relname, coalesce(obj_description(c.oid, 'pg_class'::name), '')
-  FROM pg_class c
- WHERE c.oid IN (to_regclass('pgbench_accounts')::oid, to_regclass('walproof.inserted')::oid, to_regclass('sbtest1')::oid)
-
 -- name: inserted
 -- What the insert and batch workloads write to.
-CREATE SCHEMA IF NOT EXISTS walproof;
-
 CREATE TABLE walproof.inserted (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     client integer NOT NULL,
@@ -21,12 +13,12 @@ COMMENT ON TABLE walproof.inserted IS 'written by walproof; safe to drop';
 
 -- name: init_done
 -- The files of --init that were run in this database, by the SHA-256 of their text.
-CREATE SCHEMA IF NOT EXISTS walproof;
-
-CREATE TABLE IF NOT EXISTS walproof.init_done (
+CREATE TABLE walproof.init_done (
     sha256 text PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT now()
 );
+
+COMMENT ON TABLE walproof.init_done IS 'written by walproof; safe to drop';
 
 -- name: checkpointer_idle
 -- Whether the checkpointer is known to have nothing to do: a checkpoint that runs made full-page images necessary.

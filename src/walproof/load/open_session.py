@@ -1,0 +1,52 @@
+"""Opens a session of walproof's own: no setting of the database's owner or of the role ends it.
+
+What PostgreSQL 14 knows comes with the connection (`model.topology.SESSION`); an unknown name there would refuse it.
+So transaction_timeout, which 17 added, is taken back first of all once the server has said its version."""
+
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import RowFactory, TupleRow, tuple_row
+
+_SINCE = 170000
+_NO_SUCH_DATABASE = "no such database"
+_NO_LIMIT = "-c transaction_timeout=0"
+
+
+def open_session(
+    conninfo: str, row_factory: RowFactory[Any] = tuple_row, *, prepare_threshold: int | None = 5
+) -> "psycopg.Connection[Any]":
+    """A connection in autocommit; psycopg.Error where there is none."""
+
+    def connection(**more: str) -> "psycopg.Connection[Any]":
+        return psycopg.connect(
+            conninfo, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold, **more
+        )
+
+    opened: psycopg.Connection[TupleRow] = connection()
+    if opened.info.server_version < _SINCE:
+        return opened
+    try:
+        opened.execute("SET transaction_timeout = 0")
+    except errors.TransactionTimeout:
+        # So short that it has ended this very statement: the server is known by now to have such a setting.
+        opened.close()
+        options = conninfo_to_dict(conninfo).get("options") or ""
+        return connection(options=f"{options} {_NO_LIMIT}".strip())
+    except psycopg.Error:
+        opened.close()
+        raise
+    return opened
+
+
+def hint_of_refused_database(printed: str) -> str | None:
+    """What to type where PgBouncer refuses a database (client.c: "no such database"): it must take any name.
+
+    >>> hint_of_refused_database("FATAL:  no such database: walproof_0") is not None
+    True
+    """
+    if _NO_SUCH_DATABASE not in printed:
+        return None
+    return "walproof's own database has a new name in each run: in pgbouncer.ini, [databases] * = host=… port=…"
