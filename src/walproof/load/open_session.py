@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import RowFactory, TupleRow, tuple_row
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import RowFactory, tuple_row
 
 _SINCE = 170000
 _NO_SUCH_DATABASE = "no such database"
@@ -20,12 +20,10 @@ def open_session(
 ) -> "psycopg.Connection[Any]":
     """A connection in autocommit; psycopg.Error where there is none."""
 
-    def connection(**more: str) -> "psycopg.Connection[Any]":
-        return psycopg.connect(
-            conninfo, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold, **more
-        )
+    def connection(words: str) -> "psycopg.Connection[Any]":
+        return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
 
-    opened: psycopg.Connection[TupleRow] = connection()
+    opened = connection(conninfo)
     if opened.info.server_version < _SINCE:
         return opened
     try:
@@ -34,7 +32,7 @@ def open_session(
         # So short that it has ended this very statement: the server is known by now to have such a setting.
         opened.close()
         options = conninfo_to_dict(conninfo).get("options") or ""
-        return connection(options=f"{options} {_NO_LIMIT}".strip())
+        return connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
     except psycopg.Error:
         opened.close()
         raise
