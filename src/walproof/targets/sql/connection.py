@@ -11,8 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.load.open_session import hint_of_refused_database, open_session
-from walproof.load.statistics_connection import answering
+from walproof.load.open_session import answering, hint_of_refused_database, open_session
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import AS_PSYCOPG_READS, Endpoint, session_options
 
