@@ -61,6 +61,8 @@ def hostile(pair: PlainPair) -> PlainPair:
         settings = HOSTILE | ({"transaction_timeout": "1"} if owner.info.server_version >= 170000 else {})
         for name, value in settings.items():
             owner.execute(f"ALTER DATABASE app SET {name} = '{value}'".encode())
+    asked = "SELECT setconfig FROM pg_db_role_setting"
+    wait_for(Wait.SETTING_IN_EFFECT, lambda: pair.sql("n2", asked) == pair.sql("n1", asked), RealClock())
     return pair
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
-from walproof.load.statistics_connection import answering
+from walproof.load.open_session import answering
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres

@@ -166,7 +166,7 @@ class Opened(list[Connection]):
 
     in_recovery = False
 
-    def connect(self, words: str, **_given: Any) -> Connection:
+    def connect(self, words: str, *_given: Any) -> Connection:
         self.append(Connection(words, self.in_recovery))
         return self[-1]
 
@@ -174,7 +174,7 @@ class Opened(list[Connection]):
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     made = Opened()
-    monkeypatch.setattr("walproof.targets.cnpg.guard.psycopg.connect", made.connect)
+    monkeypatch.setattr("walproof.targets.cnpg.guard.open_session", made.connect)
     return made
 
 

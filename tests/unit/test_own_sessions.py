@@ -140,7 +140,6 @@ def test_every_session_is_made_there_and_clients_are_few() -> None:
     # Those of a directory's copy, and of the new primary: their options are salvaging/session.conf.txt.
     assert others == {
         "load/ledger/writer_connection.py",
-        "load/open_session.py",
         "load/statistics_connection.py",
         "salvaging/server.py",
     }

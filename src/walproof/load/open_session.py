@@ -3,14 +3,20 @@
 What PostgreSQL 14 knows comes with the connection (`model.topology.SESSION`); an unknown name there would refuse it.
 So transaction_timeout, which 17 added, is taken back first of all once the server has said its version."""
 
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import RowFactory, TupleRow, tuple_row
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import RowFactory, tuple_row
 
 _SINCE = 170000
+_ANSWER_S = 2.0
 _NO_SUCH_DATABASE = "no such database"
 _NO_LIMIT = "-c transaction_timeout=0"
 
@@ -20,21 +26,20 @@ def open_session(
 ) -> "psycopg.Connection[Any]":
     """A connection in autocommit; psycopg.Error where there is none."""
 
-    def connection(**more: str) -> "psycopg.Connection[Any]":
-        return psycopg.connect(
-            conninfo, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold, **more
-        )
+    def connection(words: str) -> "psycopg.Connection[Any]":
+        return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
 
-    opened: psycopg.Connection[TupleRow] = connection()
+    opened = connection(conninfo)
     if opened.info.server_version < _SINCE:
         return opened
     try:
-        opened.execute("SET transaction_timeout = 0")
+        with answering(opened, _ANSWER_S):
+            opened.execute("SET transaction_timeout = 0")
     except errors.TransactionTimeout:
         # So short that it has ended this very statement: the server is known by now to have such a setting.
         opened.close()
         options = conninfo_to_dict(conninfo).get("options") or ""
-        return connection(options=f"{options} {_NO_LIMIT}".strip())
+        return connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
     except psycopg.Error:
         opened.close()
         raise
@@ -50,3 +55,25 @@ def hint_of_refused_database(printed: str) -> str | None:
     if _NO_SUCH_DATABASE not in printed:
         return None
     return "walproof's own database has a new name in each run: in pgbouncer.ini, [databases] * = host=… port=…"
+
+
+@contextlib.contextmanager
+def answering(connection: "psycopg.Connection[Any]", within_s: float = 10.0) -> Iterator[None]:
+    """Short questions: a member that logs us in and then is silent, or whose rows never end, is cut off in time.
+
+    Cut off at the socket, where libpq waits; psycopg.OperationalError then. No timeout of the server's would do.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        timer = threading.Timer(within_s, _cut, (wire,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+def _cut(wire: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        wire.shutdown(socket.SHUT_RDWR)

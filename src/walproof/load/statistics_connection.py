@@ -1,12 +1,6 @@
 """A connection for the same few statements again and again: prepared, rows as text, an answer in time or an error."""
 
-import contextlib
-import os
 import select
-import socket
-import threading
-from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 from psycopg import errors, pq
@@ -76,25 +70,3 @@ class StatsConnection:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
-
-
-@contextlib.contextmanager
-def answering(connection: "psycopg.Connection[Any]", within_s: float = 10.0) -> Iterator[None]:
-    """Short questions: a member that logs us in and then is silent, or whose rows never end, is cut off in time.
-
-    Cut off at the socket, where libpq waits; psycopg.OperationalError then. No timeout of the server's would do.
-    """
-    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-        timer = threading.Timer(within_s, _cut, (wire,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
-
-
-def _cut(wire: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        wire.shutdown(socket.SHUT_RDWR)

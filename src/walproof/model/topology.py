@@ -68,6 +68,9 @@ SESSION = {
 PostgreSQL 14 to 18 know them all; transaction_timeout, which 17 added, is `load/open_session.py`'s. What decides for
 commits (synchronous_commit) is left to those who measure it."""
 
+AS_PSYCOPG_READS = "-c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"
+"""Options that no DSN overrides either."""
+
 
 def session_options() -> str:
     """SESSION as libpq's options."""
@@ -125,7 +128,7 @@ class Endpoint:
             words.setdefault("require_auth", "!password")
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
-            end = "-c search_path=pg_catalog -c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"
+            end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"
             words["options"] = " ".join(filter(None, (first, session_options(), words.get("options"), end)))
         return _text(words)
 

@@ -10,9 +10,8 @@ import psycopg
 
 from walproof.errors import Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
-from walproof.load.open_session import open_session
+from walproof.load.open_session import answering, open_session
 from walproof.load.own_tables import comment_on, has_schema, make
-from walproof.load.statistics_connection import answering
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.ports import Target

@@ -11,10 +11,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.load.open_session import hint_of_refused_database, open_session
-from walproof.load.statistics_connection import answering
+from walproof.load.open_session import answering, hint_of_refused_database, open_session
 from walproof.model.standby_names import SHOWN, streamed_name
-from walproof.model.topology import Endpoint, session_options
+from walproof.model.topology import AS_PSYCOPG_READS, Endpoint, session_options
 
 OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
@@ -133,7 +132,7 @@ def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
     """
     words = {"application_name": "walproof", "gssencmode": "disable", "connect_timeout": "5"}
     if client:
-        connection = open_session(endpoint.client_conninfo(**words, options=session_options()))
+        connection = open_session(endpoint.client_conninfo(**words, options=f"{session_options()} {AS_PSYCOPG_READS}"))
     else:
         connection = open_session(endpoint.conninfo(**words))
     if client:
