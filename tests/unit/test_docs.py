@@ -103,3 +103,10 @@ def test_the_readme_is_short_and_shows_the_captured_run() -> None:
     readme = (ROOT / "README.md").read_text()
     assert len(readme.split()) <= 1300
     assert pictures.captured(readme) == pictures.excerpt(pictures.captured((ROOT / "docs/demo.md").read_text()))
+
+
+def test_every_test_that_security_names_exists() -> None:
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "SECURITY.md").read_text())
+    hostile = {file: (ROOT / "tests" / "hostile" / file).read_text() for file, _ in named}
+    assert len(named) >= 10
+    assert [test for file, test in named if f"def {test}(" not in hostile[file]] == []
