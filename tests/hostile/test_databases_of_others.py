@@ -216,6 +216,7 @@ def test_a_canary_writes_to_no_table_that_another_role_made_or_could_change(
 ) -> None:
     """In the DSN's database, which is another's. Nothing there is changed."""
     run(thief, "CREATE DATABASE app OWNER thief")
+    run(thief, "GRANT CREATE ON SCHEMA public TO thief", "app")
     run(
         thief,
         "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.now()';"

@@ -12,8 +12,6 @@ import pytest
 from psycopg import errors, pq
 
 from walproof.errors import TargetError
-from walproof.load import statistics_connection
-from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql import commit_waits
@@ -236,18 +234,20 @@ class _Failed:
 
 @pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
 def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
-    monkeypatch.setattr(statistics_connection, "open_session", lambda *words: SimpleNamespace(pgconn=_Failed(state)))
+    monkeypatch.setattr(
+        "walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=_Failed(state))
+    )
     with pytest.raises(psycopg.Error, match="ошибка") as wrong:
-        StatsConnection("", RealClock()).query(b"SELECT")
+        statistics_connection.StatsConnection("", RealClock()).query(b"SELECT")
     assert wrong.value.sqlstate == state
 
 
 def test_silence_is_a_timeout_like_the_servers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, _writing = socket.socketpair()
     busy = SimpleNamespace(socket=reading.fileno(), is_busy=lambda: True, send_prepare=lambda *words: None)
-    monkeypatch.setattr(statistics_connection, "open_session", lambda *words: SimpleNamespace(pgconn=busy))
+    monkeypatch.setattr("walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=busy))
     with pytest.raises(psycopg.Error) as wrong:
-        StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
+        statistics_connection.StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
     assert wrong.value.sqlstate == "57014"
 
 
