@@ -93,7 +93,11 @@ class Endpoint:
         return replace(self, hosts=hosts, options=(*self.options, *options.items()))
 
     def words(self, **more: str) -> dict[str, str]:
-        """libpq's parameters for the application's clients; `more` overrides, but its `options` are added."""
+        """libpq's parameters for the application's clients; `more` overrides, but its `options` are added.
+
+        A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
+        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
+        """
         words = {
             "host": ",".join(h for h, _ in self.hosts),
             "port": ",".join(str(p) for _, p in self.hosts),
@@ -102,12 +106,28 @@ class Endpoint:
             "passfile": self.passfile or "",
             **dict(self.options),
         }
+        if self._has_strangers:
+            words.setdefault("require_auth", "!password")
         options = "" if self.pooled else f"{words.get('options', '')} {more.get('options', '')}".strip()
         return {name: value for name, value in {**words, **more, "options": options}.items() if value}
+
+    @property
+    def _has_strangers(self) -> bool:
+        return self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named)
 
     def client_conninfo(self, **more: str) -> str:
         """`words` as a libpq connection string."""
         return _text(self.words(**more))
+
+    def program(self, *argv: str, **more: str) -> tuple[str, ...]:
+        """A program of PostgreSQL's with `words` behind it.
+
+        That of an older version does not know require_auth, which is in its environment instead: it reads that or not.
+        """
+        words = self.words(**more)
+        if not self._has_strangers:
+            return (*argv, _text(words))
+        return ("env", f"PGREQUIREAUTH={words.pop('require_auth')}", *argv, _text(words))
 
     def conninfo(self, **more: str) -> str:
         """The same for a session of walproof's own: it looks names up in pg_catalog alone, as the user who logs in.
@@ -116,13 +136,8 @@ class Endpoint:
         functions of theirs would run with a superuser's rights; and how long it lives and what answers look like
         (SESSION, which a DSN's options and `more` override). What the connection brings goes before that
         (process_settings, postinit.c). What is sent through a pool qualifies names instead.
-
-        A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
-        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
         """
         words = self.words(**more)
-        if self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named):
-            words.setdefault("require_auth", "!password")
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = "-c search_path=pg_catalog -c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"

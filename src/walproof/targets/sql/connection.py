@@ -89,6 +89,11 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
     """libpq's own error as one sentence, with the next thing to type."""
     words = " ".join(str(wrong).split())
     lower = words.lower()
+    if "requested a cleartext password" in lower:
+        return TargetError(
+            f"the server asks for the password in clear text, and only the cluster names it: {words}",
+            "name its host in the DSN or the target file, or set password_encryption and pg_hba.conf to scram-sha-256",
+        )
     if "password" in lower:
         return TargetError(
             f"the password is refused or missing: {words}",
