@@ -57,7 +57,7 @@ def make(leader: Endpoint, name: str) -> None:
             for template in _TEMPLATES:
                 with suppress(psycopg.errors.ObjectInUse):
                     _create(connection, name, template)
-                    if template == "template0" or not _strangers(replace(leader, database=name)):
+                    if not _strangers(replace(leader, database=name)):
                         return
                     _drop(connection, name)
         except psycopg.errors.InsufficientPrivilege:
@@ -67,7 +67,10 @@ def make(leader: Endpoint, name: str) -> None:
             ) from None
         except psycopg.Error as wrong:
             raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
-    raise TargetError("walproof's database cannot be made: other sessions are in its templates", "end these sessions")
+    raise TargetError(
+        "walproof's database cannot be made: other sessions are in its templates, or other roles made things in both",
+        "end these sessions; drop what roles that are no superusers own in template1",
+    )
 
 
 def _create(connection: "psycopg.Connection[Any]", name: str, template: str) -> None:
