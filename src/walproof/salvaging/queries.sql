@@ -102,12 +102,12 @@ SELECT found.name FROM (
     UNION ALL SELECT conbin::text FROM reached JOIN pg_constraint ON oid = object WHERE class = 'pg_constraint'::regclass
   ) expression(tree), regexp_matches(tree, ':funcid ([0-9]+)', 'g') called, pg_proc p
   JOIN pg_namespace n ON n.oid = p.pronamespace
-  WHERE %(writes)s::bool AND p.oid = called[1]::oid AND p.oid < 16384 AND p.provolatile <> 'i' AND p.proname <> ALL
+  WHERE %(writes)s::bool AND p.oid = called[1]::oid AND p.provolatile <> 'i' AND p.proname <> ALL
     ('{age,clock_timestamp,concat,concat_ws,currval,current_database,current_setting,current_user,date,date_part,'
      'date_trunc,format,gen_random_uuid,inet_client_addr,lastval,make_timestamptz,nextval,now,pg_backend_pid,'
      'pg_current_xact_id,quote_literal,random,session_user,statement_timestamp,time,timeofday,timestamp,timestamptz,'
      'timetz,timezone,to_char,to_date,to_json,to_jsonb,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
-     'uuidv4,uuidv7}'::name[])) found(name)
+     'uuid_generate_v1,uuid_generate_v1mc,uuid_generate_v4,uuidv4,uuidv7}'::name[])) found(name)
 ORDER BY 1 LIMIT 1
 
 -- name: sequences
