@@ -15,7 +15,8 @@ import walproof
 from walproof.errors import WaitTimeout
 from walproof.load.driver import environment
 from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
-from walproof.model.topology import SESSION, Endpoint
+from walproof.model.session_settings import SESSION
+from walproof.model.topology import Endpoint
 from walproof.targets.external import own_database
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.sql.connection import resolved

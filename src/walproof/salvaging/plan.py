@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
 from walproof.load.open_session import open_session
-from walproof.model import topology
+from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
@@ -82,7 +82,7 @@ def require_root() -> None:
 def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
     """A session in autocommit; a refusal for what is no DSN, where nobody answers or refuses."""
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
-    ours = {name: value for name, value in {**topology.SESSION, **SESSION}.items() if name not in not_set}
+    ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
     options = " ".join(f"-c {name}={value}" for name, value in ours.items())
     try:
         words = make_conninfo(

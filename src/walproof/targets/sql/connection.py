@@ -13,8 +13,9 @@ from psycopg.rows import dict_row
 from walproof.errors import TargetError, UsageError
 from walproof.load.open_session import hint_of_refused_database, open_session
 from walproof.load.statistics_connection import answering
+from walproof.model.session_settings import session_options
 from walproof.model.standby_names import SHOWN, streamed_name
-from walproof.model.topology import Endpoint, session_options
+from walproof.model.topology import Endpoint
 
 OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
