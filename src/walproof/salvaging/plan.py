@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +90,17 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
     except psycopg.ProgrammingError:
         raise refused("no-dsn") from None
     try:
-        opens = partial(psycopg.connect, autocommit=True) if "replication" in more else open_session
-        with closing(opens(words)) as opened:
+        with closing(_opened(words, replicates="replication" in more)) as opened:
             if "replication" not in more:
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
     except psycopg.Error as wrong:
         raise refused("no-answer", why=wrong) from None
+
+
+def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
+    return psycopg.connect(words, autocommit=True) if replicates else open_session(words)
 
 
 def identity(dsn: str) -> tuple[int, int, int]:
