@@ -20,7 +20,7 @@ def open_session(
 ) -> "psycopg.Connection[Any]":
     """A connection in autocommit; psycopg.Error where there is none."""
 
-    def connection(**more: str) -> "psycopg.Connection[Any]":
+    def connection(**more: Any) -> "psycopg.Connection[Any]":
         return psycopg.connect(
             conninfo, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold, **more
         )
