@@ -1,22 +1,28 @@
 """Where the database's password must not go in clear text: hosts that the cluster names and the user did not."""
 
+import os
 import socket
 import struct
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.fixtures.fake_patroni import fake_patroni
+from tests.fixtures.plain_pair import wheel_bin
+from walproof.errors import TargetError
+from walproof.load.driver import environment
 from walproof.load.ledger.task_and_attempt_files import WriterTask, read_writer_task, task_text
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import resolved
+from walproof.targets.sql.connection import connected, resolved
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
@@ -110,6 +116,37 @@ def test_one_stranger_among_named_hosts_is_told_nothing_and_who_asks_for_more_ge
     endpoint = Endpoint(((NAMED, 1), (STRANGER, 1)), named=(NAMED,))
     assert "require_auth='!password'" in endpoint.conninfo()
     assert "require_auth='scram-sha-256'" in endpoint.at((STRANGER, 1), require_auth="scram-sha-256").conninfo()
+
+
+PSQL = (str(wheel_bin() / "psql"), "-X", "-c", "SELECT 1", "-d")
+WAYS: dict[str, Callable[[Endpoint], object]] = {
+    "as the application": lambda endpoint: psycopg.connect(endpoint.client_conninfo()),
+    "program": lambda endpoint: subprocess.run(
+        endpoint.program(*PSQL), env=os.environ, capture_output=True, check=True
+    ),
+    "driver": lambda endpoint: subprocess.run(
+        PSQL[:-1], env={**os.environ, **environment(endpoint)}, capture_output=True, check=True
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("named", [None, STRANGER, NAMED])
+def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: str | None) -> None:
+    endpoint = Endpoint(((STRANGER, thief.port),), named=None if named is None else (named,))
+    with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
+        WAYS[way](endpoint)
+    assert thief.asked.wait(5)
+    assert set(thief.heard) == (set() if named == NAMED else {SECRET.encode()})
+
+
+def test_the_refusal_of_a_clear_password_says_what_to_do(thief: Thief) -> None:
+    with (
+        pytest.raises(TargetError, match="in clear text") as refused,
+        connected(Endpoint(((STRANGER, thief.port),), named=(NAMED,))),
+    ):
+        pass
+    assert "name its host" in (refused.value.hint or "")
 
 
 def test_writers_in_processes_of_their_own_know_it_too(tmp_path: Path) -> None:

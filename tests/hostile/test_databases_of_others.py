@@ -174,6 +174,30 @@ def test_what_another_role_made_in_template1_is_not_in_walproofs_database(thief:
         run(thief, "DROP FUNCTION public.of_an_administrator", "template1")
 
 
+def test_what_a_member_of_pg_monitor_made_in_template1_in_its_name_never_runs(
+    thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pg_shdepend lists nothing that a role of PostgreSQL's own owns; with one argument it is nearer than amcheck's."""
+    near = "public.verify_heapam(regclass)"
+    trap = f"""CREATE FUNCTION {near} RETURNS TABLE (blkno bigint, offnum int, attnum int, msg text) LANGUAGE plpgsql AS
+        'BEGIN IF NOT pg_is_in_recovery() THEN EXECUTE ''ALTER ROLE thief SUPERUSER''; END IF; END'"""
+    run(thief, "CREATE EXTENSION amcheck SCHEMA public; GRANT CREATE ON SCHEMA public TO PUBLIC", "template1")
+    run(thief, "GRANT pg_monitor TO thief")
+    try:
+        run(thief, f"SET ROLE pg_monitor; {trap}", "template1", "thief")
+        target = ("--target", str(pair_file(thief, tmp_path)), "--record", str(tmp_path / "record"))
+        drill = "prove --fault none --levels local --writers 1 --allow load"
+        code, _, err = ended(capsys, [*drill.split(), *target])
+        assert code == 0 and not is_superuser(thief), err
+        with opened(pair_dsn(thief, "n1", "n2")) as alone:
+            alone.open_database()
+            inside = alone.member_endpoint(alone.leader()).database
+            assert run(thief, f"SELECT to_regprocedure('{near}') IS NULL", inside) == [(True,)]
+    finally:
+        run(thief, f"DROP FUNCTION {near}; DROP EXTENSION amcheck", "template1")
+        run(thief, "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "template1")
+
+
 def test_a_session_in_template1_keeps_nobody_from_a_database_of_template0(thief: PlainPair) -> None:
     words = thief.member_endpoint("n1").client_conninfo(dbname="template1")
     with psycopg.connect(words), opened(pair_dsn(thief, "n1", "n2")) as target:

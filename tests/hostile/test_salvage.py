@@ -3,13 +3,18 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from walproof.errors import MachineError
+from walproof.lab.blueprint import Blueprint
+from walproof.model.topology import Endpoint
 from walproof.salvaging import report
 from walproof.salvaging.plan import plan
 from walproof.salvaging.server import Copy
+from walproof.targets.lab.target import LabOldDisks
+from walproof.targets.simulated.clock import VirtualClock
 
 
 def test_a_database_whose_name_is_an_option_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +50,18 @@ def test_a_name_makes_no_line_of_the_report() -> None:
     assert sum("committed nothing" in line for line in lines) == 7
     assert not any(line.startswith("the old primary committed nothing") for line in lines)
     assert all(line.isprintable() for line in lines)
+
+
+def test_a_link_in_place_of_a_copy_is_not_followed(tmp_path: Path) -> None:
+    class Members:
+        members = ("n1",)
+
+        def data_dir(self, member: str) -> Path:
+            return tmp_path / member / "data"
+
+    (tmp_path / "n1/data.before-rewind.2").mkdir(parents=True)
+    (tmp_path / "of_another").mkdir()
+    (tmp_path / "n1/data.before-rewind.1").symlink_to(tmp_path / "of_another")
+    disks = LabOldDisks(Path("/bin"), cast(Blueprint, Members()), VirtualClock(), lambda: Endpoint(()))
+    assert [path.name for _, path in disks.copies()] == ["data.before-rewind.2"]
+    assert not list((tmp_path / "n1").iterdir()) and (tmp_path / "of_another").is_dir()

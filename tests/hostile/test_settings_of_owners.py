@@ -12,7 +12,7 @@ from walproof.load.open_session import open_session
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
-from walproof.model.topology import SESSION
+from walproof.model.session_settings import SESSION
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import session
 from walproof.watching.canary import Canary, Probe

@@ -15,7 +15,8 @@ import walproof
 from walproof.errors import WaitTimeout
 from walproof.load.driver import environment
 from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
-from walproof.model.topology import SESSION, Endpoint
+from walproof.model.session_settings import SESSION
+from walproof.model.topology import Endpoint
 from walproof.targets.external import own_database
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.sql.connection import resolved
@@ -124,7 +125,7 @@ def test_what_is_sent_through_a_pool_names_its_schemas(statement: str) -> None:
 def test_every_session_is_made_there_and_clients_are_few() -> None:
     """A new session is safe unless it says that it is a client's."""
     texts = {str(path.relative_to(SOURCES)): path.read_text("utf-8") for path in SOURCES.rglob("*.py")}
-    clients = {name for name, text in texts.items() if "client_conninfo" in text}
+    clients = {name for name, text in texts.items() if re.search(r"client_conninfo|endpoint[.]program\(", text)}
     # For salvage, whose every session brings options of its own (salvaging/session.conf.txt, plan.new_session).
     clients -= {"cli/salvage.py", "targets/lab/target.py"}
     assert clients == {

@@ -249,7 +249,8 @@ def salvage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Salvage:
     target = Able(one.disks)
     monkeypatch.setenv("WALPROOF_STATE", str(tmp_path))
     monkeypatch.setattr(importlib.import_module("walproof.cli.prove"), "choose", lambda text: target)
-    monkeypatch.setattr(importlib.import_module("walproof.cli.prove_salvage"), "require_root", lambda: None)
+    for name in ("require_root", "require_private_state"):
+        monkeypatch.setattr(importlib.import_module("walproof.cli.prove_salvage"), name, lambda: None)
     monkeypatch.setattr(drill, "plan", one.plan)
     monkeypatch.setattr(drill, "run", one.run)
     return one
@@ -374,4 +375,16 @@ def test_a_lab_without_root_is_refused_before_anything_is_done(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     code, _, err = run("--salvage", "--record", "rec")
     assert code == 3 and "takes root" in err
+    assert not Path("rec").exists() and not salvage.disks.asked
+
+
+def test_a_state_folder_below_one_of_everybodys_is_refused_before_a_drill(
+    run: Run, salvage: Salvage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keeps = importlib.import_module("walproof.cli.prove_salvage")
+    monkeypatch.setattr(keeps, "require_private_state", drill.require_private_state)
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
+    code, _, err = run("--salvage", "--record", "rec")
+    assert code == 2 and "is no place for root to write" in err and "WALPROOF_STATE" in err
     assert not Path("rec").exists() and not salvage.disks.asked

@@ -12,7 +12,7 @@ from walproof.model.salvage import OldDisks, SalvageJudged
 from walproof.proving.history import decode, history_name
 from walproof.proving.salvaged import salvage_judged
 from walproof.records.layout import FILES
-from walproof.salvaging.drill import rewind_script, salvaged
+from walproof.salvaging.drill import require_private_state, rewind_script, salvaged
 from walproof.salvaging.plan import require_root
 
 
@@ -22,6 +22,7 @@ def check_salvage(target: Target) -> None:
         why = f"{target.name} has no --salvage: walproof copies the disks of a lab's members alone"
         raise UsageError(why, "leave it out; walproof salvage --keep says how to keep those of a cluster of yours")
     require_root()
+    require_private_state()
 
 
 @contextmanager

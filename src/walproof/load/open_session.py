@@ -1,6 +1,6 @@
 """Opens a session of walproof's own: no setting of the database's owner or of the role ends it.
 
-What PostgreSQL 14 knows comes with the connection (`model.topology.SESSION`); an unknown name there would refuse it.
+What PostgreSQL 14 knows comes with the connection (`model.session_settings`); an unknown name there would refuse it.
 So transaction_timeout, which 17 added, is taken back first of all once the server has said its version."""
 
 import contextlib

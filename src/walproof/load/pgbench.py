@@ -125,7 +125,7 @@ def invocation(
     argv += ["-R", f"{arm.rate:g}"] if arm.rate is not None else []
     argv += [f"--max-tries={workload.max_tries}"] if workload.max_tries > 1 else []
     given, scripts, levels = _work(arm, directory, pooled=pooled)
-    return Invocation((*argv, *given, endpoint.client_conninfo(**more)), scripts, levels)
+    return Invocation(endpoint.program(*argv, *given, **more), scripts, levels)
 
 
 def _work(arm: Arm, directory: Path, *, pooled: bool) -> tuple[list[str], dict[str, Script], tuple[Level, ...]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from walproof.errors import UsageError
+from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 
 
 class Role(StrEnum):
@@ -41,42 +42,6 @@ def route_of(routes: tuple[Route, ...], name: str) -> Route:
     return route
 
 
-SESSION = {
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-    "idle_session_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "default_transaction_read_only": "off",
-    "default_transaction_isolation": r"read\ committed",
-    "default_transaction_deferrable": "off",
-    "default_tablespace": "",
-    "exit_on_error": "off",
-    "client_min_messages": "notice",
-    "local_preload_libraries": "",
-    "transform_null_equals": "off",
-    "array_nulls": "on",
-    "quote_all_identifiers": "off",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "intervalstyle": "postgres",
-    "timezone": "UTC",
-    "jit": "off",
-    "max_parallel_workers_per_gather": "0",
-}
-"""What a database's owner could set (ALTER DATABASE) to end, slow or change our own sessions: each has a value.
-
-PostgreSQL 14 to 18 know them all; transaction_timeout, which 17 added, is `load/open_session.py`'s. What decides for
-commits (synchronous_commit) is left to those who measure it."""
-
-AS_PSYCOPG_READS = "-c standard_conforming_strings=on -c datestyle=ISO -c client_encoding=UTF8"
-"""Options that no DSN overrides either."""
-
-
-def session_options() -> str:
-    """SESSION as libpq's options."""
-    return " ".join(f"-c {name}={value}" for name, value in SESSION.items())
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """Connection parameters for libpq: hosts in order, database, user, password file; never the password itself."""
@@ -96,7 +61,11 @@ class Endpoint:
         return replace(self, hosts=hosts, options=(*self.options, *options.items()))
 
     def words(self, **more: str) -> dict[str, str]:
-        """libpq's parameters for the application's clients; `more` overrides, but its `options` are added."""
+        """libpq's parameters for the application's clients; `more` overrides, but its `options` are added.
+
+        A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
+        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
+        """
         words = {
             "host": ",".join(h for h, _ in self.hosts),
             "port": ",".join(str(p) for _, p in self.hosts),
@@ -105,12 +74,28 @@ class Endpoint:
             "passfile": self.passfile or "",
             **dict(self.options),
         }
+        if self._has_strangers:
+            words.setdefault("require_auth", "!password")
         options = "" if self.pooled else f"{words.get('options', '')} {more.get('options', '')}".strip()
         return {name: value for name, value in {**words, **more, "options": options}.items() if value}
+
+    @property
+    def _has_strangers(self) -> bool:
+        return self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named)
 
     def client_conninfo(self, **more: str) -> str:
         """`words` as a libpq connection string."""
         return _text(self.words(**more))
+
+    def program(self, *argv: str, **more: str) -> tuple[str, ...]:
+        """A program of PostgreSQL's with `words` behind it.
+
+        That of an older version does not know require_auth, which is in its environment instead: it reads that or not.
+        """
+        words = self.words(**more)
+        if not self._has_strangers:
+            return (*argv, _text(words))
+        return ("env", f"PGREQUIREAUTH={words.pop('require_auth')}", *argv, _text(words))
 
     def conninfo(self, **more: str) -> str:
         """The same for a session of walproof's own: it looks names up in pg_catalog alone, as the user who logs in.
@@ -119,13 +104,8 @@ class Endpoint:
         functions of theirs would run with a superuser's rights; and how long it lives and what answers look like
         (SESSION, which a DSN's options and `more` override). What the connection brings goes before that
         (process_settings, postinit.c). What is sent through a pool qualifies names instead.
-
-        A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
-        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
         """
         words = self.words(**more)
-        if self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named):
-            words.setdefault("require_auth", "!password")
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"

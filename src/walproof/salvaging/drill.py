@@ -11,6 +11,7 @@ from walproof.errors import Error
 from walproof.lab.home import state_folder
 from walproof.model.salvage import OldDisks, Salvaged
 from walproof.salvaging.plan import plan
+from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.report import KEEP, Tree
 from walproof.salvaging.salvage import run
 from walproof.salvaging.wal import position
@@ -23,6 +24,12 @@ def rewind_script(programs: Path) -> str:
     """The program that `salvage --keep` prints, for the pg_rewind of that folder."""
     script = KEEP[KEEP.index("    #!/bin/sh") : KEEP.index("Once it has")]
     return textwrap.dedent(script).replace("/usr/lib/postgresql/17/bin", str(programs))
+
+
+def require_private_state() -> None:
+    """A refusal where `salvaged` could write nowhere, before a drill runs."""
+    with private_folder(state_folder()):
+        pass
 
 
 def salvaged(disks: OldDisks, drill: int, use: Callable[[Tree], object] = lambda _: None) -> Salvaged:
@@ -61,7 +68,7 @@ def _read(
 
 
 def _ledger_rows(out: Path, drill: int) -> Iterator[tuple[int, int]]:
-    for path in out.glob("*/*_walproof.walproof_ledger.csv"):
+    for path in out.glob(f"*/{'[0-9]' * 6}_walproof.walproof_ledger.csv"):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 if (row["walproof_version"], row["drill"]) == ("lost", str(drill)):

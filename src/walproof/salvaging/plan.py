@@ -12,6 +12,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
+from walproof.load.open_session import open_session
+from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
@@ -79,19 +81,26 @@ def require_root() -> None:
 def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
     """A session in autocommit; a refusal for what is no DSN, where nobody answers or refuses."""
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
-    ours = (f"-c {name}={value}" for name, value in SESSION.items() if name not in not_set)
+    ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
+    options = " ".join(f"-c {name}={value}" for name, value in ours.items())
     try:
-        words = make_conninfo(dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more})
+        words = make_conninfo(
+            dsn, **{"application_name": "walproof salvage", "connect_timeout": "10", **more, "options": options}
+        )
     except psycopg.ProgrammingError:
         raise refused("no-dsn") from None
     try:
-        with closing(psycopg.connect(words, options=" ".join(ours), autocommit=True)) as opened:
+        with closing(_opened(words, replicates="replication" in more)) as opened:
             if "replication" not in more:
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
     except psycopg.Error as wrong:
         raise refused("no-answer", why=wrong) from None
+
+
+def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
+    return psycopg.connect(words, autocommit=True) if replicates else open_session(words)
 
 
 def identity(dsn: str) -> tuple[int, int, int]:

@@ -35,6 +35,7 @@ _END = """\
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
  WHERE pid <> pg_backend_pid() AND usename = current_user AND query LIKE %(statement)s"""
 _STATEMENTS = {name: text.encode() for name, text in statements("walproof.targets.sql", "ledger.sql").items()}
+_STRANGERS = sql.SQL(statements("walproof.targets.sql", "ledger.sql")["strangers"])
 _TEMPLATES = ("template1", "template0")
 
 
@@ -56,7 +57,7 @@ def make(leader: Endpoint, name: str) -> None:
             for template in _TEMPLATES:
                 with suppress(psycopg.errors.ObjectInUse):
                     _create(connection, name, template)
-                    if template == "template0" or not _strangers(replace(leader, database=name)):
+                    if not _strangers(replace(leader, database=name)):
                         return
                     _drop(connection, name)
         except psycopg.errors.InsufficientPrivilege:
@@ -66,7 +67,10 @@ def make(leader: Endpoint, name: str) -> None:
             ) from None
         except psycopg.Error as wrong:
             raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
-    raise TargetError("walproof's database cannot be made: other sessions are in its templates", "end these sessions")
+    raise TargetError(
+        "walproof's database cannot be made: other sessions are in its templates, or other roles made things in both",
+        "end these sessions; drop what roles that are no superusers own in template1",
+    )
 
 
 def _create(connection: "psycopg.Connection[Any]", name: str, template: str) -> None:
@@ -89,7 +93,11 @@ def _create(connection: "psycopg.Connection[Any]", name: str, template: str) -> 
 def _strangers(inside: Endpoint) -> list[str]:
     """Roles that are no superusers and own something in it; TargetError where it cannot be entered."""
     with connected(inside) as connection:
-        return [str(row["name"]) for row in connection.execute(_STATEMENTS["strangers"]).fetchall()]
+        columns = connection.execute(_STATEMENTS["owned"]).fetchall()
+        one = sql.SQL("SELECT {0}, to_jsonb(c) FROM {1} c WHERE {0} <> 10")  # the bootstrap superuser
+        owned = [one.format(sql.Identifier(row["owner"]), sql.Identifier(row["catalog"])) for row in columns]
+        asked = _STRANGERS.format(owned=sql.SQL("({})").format(sql.SQL(" UNION ").join(owned)))
+        return [str(row["name"]) for row in connection.execute(asked).fetchall()]
 
 
 def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:

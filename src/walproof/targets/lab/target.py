@@ -89,6 +89,9 @@ class LabOldDisks:
     def copies(self) -> Iterator[tuple[str, Path]]:
         for member in self.blueprint.members:
             for path in sorted(self.blueprint.data_dir(member).parent.glob("data.before-rewind.*")):
+                if path.is_symlink() or not path.is_dir():
+                    path.unlink(missing_ok=True)  # pg_rewind's stand-in makes folders: the member's server made this
+                    continue
                 try:
                     yield member, path
                 finally:

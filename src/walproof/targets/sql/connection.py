@@ -12,8 +12,9 @@ from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.load.open_session import answering, hint_of_refused_database, open_session
+from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 from walproof.model.standby_names import SHOWN, streamed_name
-from walproof.model.topology import AS_PSYCOPG_READS, Endpoint, session_options
+from walproof.model.topology import Endpoint
 
 OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
@@ -88,6 +89,11 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
     """libpq's own error as one sentence, with the next thing to type."""
     words = " ".join(str(wrong).split())
     lower = words.lower()
+    if "requested a cleartext password" in lower:
+        return TargetError(
+            f"the server asks for the password in clear text, and only the cluster names it: {words}",
+            "name its host in the DSN or the target file, or set password_encryption and pg_hba.conf to scram-sha-256",
+        )
     if "password" in lower:
         return TargetError(
             f"the password is refused or missing: {words}",

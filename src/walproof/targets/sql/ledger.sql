@@ -20,9 +20,10 @@ SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(n.nspname), false
  WHERE e.extname = 'amcheck'
 
 -- name: check
--- amcheck of the ledger's heap; one line per finding. The index is checked before, by bt_index_check.
+-- amcheck of the ledger's heap; one line per finding. The index is checked before, by bt_index_check. With every argument:
+-- a function of others with fewer would be nearer to a call with fewer.
 SELECT pg_catalog.concat('heap: block ', blkno, ', row ', offnum, ': ', msg)
-  FROM verify_heapam('walproof.walproof_ledger'::regclass)
+  FROM verify_heapam('walproof.walproof_ledger'::regclass, false, false, 'none'::text, NULL::bigint, NULL::bigint)
  LIMIT 5
 
 -- name: database
@@ -37,13 +38,19 @@ SELECT d.oid::bigint AS oid, pg_get_userbyid(d.datdba)::text AS owner, me.rolnam
 -- Names of databases that a role owns.
 SELECT datname::text AS name FROM pg_catalog.pg_database WHERE pg_get_userbyid(datdba) = %(role)s ORDER BY 1
 
+-- name: owned
+-- The columns of this database's catalogs that name an owner. pg_shdepend does not list what pg_monitor and the like own,
+-- in whose name each member of theirs may make things.
+SELECT fktable::text AS catalog, fkcols[1] AS owner
+  FROM pg_get_catalog_foreign_keys() k JOIN pg_class c ON c.oid = k.fktable
+ WHERE k.pktable = 'pg_authid'::regclass AND NOT k.is_array AND NOT c.relisshared
+   AND has_column_privilege(k.fktable, k.fkcols[1], 'SELECT')
+ ORDER BY 1, 2
+
 -- name: strangers
--- Who owns something in this database and is no superuser: the bootstrap superuser, who owns the rest, is not listed
--- (pg_shdepend). Functions, operators, types, tables, schemas, default privileges: all have an owner there.
+-- Who owns something in this database and is no superuser, but for schema public, which initdb gives to
+-- pg_database_owner. Functions, operators, types, tables, schemas, default privileges: all have an owner.
 SELECT DISTINCT r.rolname::text AS name
-  FROM pg_catalog.pg_shdepend s
-  JOIN pg_catalog.pg_roles r ON r.oid = s.refobjid
-  JOIN pg_catalog.pg_database d ON d.oid = s.dbid
- WHERE d.datname = current_database() AND s.refclassid = 'pg_catalog.pg_authid'::regclass AND s.deptype = 'o'
-   AND NOT r.rolsuper
+  FROM {owned} AS o(owner, made) JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+ WHERE NOT r.rolsuper AND NOT (r.rolname = 'pg_database_owner' AND o.made->>'nspname' IS NOT DISTINCT FROM 'public')
  ORDER BY 1

@@ -81,7 +81,7 @@ class _Loader:
     def load(self, scale: int) -> None:
         """pgbench -i; TargetError with the last line of its output when it fails."""
         words = ("-i", "-I", "dtGvp", "-q", "-s", str(scale))
-        argv = [str(self.pgbench), *words, _loading(self.place.seen_from_there(self.endpoint))]
+        argv = _loading(self.place.seen_from_there(self.endpoint), str(self.pgbench), *words)
         try:
             process = self.place.start(argv, _INIT_LOG)
         except OSError as error:
@@ -161,7 +161,7 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
     connection.execute("CHECKPOINT")
     psql = pgbench.with_name("psql")
     argv = [str(psql) if psql.is_file() else "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", path]
-    done = _run([*argv, "-d", _loading(endpoint)])
+    done = _run(_loading(endpoint, *argv, "-d"))
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if "error:" in line or "ERROR:" in line]
         failed = f"--init {path} failed: {errors[0] if errors else _last(done.stderr or done.stdout)}"
@@ -204,9 +204,10 @@ def _pgbench(connection: psycopg.Connection, loader: _Loader, scale: int) -> boo
     return bool(idle) and bool(before) and _redo(connection) == before
 
 
-def _loading(endpoint: Endpoint) -> str:
-    """Connection string for loading: its commits wait for no standby: one far away would only cost time."""
-    return endpoint.client_conninfo(
+def _loading(endpoint: Endpoint, *argv: str) -> tuple[str, ...]:
+    """A program that loads: its commits wait for no standby: one far away would only cost time."""
+    return endpoint.program(
+        *argv,
         application_name="walproof",
         gssencmode="disable",
         options="-c synchronous_commit=local -c client_min_messages=error",
