@@ -74,7 +74,7 @@ def kill_everything(blueprint: Blueprint, member: str, clock: Clock) -> None:
 
 
 _KILL_S = 20.0
-_KILL_ALL = """
+KILL_ALL = """
 import os, signal, sys
 owner = int(sys.argv[1])
 os.setgroups([])
@@ -104,7 +104,9 @@ def kill_marked(blueprint: Blueprint, clock: Clock) -> None:
 
     def found() -> list[psutil.Process]:
         if os.geteuid() == 0 and is_user_of_labs(owner):
-            subprocess.run(isolated_python("-c", _KILL_ALL, str(owner)), check=False, timeout=_KILL_S)
+            with suppress(subprocess.TimeoutExpired):
+                argv = isolated_python("-c", KILL_ALL, str(owner))
+                subprocess.run(argv, check=False, capture_output=True, timeout=_KILL_S)
         return marked(blueprint)
 
     kill_all(found, clock)

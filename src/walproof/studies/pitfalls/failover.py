@@ -51,14 +51,7 @@ def anybody(lab: PitfallLab) -> Finding:
             conninfo = lab.blueprint.member_endpoint(leader).client_conninfo(
                 dbname="", passfile="", application_name="a_backup_tool"
             )
-            argv = [
-                str(lab.blueprint.postgres_bin / "pg_receivewal"),
-                "-d",
-                conninfo,
-                "-D",
-                str(folder),
-                "--synchronous",
-            ]
+            program = str(lab.blueprint.postgres_bin / "pg_receivewal")
             receiver = subprocess.Popen(
                 confined(lab.blueprint, [program, "-d", conninfo, "-D", str(folder), "--synchronous"]),
                 env=home.environment(lab.blueprint, PGPASSWORD=home.read_secrets(lab.blueprint)["postgres"]),
