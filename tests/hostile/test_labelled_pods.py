@@ -3,13 +3,52 @@
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, recorded
-from walproof.errors import UsageError
+from tests.fixtures.kubernetes.virtual_guard import world
+from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.targets.cnpg.faults_and_undo import Instances
-from walproof.targets.cnpg.kubernetes_api import PODS
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, Tree
+from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import state_of
 from walproof.targets.configure import NoJournal
+
+OTHERS = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "pg", "uid": "1", "controller": True}
+
+
+def of_a_stateful_set(name: str) -> Tree:
+    """A pod of a StatefulSet that is named like the Cluster, with an instance's labels."""
+    pod = recorded("pods")[0]
+    pod["metadata"]["name"] = name
+    pod["metadata"]["ownerReferences"] = [OTHERS]
+    return pod
+
+
+def test_a_pod_of_a_stateful_set_that_is_named_like_the_cluster_is_no_member() -> None:
+    api = FakeApi()
+    before = state_of(api, "pg").instances
+    api.put(PODS, of_a_stateful_set("pg-0"))
+    assert state_of(api, "pg").instances == before
+    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal)
+    with pytest.raises(UsageError, match="has no pod now"):
+        instances.faults()[Capability.KILL_MEMBER].inject("pg-0")
+    assert ("delete", "pods", "pg-0") not in api.asked
+
+
+@pytest.mark.parametrize("ip", ["evil.example/x?", "10.0.0.1,evil.example", "/tmp/sockets", "localhost"])
+def test_a_pods_address_is_an_address(ip: str) -> None:
+    pod = recorded("pods")[0]
+    pod["status"]["podIP"] = ip
+    with pytest.raises(TargetError, match=r"status\.podIP"):
+        read(Pod, pod)
+
+
+@pytest.mark.parametrize("service", ["evil.example", "/tmp/sockets", "pg-rw,evil", "-rw", "pg-rw\n"])
+def test_a_write_service_is_one_of_the_namespace(service: str) -> None:
+    cluster = FakeApi().get(CLUSTERS, "pg")
+    cluster["status"]["writeService"] = service
+    with pytest.raises(TargetError, match=r"status\.writeService"):
+        read(Cluster, cluster)
 
 
 @pytest.mark.parametrize("name", ["billing-0", "pg", "pg-1-backup", "pg-x", "xpg-1", "pg-1\n"])
@@ -24,3 +63,15 @@ def test_it_is_no_member_and_is_not_killed(name: str) -> None:
     with pytest.raises(UsageError, match="has no pod now"):
         instances.faults()[Capability.KILL_MEMBER].inject(name)
     assert ("delete", "pods", name) not in api.asked
+
+
+def test_a_guard_replaces_no_pod_that_another_controller_owns() -> None:
+    """A status names it, for others may write that."""
+    with world() as w:
+        w.cnpg.store.modify("Pod", "pg-1", lambda one: one["metadata"].update(ownerReferences=[OTHERS]))
+        guard, api = w.guard()
+        w.run(guard, 15.0)
+        w.cnpg.freeze("pg-1")
+        w.run(guard, 8.0)
+        assert api.writes == []
+        assert "the operator's case" in guard.status().why_not

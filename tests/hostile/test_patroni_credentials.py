@@ -54,11 +54,22 @@ def test_a_member_that_only_cluster_names_is_never_sent_a_change(
 ) -> None:
     listing(named, stranger)
     rest = rest_of(named.url)
-    with pytest.raises(UsageError, match=r"not sent to 127\.0\.0\.2, a host you did not name") as refused:
+    with pytest.raises(UsageError, match=r"not sent to 127\.0\.0\.2:\d+, which you did not name") as refused:
         rest.send("POST", f"{rest.member_url('n2')}/{path}", {})
     assert refused.value.exit_code == 2
     assert stranger.url in refused.value.hint
     assert stranger.asked == []
+
+
+def test_another_port_of_a_named_host_is_not_sent_the_password(named: FakePatroni) -> None:
+    """There another user of that machine may listen."""
+    with fake_patroni() as other:
+        listing(named, other)
+        rest = rest_of(named.url)
+        rest.versions()
+        assert [a.authorization for a in other.asked] == [None]
+        with pytest.raises(UsageError, match="which you did not name"):
+            rest.send("POST", f"{rest.member_url('n2')}/restart", {})
 
 
 def test_a_patch_goes_to_the_named_host_even_while_only_the_stranger_answers_reads(
@@ -117,7 +128,7 @@ def test_plain_http_is_possible_for_who_says_so() -> None:
 def test_a_url_that_only_looks_like_a_named_host_gets_nothing(url: str) -> None:
     withheld = rest_of("https://db1:8008").access.withheld(url)
     assert withheld is not None
-    assert "a host you did not name" in withheld.message
+    assert "which you did not name" in withheld.message
 
 
 def test_a_server_that_asks_for_the_password_on_reading_gets_none(named: FakePatroni) -> None:

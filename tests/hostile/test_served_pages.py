@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from tests.fixtures.command_line import ended
 from tests.fixtures.served_sockets import running
 from walproof.errors import MachineError, UsageError
+from walproof.machine.addresses import is_loopback
 from walproof.targets.simulated.target import simulated
-from walproof.watching.answered_requests import is_loopback
 from walproof.watching.collector import Collector
 from walproof.watching.http_server import MetricsServer, base_url, new_token, token_in
 from walproof.watching.page import Page
@@ -204,6 +204,16 @@ def test_a_token_file_that_is_no_good_is_refused(content: bytes, mode: int, tmp_
     (tmp_path / "t").write_bytes(content)
     (tmp_path / "t").chmod(mode)
     with pytest.raises(UsageError):
+        token_in(tmp_path / "t")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which needs root")
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    """He knows the token."""
+    (tmp_path / "t").write_text("long-enough-token-1234\n")
+    (tmp_path / "t").chmod(0o600)
+    os.chown(tmp_path / "t", 12345, 12345)
+    with pytest.raises(UsageError, match="another user owns"):
         token_in(tmp_path / "t")
 
 

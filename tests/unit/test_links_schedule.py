@@ -1,11 +1,13 @@
 """When packets are due. Time is a number here; nothing is sent."""
 
+import socket
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from walproof.links import emulator
 from walproof.links.emulator import QUEUE_S, Channel
 from walproof.links.settings import LinkSetting
 
@@ -89,3 +91,22 @@ def test_jitter_spreads_around_the_delay() -> None:
 def test_the_same_seed_loses_the_same_packets() -> None:
     one, other = (Channel(LinkSetting(loss=0.3), Random(5)) for _ in range(2))
     assert [one.due(float(i), 1) for i in range(500)] == [other.due(float(i), 1) for i in range(500)]
+
+
+def test_a_flooded_direction_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulator, "MOST_BYTES", 5000)
+    near, device = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with near, device:
+        device.setblocking(False)
+        source, destination = socket.inet_aton("10.77.1.1"), socket.inet_aton("10.77.1.2")
+        links, slow = emulator.LinkEmulator.__new__(emulator.LinkEmulator), lane(delay_s=3600.0)
+        links.channels, links.ends = {source + destination: slow}, {destination: device.fileno()}
+        links.in_flight, links.count, links.lead, links.rest = [], 0, 0.0, 0.0
+        for _ in range(20):
+            near.send(bytes(emulator.KEY.start) + source + destination + bytes(980))
+            links._receive(device.fileno(), 0.0)
+        assert 5000 <= sum(len(entry[3]) for entry in links.in_flight) == slow.held < 6100
+        assert slow.refused == 20 - len(links.in_flight)
+        links.in_flight = [(0.0, *entry[1:]) for entry in links.in_flight]
+        links._send_due()
+        assert slow.held == 0

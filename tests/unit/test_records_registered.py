@@ -25,6 +25,7 @@ from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, R
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    (tmp_path / "r").mkdir(mode=0o700)
     return tmp_path / "state" / "journals"
 
 
@@ -64,12 +65,33 @@ def test_no_number_is_used_twice_in_a_record(tmp_path: Path, folder: Path) -> No
 
 
 def test_nothing_is_written_through_a_link_in_the_record(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "r").mkdir()
     (tmp_path / "outside").write_text("")
     (tmp_path / "r" / NAME).symlink_to(tmp_path / "outside")
     journal = register(folder, tmp_path / "r")
     journal.undone(noted(journal, "a"))
     assert (tmp_path / "outside").read_text() == ""
+
+
+def test_nothing_is_written_where_the_folder_above_the_record_puts_a_link_in_its_place(
+    tmp_path: Path, folder: Path
+) -> None:
+    """The folder above may be another user's: who renames the record there would choose where root writes."""
+    journal = register(folder, tmp_path / "r")
+    change = noted(journal, "a")
+    (tmp_path / "r").rename(tmp_path / "away")
+    (tmp_path / "chosen").mkdir(mode=0o700)
+    (tmp_path / "r").symlink_to(tmp_path / "chosen")
+    second = noted(journal, "b")
+    journal.undone(change)
+    assert list((tmp_path / "chosen").iterdir()) == []
+    assert journal.pending() == (second,)
+
+
+def test_nothing_is_written_into_a_folder_of_others_in_the_records_place(tmp_path: Path, folder: Path) -> None:
+    journal = register(folder, tmp_path / "r")
+    (tmp_path / "r").chmod(0o777)
+    noted(journal, "a")
+    assert list((tmp_path / "r").iterdir()) == []
 
 
 def test_a_record_that_is_gone_is_not_made_again_by_reverting(tmp_path: Path, folder: Path) -> None:

@@ -15,11 +15,11 @@ from walproof.cli.runs import call_after
 from walproof.errors import UsageError
 from walproof.guarding.kubernetes_freeze import Policy
 from walproof.guarding.status_and_metrics import GuardMetrics
+from walproof.machine.addresses import is_loopback
 from walproof.machine.untrusted import one_line
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose_guarded
 from walproof.targets.external import consent
-from walproof.watching.answered_requests import is_loopback
 from walproof.watching.http_server import MetricsServer
 
 

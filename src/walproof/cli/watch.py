@@ -12,6 +12,7 @@ from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import call_after, keep_journal
 from walproof.errors import UsageError
+from walproof.machine.addresses import is_loopback
 from walproof.model.guarantee import AskedQuorum, Level, level
 from walproof.model.ports import Target
 from walproof.model.units import listed
@@ -20,7 +21,6 @@ from walproof.reporting.console_output import console, print_json, status_json
 from walproof.targets.choose import choose
 from walproof.targets.external import consent
 from walproof.watching.alerts_and_dashboard import alert_rules, dashboard
-from walproof.watching.answered_requests import is_loopback
 from walproof.watching.canary import Canary
 from walproof.watching.collector import Collector
 from walproof.watching.exporter import Exporter

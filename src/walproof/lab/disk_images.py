@@ -18,6 +18,7 @@ from walproof.model.waiting import Wait, wait_for
 
 SMALLEST = 256 << 20
 """Bytes below which a member's PGDATA, a few WAL segments and the journal do not fit."""
+SYS_ADMIN = 21  # linux/capability.h
 _NAMED = 5
 _FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` releases a lab's devices"
 
@@ -58,6 +59,8 @@ def unavailable() -> str | None:
         return "needs root to mount an image"
     if not _is_machine_root():
         return "needs the machine's own root, not a user namespace's"
+    if not _may_mount():
+        return "root has no CAP_SYS_ADMIN here, as in a container without privileges"
     if not Path("/dev/loop-control").exists():
         return "this kernel offers no loop devices (/dev/loop-control is missing)"
     return None if lookup("mkfs.ext4") else "mkfs.ext4 is not installed (Debian: e2fsprogs)"
@@ -66,6 +69,12 @@ def unavailable() -> str | None:
 def _is_machine_root() -> bool:
     mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
     return mapped[:2] == ["0", "0"] and int(mapped[2]) > 65536
+
+
+def _may_mount() -> bool:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    held = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(held, 16) >> SYS_ADMIN & 1)
 
 
 def check(disk: Disk) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter
 
 from walproof.errors import MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import make_folder, write_private
+from walproof.lab.privileges import links_of, make_folder, write_private
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import search_path
@@ -57,6 +58,11 @@ def open_state() -> Path:
     folder = state_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if (theirs := _of_others(folder)) is not None:
+            raise MachineError(
+                f"another user owns {theirs} or may write in it, and could put links in the way of {folder}",
+                "set WALPROOF_STATE to a folder below folders of root's or your own",
+            )
         if os.geteuid() == 0:
             # Members run as users of their own and must get through, never list it.
             folder.chmod(0o711)
@@ -67,6 +73,27 @@ def open_state() -> Path:
     if not os.access(folder, os.W_OK):
         raise MachineError(f"no right to write in {folder}", "set WALPROOF_STATE to a folder you own")
     return folder
+
+
+def _of_others(folder: Path) -> Path | None:
+    """The component of the path, links followed one by one, that another user but root can replace; None for none.
+
+    A sticky folder (/tmp) lets nobody rename what is not theirs; one's own group is one's own.
+    """
+    trusted, groups = (0, os.geteuid()), (0, os.getegid())
+    for link in links_of(folder):
+        for one in (link, *link.parents):
+            status = one.lstat()
+            if status.st_uid not in trusted:
+                return one
+            if stat.S_ISLNK(status.st_mode):
+                if one != link and (theirs := _of_others(one)) is not None:
+                    return theirs
+            elif not status.st_mode & stat.S_ISVTX and (
+                status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in groups)
+            ):
+                return one
+    return None
 
 
 @contextmanager

@@ -163,14 +163,14 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
     (blueprint.home / "up").unlink(missing_ok=True)
     parts = (
         partial(network_links.end_emulator, blueprint),
-        partial(members.kill_all, partial(members.marked, blueprint), clock),
+        partial(members.kill_marked, blueprint, clock),
         *(partial(members.kill_everything, blueprint, member, clock) for member in blueprint.members),
         partial(disk_images.release, blueprint),
         partial(members.remove_core_limits, blueprint),
         partial(_remove_shared_memory, blueprint),
         partial(network_links.remove, blueprint),
         # Once more: what was being started when its parent was killed shows the lab's mark only now.
-        partial(members.kill_all, partial(members.marked, blueprint), clock),
+        partial(members.kill_marked, blueprint, clock),
     )
     failures = [str(wrong) for wrong in failures_of(parts)]
     if failures:

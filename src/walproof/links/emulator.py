@@ -46,6 +46,8 @@ class Channel:
     """Packets lost by the configured loss."""
     refused: int = 0
     """Packets lost to a cut or to a full queue."""
+    held: int = 0
+    """Bytes in flight."""
 
     def due(self, now: float, size: int) -> float | None:
         """Time in seconds at which a packet of `size` bytes that arrived `now` is due; None when it is lost."""
@@ -76,6 +78,8 @@ BATCH = 64
 LARGEST = HEADER_BYTES + 65535 + 1
 CHECK_LAB_S = 1.0
 """How often it checks whether its lab is still there."""
+MOST_BYTES = 64 << 20
+"""A direction holds this much in flight and then drops the newest: a member that floods it fills no memory."""
 REPLY_BYTES = 1 << 18
 # Source and destination, side by side in the IPv4 header (RFC 791): eight bytes that name a direction.
 KEY = slice(HEADER_BYTES + 12, HEADER_BYTES + 20)
@@ -98,7 +102,7 @@ class LinkEmulator:
         self.fds = {d["address"]: attach(d["namespace"]) for d in config["devices"]}
         self.ends = {socket.inet_aton(address): fd for address, fd in self.fds.items()}
         self.channels: dict[bytes, Channel] = {}
-        self.in_flight: list[tuple[float, int, int, bytes]] = []
+        self.in_flight: list[tuple[float, int, int, bytes, Channel | None]] = []
         self.count = 0
         self.lead = 0.0
         self.rest = 0.0
@@ -185,16 +189,24 @@ class LinkEmulator:
                 continue
             channel = channels.get(key)
             due = now if channel is None else channel.due(now, len(packet) - HEADER_BYTES)
-            if due is not None:
-                self.count += 1
-                push(in_flight, (due, self.count, end, packet))
+            if due is None:
+                continue
+            if channel is not None:
+                if channel.held >= MOST_BYTES:
+                    channel.refused += 1
+                    continue
+                channel.held += len(packet)
+            self.count += 1
+            push(in_flight, (due, self.count, end, packet, channel))
 
     def _send_due(self) -> None:
         """Write out everything due by now."""
         in_flight, pop, write = self.in_flight, heapq.heappop, os.write
         now = time.monotonic() + self.lead + self.rest / 2
         while in_flight and in_flight[0][0] <= now:
-            _, _, fd, packet = pop(in_flight)
+            _, _, fd, packet, channel = pop(in_flight)
+            if channel is not None:
+                channel.held -= len(packet)
             try:
                 write(fd, packet)
             except OSError:

@@ -1,6 +1,5 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.addresses import is_loopback
 from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.model.patroni_values import is_on, known_tags
@@ -26,7 +26,7 @@ MOST_MEMBERS = 100
 class RestAccess:
     """How to reach Patroni: URLs of members in order, basic auth, client certificate, CA file ("" the system's).
 
-    User and password go to hosts of these URLs only, over TLS, to this machine itself, or where `plain_http` says so.
+    User and password go to these hosts and ports only, over TLS, to this machine itself, or where `plain_http` says so.
     `timeout_s` is how long each member may take to connect and to answer; `hint` is what to type when none does.
     """
 
@@ -46,12 +46,12 @@ class RestAccess:
         if not self.user:
             return None
         host, where = _host(url), f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
-        if host not in map(_host, self.urls):
+        if _place(url) not in map(_place, self.urls):
             return UsageError(
-                f"the password of Patroni's REST is not sent to {host}, a host you did not name",
+                f"the password of Patroni's REST is not sent to {urlsplit(url).netloc}, which you did not name",
                 f'rest = [..., "{where}"] in the target file names it',
             )
-        if urlsplit(url).scheme != "https" and not is_this_machine(host) and not self.plain_http:
+        if urlsplit(url).scheme != "https" and not is_loopback(host) and not self.plain_http:
             return UsageError(
                 f"the password of Patroni's REST is not sent to {host} over plain HTTP",
                 "give rest an https:// URL, or plain_http = true below [restapi] in the target file",
@@ -73,11 +73,17 @@ def _host(url: str) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
-def is_this_machine(host: str) -> bool:
+def _place(url: str) -> tuple[str, int | None]:
+    """Host and port: on one machine another port may be another user's server.
+
+    >>> _place("https://DB1.example/patroni"), _place("http://[::1]:8008")
+    (('db1.example', 443), ('::1', 8008))
+    """
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        port = urlsplit(url).port
+    except ValueError:  # no number
+        return _host(url), -1
+    return _host(url), port or {"http": 80, "https": 443}.get(urlsplit(url).scheme)
 
 
 class PatroniRest:

@@ -7,8 +7,8 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,7 @@ class Journal:
                 file.flush()
                 os.fsync(file.fileno())
             if not self._findable:
-                _flush_folders(self.path.absolute().parent)
+                _flush_folders(Path(os.path.realpath(self.path.parent)))
                 self._findable = True
         except OSError as wrong:
             raise MachineError(
@@ -180,29 +180,45 @@ class RegisteredJournal:
         self.registration = folder / f"{run.journal}.jsonl"
         self.path = Path(run.record) / NAME if run.record else self.registration
         self._own = Journal(self.registration, asdict(run))
-        self._copy = Journal(self.path, {"journal": run.journal})
         self._one = threading.Lock()
         """Faults of a storm are noted at once: none may be lost with the file, and no two may have one number."""
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced here and in the record, before it is made."""
-        copied = bool(self.run.record) and not self.path.is_symlink()
-        with self._one:
+        with self._one, self._copy() as copy:
             # The copy outlives what is forgotten here: a number is never used twice in it.
-            number = 1 + max(self._own.last(), self._copy.last() if copied else 0)
+            number = 1 + max(self._own.last(), copy.last() if copy else 0)
             change = self._own.add(Change(number, at, target, what, name, before, after, self._cluster))
-            if copied:
-                self._copy.add(change)
+            if copy:
+                copy.add(change)
             return change
 
     def undone(self, change: Change) -> None:
-        with self._one:
+        with self._one, self._copy() as copy:
             self._own.undone(change)
-            if self.run.record and self.run.journal in journals_in(self.path):
+            if copy and self.run.journal in journals_in(copy.path):
                 with suppress(MachineError):
-                    self._copy.undone(change)
+                    copy.undone(change)
             if not self._own.pending():
                 self._own.remove()
+
+    @contextmanager
+    def _copy(self) -> Iterator[Journal | None]:
+        """The copy in the record's folder, which is opened once for it; None where no such copy may be written.
+
+        The folder above may be another user's, who puts a link or a folder of his own in the record's place.
+        """
+        try:
+            folder = os.open(self.run.record, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            yield None
+            return
+        try:
+            path = Path(f"/proc/self/fd/{folder}") / NAME
+            in_place = only_ours(folder) and os.path.realpath(path.parent) == self.run.record
+            yield Journal(path, {"journal": self.run.journal}) if in_place and not path.is_symlink() else None
+        finally:
+            os.close(folder)
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes not reverted, newest first, by its own file alone."""

@@ -7,23 +7,13 @@ which no such site has, decides alone."""
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import ip_address
 from urllib.parse import urlsplit
+
+from walproof.machine.addresses import is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{1,5})?")
 Header = Callable[[str], str | None]
 """The value of a request's header by its lower-case name; None where it has none."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address.
-
-    >>> is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("localhost"), is_loopback("10.0.0.1")
-    (True, True, True, False)
-    """
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def names_loopback(host: str) -> bool:

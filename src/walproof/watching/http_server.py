@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 import socket
-import stat
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,9 +18,10 @@ import psutil
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from walproof.errors import MachineError, UsageError
+from walproof.machine.addresses import is_loopback
 from walproof.machine.bounded_server import BoundedMixIn, BoundedReader
-from walproof.records.layout import opener
-from walproof.watching.answered_requests import is_loopback, why_refused
+from walproof.records.layout import only_ours, opener
+from walproof.watching.answered_requests import why_refused
 
 ANY = ("0.0.0.0", "::", "")
 
@@ -56,12 +56,14 @@ def new_token() -> str:
 def token_in(path: Path) -> str:
     """The token that the file holds; a new one is written, for its owner alone, where the file is missing.
 
-    UsageError when others may read the file, or it holds none.
+    UsageError when another user owns the file, others may read it, or it holds none.
     """
     hint = "--token-file names a file of mode 0600 with one line, or a new one"
     try:
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+            if not only_ours(file.fileno()):
+                raise UsageError(f"another user owns the token file {path}, or may write in it", hint)
+            if os.fstat(file.fileno()).st_mode & 0o077:
                 raise UsageError(f"others may read the token file {path}", f"chmod 600 {path}")
             token = file.read().strip()
             if len(token) < 16 or not token.isprintable() or " " in token:

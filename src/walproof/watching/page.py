@@ -16,10 +16,11 @@ from starlette.routing import Route
 
 from walproof.errors import Error, MachineError, UsageError
 from walproof.estimating.observed_waits import Cause
+from walproof.machine.addresses import is_loopback
 from walproof.machine.untrusted import from_json
 from walproof.model.ports import Target
 from walproof.watching.actions import Actions
-from walproof.watching.answered_requests import is_loopback, why_refused
+from walproof.watching.answered_requests import why_refused
 from walproof.watching.bounded_http import BoundedH11, body_of
 from walproof.watching.collector import Collector
 from walproof.watching.http_server import base_url, new_token

@@ -6,6 +6,7 @@ import time
 
 from walproof.lab import configuration, home, members, network_links, patroni
 from walproof.lab.faults import catalogue, crashes
+from walproof.lab.privileges import confined, make_folder, member_uid
 from walproof.model.drill import Drill, Finding, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait
@@ -46,13 +47,14 @@ def anybody(lab: PitfallLab) -> Finding:
             commit = lab.attempt("P6", connection=lab.connect(leader))
             waited = not commit.answered(3)
             folder = lab.blueprint.access_dir / "received"
-            folder.mkdir(exist_ok=True)
+            make_folder(folder, owner=member_uid(lab.blueprint.number))
             conninfo = lab.blueprint.member_endpoint(leader).client_conninfo(
-                dbname="", application_name="a_backup_tool"
+                dbname="", passfile="", application_name="a_backup_tool"
             )
+            program = str(lab.blueprint.postgres_bin / "pg_receivewal")
             receiver = subprocess.Popen(
-                [str(lab.blueprint.postgres_bin / "pg_receivewal"), "-d", conninfo, "-D", str(folder), "--synchronous"],
-                env=home.environment(lab.blueprint),
+                confined(lab.blueprint, [program, "-d", conninfo, "-D", str(folder), "--synchronous"]),
+                env=home.environment(lab.blueprint, PGPASSWORD=home.read_secrets(lab.blueprint)["postgres"]),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

@@ -85,7 +85,7 @@ def remove(api: KubernetesApi, kind: Kind, name: str, run: str, reverting: Rever
     """Delete it where it is that run's of walproof; another run may have made one of that name since."""
     there = find(api, kind, name)
     if there is not None and there.ours and there.meta.labels.get(RUN) == run:
-        api.delete(kind, name)
+        api.delete(kind, name, uid=there.meta.uid)
         reverting.tell(there.kind_name, name)
 
 
@@ -314,7 +314,7 @@ def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> li
     for left in left_behind(api, cluster):
         over, host = left.over(reverting), name_of_machine(left.maker)
         if over and left.kind is not ROLES:
-            api.delete(left.kind, left.meta.name)
+            api.delete(left.kind, left.meta.name, uid=left.meta.uid)
             reverting.tell(left.kind_name, left.meta.name)
         elif over is None:
             sentences.append(

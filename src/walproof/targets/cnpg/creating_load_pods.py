@@ -256,7 +256,9 @@ class LoadPods:
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
 
     def _pods(self, run: str) -> dict[str, Pod]:
-        return pods_labelled(self._api, pods_of_run(run))
+        """Of our Job alone: another pod with this label would be told the run's token."""
+        pods, job = pods_labelled(self._api, pods_of_run(run)), created_objects.load_name(self._login.file.name)
+        return {name: pod for name, pod in pods.items() if pod.metadata.is_controlled_by(JOBS, "Job", job)}
 
     def _joined(self, run: str, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""

@@ -29,7 +29,14 @@ from walproof.model.topology import Endpoint
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Lease, Pod, Read, read
 from walproof.targets.cnpg.rbac import Names, for_guard, named_instances, refusal
-from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, TAKEN, facts_of, pods_named
+from walproof.targets.cnpg.state_and_doctor_facts import (
+    FENCED,
+    RECONCILIATION,
+    TAKEN,
+    facts_of,
+    is_instance,
+    pods_named,
+)
 from walproof.targets.cnpg.state_and_doctor_facts import State as Observed
 
 HIBERNATION = "cnpg.io/hibernation"
@@ -254,6 +261,8 @@ class FrozenPrimaryGuard:
                 standbys[name] = StandbySeen(asked_at, heard_at, streams, ready, row.pings_s or inf, row.behind)
         watches = memory.state in (*freeze.CALM, State.SUSPECTING)
         pod = pods.get(primary if watches else memory.primary)
+        # None is begun with another owner's pod; one that lost its owner afterwards is there all the same.
+        pod = None if watches and pod and not is_instance(pod, self._name) else pod
         uid, ready = (pod.metadata.uid, pod.ready) if pod else ("", False)
         held, its, retry_s = self._lease.spec, self._lease.metadata, cluster.spec.primary_lease.retry_period_seconds
         lease = LeaseSeen(its.resource_version, held.holder_identity or "", held.renew_time or "", max(2.0, retry_s))

@@ -1,7 +1,9 @@
 """The objects of Kubernetes that are read, as far as they are read; what else stands in them is left alone."""
 
+import re
 from contextlib import suppress
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -9,6 +11,19 @@ from pydantic.alias_generators import to_camel
 
 from walproof.errors import TargetError
 from walproof.machine.untrusted import one_line
+from walproof.targets.cnpg.kubernetes_api import Kind
+
+
+def _address(text: str) -> str:
+    """Else it would be a path or another host in a URL, or a list of hosts for libpq."""
+    return str(ip_address(text)) if text else ""
+
+
+def _service(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|", text):
+        raise ValueError("no name of a Service")
+    return text
+
 
 Words = Annotated[str, AfterValidator(one_line)]
 """What is printed of them: one line, without escapes."""
@@ -22,6 +37,9 @@ class Read(BaseModel):
 
 class Owner(Read):
     name: str
+    api_version: str = ""
+    kind: str = ""
+    controller: bool = False
 
 
 class Metadata(Read):
@@ -34,6 +52,12 @@ class Metadata(Read):
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
     owner_references: list[Owner] = []
+
+    def is_controlled_by(self, kind: Kind, singular: str, name: str) -> bool:
+        """Whether that object made it: an object has one controller, and labels are anyone's to write."""
+        api = f"{kind.group}/{kind.version}"
+        wanted = (api, singular, name, True)
+        return wanted in [(one.api_version, one.kind, one.name, one.controller) for one in self.owner_references]
 
 
 class Object(Read):
@@ -171,7 +195,7 @@ class ClusterStatus(Read):
     phase: Words = ""
     ready_instances: int = 0
     instance_names: list[str] = []
-    write_service: str = ""
+    write_service: Annotated[str, AfterValidator(_service)] = ""
     managed_roles_status: RolesByStatus = RolesByStatus()
 
 
@@ -264,7 +288,7 @@ _HOPELESS = frozenset(
 class PodStatus(Read):
     phase: Words = ""
     reason: Words = ""
-    pod_ip: str = Field(default="", alias="podIP")
+    pod_ip: Annotated[str, AfterValidator(_address)] = Field(default="", alias="podIP")
     conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
 
@@ -348,28 +372,6 @@ class ServiceEndpoints(Read):
     """An object of discovery.k8s.io: where a service leads."""
 
     endpoints: list[ServedPod] | None = None
-
-
-class ResourceRule(Read):
-    """As a SelfSubjectRulesReview states it; "*" stands for all, no names for every name."""
-
-    verbs: list[str] = []
-    api_groups: list[str] = []
-    resources: list[str] = []
-    resource_names: list[str] = []
-
-
-class Reviewed(Read):
-    """What a review of this user's own rights says."""
-
-    allowed: bool = False
-    resource_rules: list[ResourceRule] = []
-
-
-class Review(Read):
-    """Of a SelfSubjectAccessReview or a SelfSubjectRulesReview."""
-
-    status: Reviewed = Reviewed()
 
 
 class Secret(Read):

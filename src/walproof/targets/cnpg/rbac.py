@@ -11,6 +11,7 @@ from functools import cached_property
 
 from walproof.errors import Error, TargetError, UsageError
 from walproof.model.drill import Capability
+from walproof.targets.cnpg.access_reviews import Review, Reviewed
 from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRESS, load_name, role_name
 from walproof.targets.cnpg.kubernetes_api import (
     ACCESS_REVIEWS,
@@ -28,7 +29,7 @@ from walproof.targets.cnpg.kubernetes_api import (
     KubernetesApi,
     rule_line,
 )
-from walproof.targets.cnpg.objects import Cluster, Review, Reviewed, read
+from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
 

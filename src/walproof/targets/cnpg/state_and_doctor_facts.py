@@ -70,10 +70,16 @@ def instances_of(name: str) -> str:
 def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
     """The cluster's instances by their pod's name, in order.
 
-    Whoever may label a pod could else have another application's one killed in a drill: the operator names its own.
+    A pod with their label could else have another application's one killed in a drill: the operator names its own.
     """
     numbered = re.compile(rf"{re.escape(name)}-[0-9]{{1,9}}")
-    return {pod: one for pod, one in pods_labelled(api, instances_of(name)).items() if numbered.fullmatch(pod)}
+    pods = pods_labelled(api, instances_of(name)).items()
+    return {pod: one for pod, one in pods if numbered.fullmatch(pod) and is_instance(one, name)}
+
+
+def is_instance(pod: Pod, cluster: str) -> bool:
+    """Whether the operator made it for the Cluster: a StatefulSet that is named like it has pods of such names too."""
+    return pod.metadata.is_controlled_by(CLUSTERS, "Cluster", cluster)
 
 
 def pods_labelled(api: KubernetesApi, labels: str) -> dict[str, Pod]:

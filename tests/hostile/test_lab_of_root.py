@@ -1,0 +1,115 @@
+"""What a lab of root's must withstand: processes of its own user, other users above its state folder, no rights."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fixtures.blueprints import a_blueprint
+from walproof.errors import MachineError
+from walproof.lab import disk_images, home, members
+from walproof.lab.blueprint import Blueprint
+from walproof.lab.privileges import MOST_LABS, isolated_python, member_uid
+from walproof.machine.clock import RealClock
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab of root's")
+_HOPS = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NPROC, (60, 60))
+os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
+for _ in range(8):
+    if os.fork() == 0:
+        break
+else:
+    sys.exit()
+print("hops", flush=True)
+while True:
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        pass
+"""
+
+
+@pytest.fixture
+def hopping(tmp_path: Path) -> Iterator[Blueprint]:
+    """A lab whose user runs processes that fork and end all the time: a walk of /proc finds the parent."""
+    blueprint = replace(a_blueprint(tmp_path / "lab"), number=MOST_LABS)
+    argv = [sys.executable, "-I", "-S", "-c", _HOPS, str(member_uid(MOST_LABS))]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"hops\n"
+        try:
+            yield blueprint
+        finally:
+            subprocess.run(isolated_python("-c", members.KILL_ALL, str(member_uid(MOST_LABS))), check=False)
+
+
+def test_what_forks_all_the_time_is_ended(hopping: Blueprint) -> None:
+    members.kill_marked(hopping, RealClock({}))
+    assert [p for p in members.marked(hopping) if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def a_folder(path: Path, owner: int = 0, mode: int = 0o755) -> Path:
+    path.mkdir()
+    os.chown(path, owner, owner)
+    path.chmod(mode)
+    return path
+
+
+def behind_a_link(folder: Path) -> Path:
+    target, theirs = a_folder(folder / "target"), a_folder(folder / "theirs", 12345)
+    (theirs / "link").symlink_to(target)
+    return theirs / "link" / "state"
+
+
+def at_a_link_of_others(folder: Path) -> Path:
+    a_folder(folder / "target")
+    (folder / "link").symlink_to(folder / "target")
+    os.lchown(folder / "link", 12345, 12345)
+    return folder / "link"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda folder: a_folder(folder / "theirs", 12345) / "state",
+        lambda folder: a_folder(folder / "open", mode=0o777) / "state",
+        lambda folder: a_folder(folder / "theirs", 12345),
+        behind_a_link,
+        at_a_link_of_others,
+    ],
+    ids=["below-theirs", "below-one-for-all", "theirs", "link-below-theirs", "their-link"],
+)
+def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
+    place: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = place(tmp_path)
+    monkeypatch.setenv("WALPROOF_STATE", str(state))
+    with suppress(FileNotFoundError):
+        before = state.stat().st_mode
+    with pytest.raises(MachineError, match="another user owns"):
+        home.open_state()
+    assert not state.exists() or state.stat().st_mode == (before if "before" in locals() else state.stat().st_mode)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o1777])
+def test_ones_own_folder_and_a_sticky_one_will_do(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WALPROOF_STATE", str(a_folder(tmp_path / "above", mode=mode) / "state"))
+    assert home.open_state().is_dir()
+
+
+def test_without_the_right_to_mount_there_are_no_images() -> None:
+    argv = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-P", "-c"]
+    done = subprocess.run(
+        [*argv, "from walproof.lab import disk_images; print(disk_images.unavailable())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "no CAP_SYS_ADMIN" in done.stdout or (disk_images.unavailable() or "") in done.stdout.strip() != "None"
