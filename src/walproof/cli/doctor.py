@@ -123,7 +123,7 @@ def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
 def _print(examinations: list[Examination], facts: Facts | None, skipped: Skipped) -> None:
     screen = console()
     if facts and facts.cnpg:
-        screen.print(field(f"as declared: {facts.cnpg.declared}"), style="dim", soft_wrap=True)
+        screen.print(f"as declared: {facts.cnpg.declared}", style="dim", soft_wrap=True)
     for one in examinations:
         if facts:
             reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
@@ -131,7 +131,7 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
         else:
             checked = f"{len(CATALOGUE) - len(one.not_checked)} of {counted(len(CATALOGUE), 'check')} on {one.target}"
         tally = ", ".join(counted(n, name) for name, n in counts(one.findings).items() if n) or "nothing found"
-        screen.print(field(f"{tally}: {checked}"), style="bold" if one.findings else "bold green")
+        screen.print(f"{tally}: {checked}", style="bold" if one.findings else "bold green")
         for f in one.findings:
             screen.print()
             screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
@@ -143,6 +143,6 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
                     screen.print(Text.assemble((f"  {label:5}", "dim"), field(text)), soft_wrap=True)
         if one.not_checked:
             text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
-            screen.print(f"\n{text}", style="dim", soft_wrap=True)
+            screen.print(Text(f"\n{text}"), style="dim", soft_wrap=True)
     for place, why in skipped.items():
-        screen.print(field(f"not read: {place.text}: {why}"), style="yellow", soft_wrap=True)
+        screen.print(f"not read: {place.text}: {why}", style="yellow", soft_wrap=True)

@@ -13,6 +13,7 @@ from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import open_session
 from walproof.load.own_tables import comment_on, has_schema, make
 from walproof.load.statistics_connection import answering
+from walproof.machine.quoting import pasted
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.ports import Target
@@ -65,7 +66,8 @@ def _create_table(endpoint: Endpoint) -> bool:
     except psycopg.Error as wrong:
         what = f"the canary's table cannot be made: {' '.join(str(wrong).split())}"
         raise TargetError(
-            what, f'as the database\'s owner: CREATE SCHEMA walproof AUTHORIZATION "{endpoint.user}"'
+            what,
+            pasted("as the database's owner: CREATE SCHEMA walproof AUTHORIZATION {user:sql_name}", user=endpoint.user),
         ) from None
     return not had_schema
 
