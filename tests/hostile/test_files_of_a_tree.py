@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from walproof.cli.doctor import examined
 from walproof.machine import untrusted
 from walproof.targets.files import reading
 from walproof.targets.files.clusters import declared_by
@@ -196,6 +197,26 @@ def test_one_deadline_holds_for_all_of_a_reading(tmp_path: Path) -> None:
     declared, skipped = declared_by([str(tmp_path)], lambda: next(ticks))
     assert len(declared) < 4
     assert set(skipped.values()) == {reading.TOOK_TOO_LONG}
+
+
+def test_the_checks_end_with_their_time_and_name_what_they_left(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "postgresql.conf").write_text(SOUND)
+    declared, skipped = declared_by([str(tmp_path)])
+    ticks = iter([0.0, 1.0, 1.0, 1e9, 1e9])
+    assert len(examined(declared, skipped, lambda: next(ticks))) == 2
+    assert [skipped[one.start] for one in declared[2:]] == [reading.TOOK_TOO_LONG] * 2
+
+
+def test_many_templates_of_servers_are_not_more_servers_than_all_may_be(tmp_path: Path) -> None:
+    """Each below a cap of its own: what they make together is counted, over sections and files."""
+    for name in ("a", "b"):
+        lines = [f"listen pg{n}\n  server-template s{n}- 3000 db:5432 check\n" for n in range(2)]
+        (tmp_path / f"{name}.cfg").write_text("".join(lines))
+    declared, skipped = declared_by([str(tmp_path)])
+    assert sum(len(proxy.servers) for one in declared for proxy in one.facts.access.proxies) == 9000
+    assert ["over 10,000 servers" in why for why in skipped.values()] == [True]
 
 
 def test_what_each_document_may_hold_is_no_licence_for_many(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
+import time
 from collections.abc import Callable
 from datetime import date
 from functools import partial
@@ -25,6 +26,7 @@ from walproof.model.units import counted
 from walproof.records.layout import version
 from walproof.reporting.console_output import console, print_json, print_result, write_file
 from walproof.targets.choose import choose, declared_in
+from walproof.targets.files.reading import MOST_SECONDS, TOOK_TOO_LONG
 
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
@@ -63,8 +65,7 @@ def doctor(
         return _print_checks(explain, as_json=printed[0])
     facts = None if files else _facts(target)
     declared, skipped = ([], Skipped()) if facts else _declared(files)
-    examinations = [examined_files(one) for one in declared]
-    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examinations)
+    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examined(declared, skipped))
     writers: dict[str, Callable[[list[Examination], Skipped], str]] = {
         "sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github
     }  # fmt: skip
@@ -78,6 +79,20 @@ def doctor(
     if any(failing(one.findings, Severity(fail_on)) for one in examinations):
         return ExitCode.BROKEN
     return ExitCode.UNDECIDED if skipped else ExitCode.HELD
+
+
+def examined(
+    declared: list[Declared], skipped: Skipped, now: Callable[[], float] = time.monotonic
+) -> list[Examination]:
+    """What the checks find in each cluster, as long as there is time; `skipped` gets the others."""
+    done: list[Examination] = []
+    ends = now() + MOST_SECONDS
+    for one in declared:
+        if now() > ends:
+            skipped[one.start] = TOOK_TOO_LONG
+        else:
+            done.append(examined_files(one))
+    return done
 
 
 def _facts(target: str | None) -> Facts:

@@ -69,7 +69,7 @@ def _print_error(message: str, hint: str, arguments: list[str]) -> None:
 
 def _shown(text: str, arguments: list[str]) -> str:
     # A server's words may be within it. Cut only when redacted: half an address would show its password.
-    return field(" ".join(in_text(text[: 32 * _LONGEST], arguments).splitlines()))[:_LONGEST]
+    return field(in_text(text[: 32 * _LONGEST], arguments).replace("\n", " "))[:_LONGEST]
 
 
 def _as_ordinary_user(argv: list[str]) -> None:

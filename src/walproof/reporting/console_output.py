@@ -78,7 +78,7 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
     """A conclusion in bold, the tables it is drawn from, and further sentences."""
     screen = console()
-    for part in (Text(conclusion, "bold"), *tables, *lines):
+    for part in (Text(untrusted.field(conclusion), "bold"), *tables, *lines):
         screen.print(part)
 
 

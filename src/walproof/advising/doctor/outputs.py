@@ -57,7 +57,7 @@ _DATA, _PROPERTY = "%\r\n", "%\r\n:,"
 
 
 def _escaped(text: str, letters: str = _DATA) -> str:
-    return "".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text)
+    return field("".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text))
 
 
 def as_github(examinations: Sequence[Examination], skipped: Skipped) -> str:
