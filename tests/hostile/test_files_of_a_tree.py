@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
-from walproof.cli.doctor import examined
+from walproof.cli.doctor import TOOK_TOO_LONG, examined
 from walproof.machine import untrusted
 from walproof.targets.files import reading
 from walproof.targets.files.clusters import declared_by
@@ -206,7 +206,7 @@ def test_the_checks_end_with_their_time_and_name_what_they_left(tmp_path: Path) 
     declared, skipped = declared_by([str(tmp_path)])
     ticks = iter([0.0, 1.0, 1.0, 1e9, 1e9])
     assert len(examined(declared, skipped, lambda: next(ticks))) == 2
-    assert [skipped[one.start] for one in declared[2:]] == [reading.TOOK_TOO_LONG] * 2
+    assert [skipped[one.start] for one in declared[2:]] == [TOOK_TOO_LONG] * 2
 
 
 def test_many_templates_of_servers_are_not_more_servers_than_all_may_be(tmp_path: Path) -> None:

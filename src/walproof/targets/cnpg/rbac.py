@@ -29,6 +29,7 @@ from walproof.targets.cnpg.kubernetes_api import (
     KubernetesApi,
     rule_line,
 )
+from walproof.targets.cnpg.node_rights import optional
 from walproof.targets.cnpg.objects import Cluster, Review, Reviewed, read
 from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
@@ -207,22 +208,6 @@ def _role(name: str, namespace: str, rules: Iterable[Rule]) -> str:
     return _document(f"{_RBAC}/v1", "Role", name, namespace, "rules:", *(rule.line for rule in rules))
 
 
-def _optional(account: str, namespace: str) -> tuple[str, ...]:
-    """By a ClusterRole beside the Role: whether sizes fit is known by nodes and the pods of all namespaces alone."""
-    name, binding = "walproof-nodes", f"{account}.nodes.{namespace}"
-    return (
-        "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
-        pasted("kubectl create clusterrole {name:shell} --verb list --resource nodes,pods", name=name),
-        pasted(
-            "kubectl create clusterrolebinding {binding:shell} --clusterrole {name:shell} "
-            "--serviceaccount {account:shell}",
-            binding=binding,
-            name=name,
-            account=f"{namespace}:{account}",
-        ),
-    )
-
-
 def _comments(*lines: str) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
@@ -332,7 +317,7 @@ class CnpgRights:
                     name=name,
                     space=space,
                 ),
-                *(_optional(name, space) if SCALE in uses else ()),
+                *(optional(name, space) if SCALE in uses else ()),
             )
         )
 

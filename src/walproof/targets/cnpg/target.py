@@ -186,13 +186,11 @@ class CnpgCluster(ExternalCluster):
 
     def as_administrator(self, member: str, statement: str) -> str:
         """In the instance's container, where the superuser needs no password."""
-        return pasted(
-            "kubectl exec {pod:shell} --namespace {space:shell} --container postgres "
-            "-- psql --command {statement:shell}",
-            pod=member,
-            space=self.access.file.namespace,
-            statement=statement,
+        space = self.access.file.namespace
+        template = (
+            "kubectl exec {pod:shell} --namespace {space:shell} --container postgres -- psql --command {sql:shell}"
         )
+        return pasted(template, pod=member, space=space, sql=statement)
 
     def _take_role(self) -> None:
         able, version = self._may()
