@@ -234,3 +234,16 @@ def test_what_each_document_may_hold_is_no_licence_for_many(tmp_path: Path) -> N
 
     assert reading.TOOK_TOO_LONG in declared_by([str(tmp_path)], now)[1].values()
     assert looked < 1000
+
+
+def test_one_cluster_that_no_check_can_read_does_not_hide_the_others(walproof: Run, tmp_path: Path) -> None:
+    """As it was: a number of standbys that PostgreSQL refuses ended the doctor for every other file."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "evil.yaml").write_text(
+        "apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\nmetadata: {name: a}\n"
+        f"spec: {{instances: 3, postgresql: {{synchronous: {{number: {'9' * 30}, method: any}}}}}}\n"
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "postgresql.conf").write_text(SOUND)
+    code, out, _ = walproof("doctor", "a", "b")
+    assert code == 1 and "full-page-writes-off" in out and "not read: a/evil.yaml" in out

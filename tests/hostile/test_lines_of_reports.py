@@ -45,7 +45,6 @@ def test_no_name_begins_a_line_on_the_terminal(end: str, capsys: pytest.CaptureF
     grid = console_output.plain_table("a")
     grid.add_row(name)
     console_output.print_tables(f"lost on {name}", (grid,), f"seen {name}")
-    console_output.print_result({}, f"undone on {name}", as_json=False)
     console_output.print_step(f"asking {name}")
     printed = capsys.readouterr()
     assert FORGED in printed.out and FORGED in printed.err

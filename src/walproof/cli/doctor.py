@@ -17,7 +17,7 @@ from walproof.advising.doctor.finding import Examination, Severity
 from walproof.advising.doctor.of_files import examined_files
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import ExitCode, UsageError
+from walproof.errors import Error, ExitCode, UsageError
 from walproof.machine.untrusted import bounded, field, from_toml, regular
 from walproof.model.declared import Declared, Skipped
 from walproof.model.drill import Capability
@@ -92,8 +92,11 @@ def examined(
     for one in declared:
         if now() > ends:
             skipped[one.start] = TOOK_TOO_LONG
-        else:
+            continue
+        try:
             done.append(examined_files(one))
+        except Error as wrong:  # of one cluster's files, which does not blind the doctor for the others
+            skipped[one.start] = wrong.message[:200]
     return done
 
 

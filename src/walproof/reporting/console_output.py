@@ -72,7 +72,7 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
     if as_json:
         print_json(tree)
     for line in () if as_json else lines:
-        click.echo(untrusted.field(line))
+        click.echo(untrusted.printable(line))
 
 
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:

@@ -264,11 +264,8 @@ class CnpgRights:
             instances = self._instances()
         except Error as wrong:
             instances = tuple(f"{file.name}-{number}" for number in (1, 2, 3))
-            guessed = pasted(
-                " They are guessed ({why:comment}): kubectl get cluster {name:argument} shows them.",
-                why=wrong.message,
-                name=file.name,
-            )
+            known = pasted("kubectl get cluster {name:argument} shows them.", name=file.name)
+            guessed = f" They are guessed ({wrong.message}): {known}"
         listed = ", ".join(instances)
         return Names(file.name, instances, file.login_secret), (
             f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
