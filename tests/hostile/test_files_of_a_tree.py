@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from walproof.cli.doctor import TOOK_TOO_LONG, examined
 from walproof.machine import untrusted
 from walproof.targets.files import reading
 from walproof.targets.files.clusters import declared_by
@@ -198,6 +199,26 @@ def test_one_deadline_holds_for_all_of_a_reading(tmp_path: Path) -> None:
     assert set(skipped.values()) == {reading.TOOK_TOO_LONG}
 
 
+def test_the_checks_end_with_their_time_and_name_what_they_left(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "postgresql.conf").write_text(SOUND)
+    declared, skipped = declared_by([str(tmp_path)])
+    ticks = iter([0.0, 1.0, 1.0, 1e9, 1e9])
+    assert len(examined(declared, skipped, lambda: next(ticks))) == 2
+    assert [skipped[one.start] for one in declared[2:]] == [TOOK_TOO_LONG] * 2
+
+
+def test_many_templates_of_servers_are_not_more_servers_than_all_may_be(tmp_path: Path) -> None:
+    """Each below a cap of its own: what they make together is counted, over sections and files."""
+    for name in ("a", "b"):
+        lines = [f"listen pg{n}\n  server-template s{n}- 3000 db:5432 check\n" for n in range(2)]
+        (tmp_path / f"{name}.cfg").write_text("".join(lines))
+    declared, skipped = declared_by([str(tmp_path)])
+    assert sum(len(proxy.servers) for one in declared for proxy in one.facts.access.proxies) == 9000
+    assert ["over 10,000 servers" in why for why in skipped.values()] == [True]
+
+
 def test_what_each_document_may_hold_is_no_licence_for_many(tmp_path: Path) -> None:
     """A bomb of aliases below the limit of one document, a thousand times: ended by the deadline, not by the limit."""
     bomb = "scope: x\na: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "b: &b [{}]\nc: [{}]\n".format(
@@ -213,3 +234,16 @@ def test_what_each_document_may_hold_is_no_licence_for_many(tmp_path: Path) -> N
 
     assert reading.TOOK_TOO_LONG in declared_by([str(tmp_path)], now)[1].values()
     assert looked < 1000
+
+
+def test_one_cluster_that_no_check_can_read_does_not_hide_the_others(walproof: Run, tmp_path: Path) -> None:
+    """As it was: a number of standbys that PostgreSQL refuses ended the doctor for every other file."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "evil.yaml").write_text(
+        "apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\nmetadata: {name: a}\n"
+        f"spec: {{instances: 3, postgresql: {{synchronous: {{number: {'9' * 30}, method: any}}}}}}\n"
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "postgresql.conf").write_text(SOUND)
+    code, out, _ = walproof("doctor", "a", "b")
+    assert code == 1 and "full-page-writes-off" in out and "not read: a/evil.yaml" in out

@@ -12,6 +12,7 @@ import pytest
 from psycopg import errors, pq
 
 from walproof.errors import TargetError
+from walproof.load import statistics_connection
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql import commit_waits

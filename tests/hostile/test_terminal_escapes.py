@@ -63,7 +63,7 @@ def test_the_error_and_its_hint_move_no_terminal(capsys: pytest.CaptureFixture[s
         patched.setattr(main, "_as_ordinary_user", lambda argv: None)
         with pytest.raises(SystemExit):
             main.main([])
-    assert capsys.readouterr().err == f"walproof: it says {SHOWN}\n  hint: first\n  second {SHOWN}\n"
+    assert capsys.readouterr().err == f"walproof: it says {SHOWN}\n  hint: first   second {SHOWN}\n"
 
 
 def test_no_way_of_printing_moves_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +72,7 @@ def test_no_way_of_printing_moves_the_terminal(capsys: pytest.CaptureFixture[str
     print_tables(ESCAPES, (), f"[red]{ESCAPES}")
     print_status(ClusterView(0.0, (), None, f"[/lost]{ESCAPES}"), console())
     out = capsys.readouterr().out
-    shown = "\ufffd]0;pwned\ufffd[2J\ufffd2Jforged"  # rich drops bells and returns itself
-    assert f"[red]{shown}" in out and f"[/lost]{SHOWN}" in out
+    assert f"[red]{SHOWN}" in out and f"[/lost]{SHOWN}" in out
     assert "\x1b]" not in out and "\x1b[2J" not in out and "\r" not in out
     assert "\x1b[1m" in out, "our own bold stays"
 

@@ -4,7 +4,6 @@ And advice as JSON and back: what `walproof advise --json` prints and `walproof 
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from walproof.advising.requirements import (
     yearly_reasons,
 )
 from walproof.errors import UndecidedError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.machine.toml_files import first_error
 from walproof.machine.untrusted import from_json, printable
 from walproof.model.advice import (
@@ -145,8 +145,14 @@ def _prove(choices: Sequence[Choice], cluster: ClusterProfile) -> str:
 
 def _drills(cluster: ClusterProfile, levels: str, faults: str) -> str:
     target = cluster.target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
-    consent = "" if target.startswith(("lab", "sim")) else f" --allow load,{faults}"
-    return f"walproof prove --target {shlex.quote(target)} --levels {levels} --fault {faults}{consent}"
+    consent = pasted("" if target.startswith(("lab", "sim")) else " --allow load,{faults:shell}", faults=faults)
+    return pasted(
+        "walproof prove --target {target:shell} --levels {levels:shell} --fault {faults:shell}{consent:composed}",
+        target=target,
+        levels=levels,
+        faults=faults,
+        consent=consent,
+    )
 
 
 def strictest(required: Requirements, classes: Classes) -> Requirements:
@@ -310,7 +316,7 @@ def _refused(
         most = float(name.removesuffix("ms").split()[-1])
         return Refused(name, f"the quickest measured: {why.why}" + _round_trip(environment, most), _nearest(arm))
     if name.startswith("--level "):
-        return Refused(name, why.why, f"walproof price --levels {required.level}")
+        return Refused(name, why.why, pasted("walproof price --levels {level:shell}", level=required.level))
     if name == "--read-your-writes":
         if arm.level is Level.REMOTE_APPLY:
             nearest = f"price it with --levels remote_apply --quorum all, or read on the leader; now: {_nearest(arm)}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from walproof.errors import UsageError
-from walproof.machine.quoting import comment
+from walproof.machine.quoting import comment, pasted
 from walproof.machine.text_templates import filled
 from walproof.model.advice import Choice, ClusterProfile
 from walproof.model.cnpg_facts import CNPG_MANAGER, ends_dead_replication
@@ -189,13 +189,6 @@ _WHY = {
 }
 
 
-def written(value: object) -> str:
-    """A scalar of YAML; off and on are quoted, else they would be booleans."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"'{value}'" if value in ("on", "off") else str(value)
-
-
 def _filled(name: str, file: str, choice: Choice, cluster: ClusterProfile, **words: object) -> Recipe:
     """The template of that file, with what more than one of them says and with these words."""
     seconds = choice.timeouts.network_s
@@ -219,7 +212,7 @@ def patroni(choice: Choice, cluster: ClusterProfile) -> Recipe:
         "version": cluster.patroni,
         "lacks_quorum": version and version < (4,) and choice.quorum_kind is QuorumKind.ANY and choice.quorum,
         "lacks_failsafe": version and version < (3,),
-        "dynamic": [Set(name, written(value), _WHY[name]) for name, value in dynamic],
+        "dynamic": [Set(name, pasted("{value:yaml}", value=value), _WHY[name]) for name, value in dynamic],
         "parameters": postgres_settings(choice, cluster),
     }
     return _filled("patroni", "walproof-patroni.yaml", choice, cluster, **words)

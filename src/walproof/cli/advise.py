@@ -225,7 +225,7 @@ def _print_advice(advice: Advice) -> None:
         screen.print(f"caveat of {numbers}: {caveat}", style="yellow", soft_wrap=True)
     for caveat in advice.caveats:
         screen.print(f"caveat: {caveat}", style="yellow", soft_wrap=True)
-    print_settings(f"walproof apply sets on {advice.cluster.target or 'such a cluster'}:", first.settings)
+    print_settings(f"apply sets on {advice.cluster.target or 'such a cluster'}:", first.settings)
     screen.print("hint: walproof advise … --json > advice.json; walproof apply advice.json --dry-run", style="dim")
 
 

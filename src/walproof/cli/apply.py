@@ -1,7 +1,6 @@
 """`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
 import os
-import shlex
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
 from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply
 from walproof.errors import ExitCode, UndecidedError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice
 from walproof.model.guarantee import ConfigPlan
@@ -122,7 +122,9 @@ def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError 
 
 def _check_listed(choice: Choice, plan: ConfigPlan, where: str) -> None:
     """UsageError unless the advice lists what the plan sets, and nothing else: what was read is what is set."""
-    hint = f"walproof advise RECORD --target {shlex.quote(where)} --json > advice.json lists what is set there"
+    hint = pasted(
+        "walproof advise RECORD --target {where:shell} --json > advice.json lists what is set there", where=where
+    )
     if not choice.settings:
         raise UsageError("the advice does not list what it sets: it is of another version of walproof", hint)
     for one in plan.settings:

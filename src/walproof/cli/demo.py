@@ -15,6 +15,7 @@ from walproof.cli.runs import own_lab, progress_bar, started
 from walproof.estimating.intervals import StoppedBy
 from walproof.lab import home
 from walproof.lab.create import LabOrder
+from walproof.machine.quoting import pasted
 from walproof.model.event import Described, Ended, Event
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
@@ -119,5 +120,5 @@ def _print_result(events: Sequence[Event], directory: Path, *, as_json: bool) ->
     if as_json:
         print_json(record_json(events, str(directory), ()))
         return
-    link = f"\nrecord: {directory}   (walproof report {directory} --html report.html)"
-    print_tables(conclusion(events), tables(results(events)), link)
+    link = pasted("record: {at:comment}   (walproof report {at:path} --html report.html)", at=directory)
+    print_tables(conclusion(events), tables(results(events)), "", link)

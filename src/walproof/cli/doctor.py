@@ -1,5 +1,6 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
+import time
 from collections.abc import Callable
 from datetime import date
 from functools import partial
@@ -16,7 +17,7 @@ from walproof.advising.doctor.finding import Examination, Severity
 from walproof.advising.doctor.of_files import examined_files
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.errors import ExitCode, UsageError
+from walproof.errors import Error, ExitCode, UsageError
 from walproof.machine.untrusted import bounded, field, from_toml, regular
 from walproof.model.declared import Declared, Skipped
 from walproof.model.drill import Capability
@@ -26,6 +27,9 @@ from walproof.records.layout import version
 from walproof.reporting.console_output import console, print_json, print_result, write_file
 from walproof.targets.choose import choose, declared_in
 
+MOST_SECONDS = 120.0
+"""For all checks of all that was read."""
+TOOK_TOO_LONG = "checking took too long, and ended before this: name fewer files"
 STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
@@ -63,8 +67,7 @@ def doctor(
         return _print_checks(explain, as_json=printed[0])
     facts = None if files else _facts(target)
     declared, skipped = ([], Skipped()) if facts else _declared(files)
-    examinations = [examined_files(one) for one in declared]
-    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examinations)
+    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examined(declared, skipped))
     writers: dict[str, Callable[[list[Examination], Skipped], str]] = {
         "sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github
     }  # fmt: skip
@@ -78,6 +81,23 @@ def doctor(
     if any(failing(one.findings, Severity(fail_on)) for one in examinations):
         return ExitCode.BROKEN
     return ExitCode.UNDECIDED if skipped else ExitCode.HELD
+
+
+def examined(
+    declared: list[Declared], skipped: Skipped, now: Callable[[], float] = time.monotonic
+) -> list[Examination]:
+    """What the checks find in each cluster, as long as there is time; `skipped` gets the others."""
+    done: list[Examination] = []
+    ends = now() + MOST_SECONDS
+    for one in declared:
+        if now() > ends:
+            skipped[one.start] = TOOK_TOO_LONG
+            continue
+        try:
+            done.append(examined_files(one))
+        except Error as wrong:  # of one cluster's files, which does not blind the doctor for the others
+            skipped[one.start] = wrong.message[:200]
+    return done
 
 
 def _facts(target: str | None) -> Facts:
@@ -123,7 +143,7 @@ def _print_checks(explain: str | None, *, as_json: bool) -> ExitCode:
 def _print(examinations: list[Examination], facts: Facts | None, skipped: Skipped) -> None:
     screen = console()
     if facts and facts.cnpg:
-        screen.print(field(f"as declared: {facts.cnpg.declared}"), style="dim", soft_wrap=True)
+        screen.print(f"as declared: {facts.cnpg.declared}", style="dim", soft_wrap=True)
     for one in examinations:
         if facts:
             reached = f"{len(facts.inspected)} of {counted(len(facts.members), 'member')}"
@@ -131,7 +151,7 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
         else:
             checked = f"{len(CATALOGUE) - len(one.not_checked)} of {counted(len(CATALOGUE), 'check')} on {one.target}"
         tally = ", ".join(counted(n, name) for name, n in counts(one.findings).items() if n) or "nothing found"
-        screen.print(field(f"{tally}: {checked}"), style="bold" if one.findings else "bold green")
+        screen.print(f"{tally}: {checked}", style="bold" if one.findings else "bold green")
         for f in one.findings:
             screen.print()
             screen.print(Text.assemble((str(f.severity), STYLE[f.severity]), f"  {f.title}", (f"  [{f.id}]", "dim")))
@@ -143,6 +163,6 @@ def _print(examinations: list[Examination], facts: Facts | None, skipped: Skippe
                     screen.print(Text.assemble((f"  {label:5}", "dim"), field(text)), soft_wrap=True)
         if one.not_checked:
             text = f"not checked: {len(one.not_checked)} of {len(CATALOGUE)} (--json lists them, each with the reason)"
-            screen.print(f"\n{text}", style="dim", soft_wrap=True)
+            screen.print(Text(f"\n{text}"), style="dim", soft_wrap=True)
     for place, why in skipped.items():
-        screen.print(field(f"not read: {place.text}: {why}"), style="yellow", soft_wrap=True)
+        screen.print(f"not read: {place.text}: {why}", style="yellow", soft_wrap=True)

@@ -25,6 +25,7 @@ from walproof.lab.requirements import State, as_text
 from walproof.load.local_runner import remove_left
 from walproof.machine import programs
 from walproof.machine.clock import RealClock
+from walproof.machine.quoting import pasted
 from walproof.model.units import counted, size_bytes
 from walproof.patroni.config import SyncMode
 from walproof.reporting.console_output import (
@@ -139,7 +140,9 @@ def _down_all(*, as_json: bool) -> ExitCode:
     stay: dict[str, str] = {}
     for lab in list_and_destroy.labs():
         if lab.owner_pid:
-            stay[lab.name] = f"{lab.state}; end that, or walproof lab down {lab.name}"
+            stay[lab.name] = pasted(
+                "{state:comment}; end that, or walproof lab down {name:argument}", state=lab.state, name=lab.name
+            )
             continue
         try:
             if destroy_unowned(lab.name, RealClock()):

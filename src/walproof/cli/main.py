@@ -13,7 +13,7 @@ from walproof.cli.options import SETTINGS, Group, section
 from walproof.errors import Error, ExitCode
 from walproof.machine import signals, standard_streams
 from walproof.machine.redaction import hidden_in, in_text
-from walproof.machine.untrusted import printable
+from walproof.machine.untrusted import field
 
 _LONGEST = 2000
 """Characters of an error that are printed."""
@@ -69,7 +69,7 @@ def _print_error(message: str, hint: str, arguments: list[str]) -> None:
 
 def _shown(text: str, arguments: list[str]) -> str:
     # A server's words may be within it. Cut only when redacted: half an address would show its password.
-    return str(printable(in_text(text[: 32 * _LONGEST], arguments)))[:_LONGEST]
+    return field(in_text(text[: 32 * _LONGEST], arguments).replace("\n", " "))[:_LONGEST]
 
 
 def _as_ordinary_user(argv: list[str]) -> None:

@@ -74,7 +74,7 @@ def observe(
         notes = [*(f"⚠ {c}" for c in made.caveats), *(a.text for a in answers), f"record: {writer.directory}"]
         print_tables(" ".join(observe_sentences(seen)), tables(observe_sections(seen)), *notes)
     if wrong is not None:
-        console(stderr=True).print(f"walproof: {wrong.message}\n  hint: {wrong.hint}")
+        console(stderr=True).print(f"walproof: {wrong.message}", f"  hint: {wrong.hint}", sep="\n")
     return ExitCode.UNDECIDED if wrong else exit_code(answers)
 
 

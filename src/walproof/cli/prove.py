@@ -17,7 +17,7 @@ from walproof.cli.prove_salvage import check_salvage, salvage_of_drills
 from walproof.cli.runs import keep_journal, kept_files, started
 from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.load.workload_options import is_relative, scale_on
-from walproof.machine.untrusted import printable
+from walproof.machine.untrusted import field
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
 from walproof.model.junit import junit
@@ -186,7 +186,7 @@ def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as
 
 
 def _on_stderr(text: str) -> None:
-    click.echo(printable(text), err=True)
+    click.echo(field(text), err=True)
 
 
 def _campaign(
@@ -254,7 +254,7 @@ def _print_event(event: Event) -> None:
             text = f"  {event.text}"
         case _:
             return
-    click.echo(printable(text), err=True)
+    click.echo(field(text), err=True)
 
 
 def _plan_lines(options: ProveOptions, plan: Sequence[PlannedDrill], target: Target) -> list[str]:

@@ -13,7 +13,7 @@ from cloup.constraints import mutually_exclusive
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import ExitCode, UsageError
-from walproof.machine.untrusted import bounded, regular
+from walproof.machine.untrusted import bounded, field, regular
 from walproof.model.drill import Drill
 from walproof.model.event import DrillDone
 from walproof.model.units import counted
@@ -157,7 +157,7 @@ def report(
     elif not page and not histograms:
         _print_tables(loaded)
     for one in () if as_json else answers:
-        click.echo(one.text, err=as_markdown or as_csv or html_file == "-")
+        click.echo(field(one.text), err=as_markdown or as_csv or html_file == "-")
     return exit_code(answers)
 
 
@@ -213,7 +213,7 @@ def _print_tables(records: Sequence[Record]) -> None:
 
     for record in records:
         for notice in record.notices:
-            click.echo(f"{record.directory}: {notice}", err=True)
+            click.echo(field(f"{record.directory}: {notice}"), err=True)
     if len(records) > 1:
         outline = _outline(records)
         print_tables(" ".join(outline.sentences), tables(outline.sections))

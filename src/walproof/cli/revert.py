@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from walproof.cli.options import Command
 from walproof.cli.runs import Layer, applied_folder, applying, journal_of_apply, runs_folder
 from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.load.local_runner import remove_left
+from walproof.machine.quoting import pasted
 from walproof.machine.redaction import without_secrets
 from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Reverting, Target
@@ -102,7 +102,7 @@ def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], 
             done += _reverted(path, journal, target, ended_on, wanted)
         except Error as wrong:
             if str(path) not in wrong.hint:
-                gone = f"where that cluster is gone for good: rm {shlex.quote(str(path))}"
+                gone = pasted("where that cluster is gone for good: rm {path:path}", path=path)
                 wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
             failed = failed or wrong
     if wanted is not None and is_external(target) and not done:
@@ -159,8 +159,11 @@ def _unheeded() -> Iterator[str]:
     known = {run.run.journal for run in registered(runs_folder())}
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():
-            record = shlex.quote(f"./{path.parent}")
-            yield f"left alone, it is not in this user's state folder: walproof revert {record} reads it out"
+            record = f"./{path.parent}"
+            yield pasted(
+                "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out",
+                record=record,
+            )
 
 
 def _of_record(
@@ -205,6 +208,6 @@ def _consented(
     if target is None:
         raise UsageError(
             f"{path} is not in this user's state folder, so the cluster that it names is not asked",
-            f"read what it would do, then: --target WHERE --allow {','.join(needed)}",
+            pasted("read what it would do, then: --target WHERE --allow {words:shell}", words=",".join(needed)),
         )
     consent.require("reverting", needed, allowed, without_secrets(target))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import cloup
 from click.shell_completion import CompletionItem
+from rich.text import Text
 
 from walproof.cli import options as opt
 from walproof.cli.options import Group
@@ -16,6 +17,7 @@ from walproof.lab import disk_images
 from walproof.lab.blueprint import Disk
 from walproof.lab.create import LabOrder
 from walproof.machine import processors
+from walproof.machine.quoting import pasted
 from walproof.machine.redaction import without_secrets
 from walproof.model.event import ClaimJudged, Described, Ended
 from walproof.model.ports import Target
@@ -74,7 +76,7 @@ def show(name: str, as_json: bool) -> None:
         return
     screen = console()
     screen.print(declared.title, style="bold")
-    screen.print(f"{declared.source}\n{declared.machine}\n\n{story}")
+    screen.print(declared.source, declared.machine, "", Text(story), sep="\n")
     table = plain_table("claim", "the paper says", "here it is judged on")
     for claim in declared.claim:
         here = "; ".join(note for note in (claim.scaled, claim.accepted) if note) or "the same, on this machine"
@@ -138,8 +140,8 @@ def run(
         judged = [{key: getattr(claim, key) for key in keys} for claim in claims]
         print_json({"record": str(writer.directory), "claims": judged})
     else:
-        link = f"record: {writer.directory}   (walproof report {writer.directory} --html study.html)"
-        print_tables(f"{declared.title}: {claims_tally(claims)}.\n", tables(claim_sections(events)), link)
+        link = pasted("record: {at:comment}   (walproof report {at:path} --html study.html)", at=writer.directory)
+        print_tables(f"{declared.title}: {claims_tally(claims)}.", tables(claim_sections(events)), "", link)
 
 
 def _print_plan(declared: Study, options: StudyOptions, target: str | None, *, as_json: bool) -> None:

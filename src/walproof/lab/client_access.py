@@ -20,6 +20,7 @@ from walproof.lab.privileges import confined, make_folder, member_uid, write_pri
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
+from walproof.machine.quoting import pasted
 from walproof.machine.text_templates import filled
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
@@ -33,7 +34,7 @@ def check_ports(blueprint: Blueprint) -> None:
         if why := why_taken(port):
             raise MachineError(
                 f"the address 127.0.0.1:{port} ({name}) is already taken: {why}",
-                f"walproof lab up --port {blueprint.port_base + 100}",
+                pasted("walproof lab up --port {port:shell}", port=blueprint.port_base + 100),
             )
 
 

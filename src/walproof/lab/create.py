@@ -22,6 +22,7 @@ from walproof.lab.patroni import observe, wait_until_healthy
 from walproof.lab.privileges import MOST_LABS, check_readable, numbers_of_accounts, write_passwd, write_private
 from walproof.machine import pid_files, signals
 from walproof.machine.programs import postgres_bin, postgres_version
+from walproof.machine.quoting import pasted
 from walproof.model.guarantee import AskedQuorum
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
@@ -179,7 +180,8 @@ def _clear_place(name: str, clock: Clock, progress: Progress) -> None:
         )
     if marked is not None and not marked.owner and old is not None and home.is_complete(old) and is_alive(old):
         raise MachineError(
-            f"the lab {name} is up already", f"walproof lab status --lab {name}, or walproof lab down {name}"
+            f"the lab {name} is up already",
+            pasted("walproof lab status --lab {name:shell}, or walproof lab down {name:argument}", name=name),
         )
     if os.path.lexists(home.lab_home(name)):
         progress("destroying what an interrupted walproof left")

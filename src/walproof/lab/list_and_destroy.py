@@ -16,6 +16,7 @@ from walproof.lab import disk_images, home, members, network_links, rootless
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.privileges import member_uid
 from walproof.links.devices import NAMESPACES
+from walproof.machine.quoting import pasted
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
 
@@ -176,7 +177,7 @@ def tear_down(blueprint: Blueprint, clock: Clock) -> None:
     if failures:
         raise MachineError(
             f"the lab {blueprint.name} could not be destroyed completely: {'; '.join(failures)}",
-            f"walproof lab down {blueprint.name}",
+            pasted("walproof lab down {name:argument}", name=blueprint.name),
         )
     _remove_folder(blueprint, clock)
 

@@ -17,6 +17,7 @@ from walproof.lab import mount_view
 from walproof.lab.blueprint import Blueprint
 from walproof.links.devices import NAMESPACES
 from walproof.machine.programs import program
+from walproof.machine.quoting import pasted
 
 FIRST_UID, MOST_LABS = 60600, 254
 """Lab N runs as uid and gid 60600 + N, up to 60854: a range that neither Debian nor systemd gives to an account."""
@@ -205,5 +206,6 @@ def _others(path: Path) -> int:
 def _check_readable(path: Path) -> None:
     if not _others(path) & stat.S_IXOTH:
         raise MachineError(
-            f"the lab's own user may not read {path}: it is closed to others", f"chmod -R go+rX {path}, then again"
+            f"the lab's own user may not read {path}: it is closed to others",
+            pasted("chmod -R go+rX {path:path}", path=path),
         )

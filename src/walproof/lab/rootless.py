@@ -19,6 +19,7 @@ from walproof.lab.privileges import isolated_python
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program, search_path
+from walproof.machine.quoting import pasted
 from walproof.model.waiting import Wait, wait_for
 
 CREATING = (("lab", "up"), ("demo",), ("study",), ("prove", "--pitfall"))
@@ -121,7 +122,8 @@ def _listen(port: int) -> socket.socket:
     except OSError as wrong:
         listener.close()
         raise MachineError(
-            f"the address 127.0.0.1:{port} is already taken: {wrong.strerror}", f"walproof lab up --port {port + 100}"
+            f"the address 127.0.0.1:{port} is already taken: {wrong.strerror}",
+            pasted("walproof lab up --port {port:shell}", port=port + 100),
         ) from None
     return listener
 

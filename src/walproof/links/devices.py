@@ -13,6 +13,7 @@ from pathlib import Path
 
 from walproof.errors import MachineError
 from walproof.machine.programs import ip, run
+from walproof.machine.quoting import pasted
 
 NAMESPACES = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
@@ -69,7 +70,7 @@ HEADER_BYTES = 10
 """struct virtio_net_hdr before every packet (linux/virtio_net.h): it lets 64 KB segments through as one packet."""
 QUEUE_PACKETS = 4000
 _TUN = "/dev/net/tun"
-_TUN_HINT = f"load the tun module, or as root: chmod 666 {_TUN}"
+_TUN_HINT = pasted("load the tun module, or as root: chmod 666 {device:path}", device=_TUN)
 _TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD = 0x400454CA, 0x400454CB, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04

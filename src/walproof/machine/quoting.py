@@ -94,9 +94,26 @@ def yaml(value: object) -> str:
     text = str(value)
     if _YAML_PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS and not text.isdecimal():
         return text
-    if text.isprintable():
-        return "'" + text.replace("'", "''") + "'"
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return yaml_text(text)
+
+
+def yaml_text(value: object) -> str:
+    """A scalar of YAML that is a text, in quotes, whatever it looks like.
+
+    >>> yaml_text("10")
+    "'10'"
+    """
+    text = str(value)
+    return "'" + text.replace("'", "''") + "'" if text.isprintable() else toml(text)
+
+
+def toml(value: object) -> str:
+    r"""A basic string of TOML, which YAML takes too.
+
+    >>> print(toml('a"\nb'))
+    "a\"\u000ab"
+    """
+    quoted = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + _escaped(quoted, "\\u{:04x}", "\\U{:08x}") + '"'
 
 
@@ -135,7 +152,22 @@ def composed(value: object) -> str:
     raise TypeError(f"{str(value)[:80]!r} is not quoted for the syntax in which it would stand")
 
 
-_SYNTAXES = (shell, argument, path, sql_text, sql_name, statement, yaml, conf, ini, comment, words, composed)
+_SYNTAXES = (
+    shell,
+    argument,
+    path,
+    sql_text,
+    sql_name,
+    statement,
+    yaml,
+    yaml_text,
+    toml,
+    conf,
+    ini,
+    comment,
+    words,
+    composed,
+)
 QUOTING: Mapping[str, Callable[[object], str]] = {one.__name__: one for one in _SYNTAXES}
 """By the name that a placeholder says after its colon."""
 

@@ -83,7 +83,10 @@ def field(text: object) -> str:
     >>> field("pg" + chr(10) + "error  forged" + chr(0x202E))
     'pg�error  forged�'
     """
-    return "".join("\ufffd" if unicodedata.category(letter) in _NO_FIELD else letter for letter in str(text))
+    words = str(text)
+    if words.isprintable():
+        return words
+    return "".join("\ufffd" if unicodedata.category(letter) in _NO_FIELD else letter for letter in words)
 
 
 def _too_deep(tree: Any) -> bool:

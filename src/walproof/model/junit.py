@@ -23,13 +23,13 @@ def junit(name: str, cases: Iterable[Case]) -> str:
     root = ElementTree.Element("testsuites", name=name)
     suites: dict[str, ElementTree.Element] = {}
     for case in cases:
-        suite = suites.setdefault(case.suite, ElementTree.Element("testsuite", name=case.suite))
+        suite = suites.setdefault(case.suite, ElementTree.Element("testsuite", name=_words(case.suite)))
         element = ElementTree.SubElement(suite, "testcase", classname=_words(case.classname), name=_words(case.name))
         if case.seconds is not None:
             element.set("time", f"{case.seconds:.3f}")
         if case.outcome:
             inner = ElementTree.SubElement(element, case.outcome)
-            inner.text = _words(case.text) or None
+            inner.text = _words(case.text, kept="\n\t") or None
             if case.outcome != "system-out":
                 inner.set("message", _words(case.message))
     root.extend(suites.values())
@@ -40,6 +40,6 @@ def junit(name: str, cases: Iterable[Case]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _words(text: str) -> str:
-    """Without the characters that XML has no place for."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+def _words(text: str, kept: str = "") -> str:
+    """Without the characters that XML has no place for, on one line unless its end is kept."""
+    return "".join(letter if letter.isprintable() or letter in kept else "?" for letter in text)

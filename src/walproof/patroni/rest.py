@@ -10,6 +10,7 @@ import httpx2
 
 from walproof.errors import TargetError, UsageError
 from walproof.machine.addresses import is_loopback
+from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import from_json
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.model.patroni_values import is_on, known_tags
@@ -49,7 +50,7 @@ class RestAccess:
         if _place(url) not in map(_place, self.urls):
             return UsageError(
                 f"the password of Patroni's REST is not sent to {urlsplit(url).netloc}, which you did not name",
-                f'rest = [..., "{where}"] in the target file names it',
+                pasted("rest = [..., {where:toml}] in the target file names it", where=where),
             )
         if urlsplit(url).scheme != "https" and not is_loopback(host) and not self.plain_http:
             return UsageError(
@@ -137,7 +138,10 @@ class PatroniRest:
                 return url, from_json(answer.content)
             except ValueError:
                 error = f"{url} answers, but is not Patroni"
-        raise TargetError(f"no Patroni answers ({error})", "check the REST address: curl " + (self._known or ["?"])[0])
+        raise TargetError(
+            f"no Patroni answers ({error})",
+            pasted("check the REST address: curl {url:argument}", url=(self._known or ["URL"])[0]),
+        )
 
     def cluster(self, *, at: str = "") -> dict[str, Any]:
         """GET /cluster of the first member that answers, or of the one at that URL; members' addresses are learned."""

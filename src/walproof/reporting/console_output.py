@@ -27,7 +27,11 @@ _UNFOLDED = 10_000
 
 
 class _Screen(Console):
-    """Prints words as they are: a server's or a stranger's are no markup, and move no terminal."""
+    """Prints words as they are: a server's or a stranger's are no markup, move no terminal, and begin no line."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """As rich's; a bare string is one line. What has several is a Text, or several strings with sep."""
+        super().print(*(untrusted.field(one) if isinstance(one, str) else one for one in objects), **how)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """The segments of what is printed; control characters are left to rich's own."""
@@ -74,13 +78,19 @@ def print_result(tree: object, *lines: str, as_json: bool) -> None:
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:
     """A conclusion in bold, the tables it is drawn from, and further sentences."""
     screen = console()
-    for part in (Text(conclusion, "bold"), *tables, *lines):
+    for part in (Text(untrusted.field(conclusion), "bold"), *tables, *lines):
         screen.print(part)
 
 
+class _PlainTable(Table):
+    def add_row(self, *cells: RenderableType | None, **how: Any) -> None:
+        """As rich's; a string is one line."""
+        super().add_row(*(untrusted.field(one) if isinstance(one, str) else one for one in cells), **how)
+
+
 def plain_table(*headings: str) -> Table:
-    """An empty table without lines; a heading that starts with ">" is of numbers."""
-    table = Table(box=None, pad_edge=False)
+    """An empty table without lines; a heading that starts with ">" is of numbers, and a cell's string is one line."""
+    table = _PlainTable(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
     return table
@@ -161,10 +171,10 @@ def summary(view: ClusterView) -> str:
 
 def print_status(view: ClusterView, console: Console) -> None:
     """The summary, then a row per member."""
-    console.print(untrusted.field(summary(view)), style="bold" if view.leader else "bold red")
+    console.print(summary(view), style="bold" if view.leader else "bold red")
     table = plain_table("member", "role", "state", ">timeline", ">lag, bytes", "synchronous", "address")
     for m in view.members:
         numbers = ("" if n is None else text.format(n) for n, text in ((m.timeline, "{}"), (m.lag_bytes, "{:,}")))
-        table.add_row(*map(untrusted.field, (m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)))
+        table.add_row(m.name, m.role.value, m.state, *numbers, m.sync_state, m.address)
     console.print(table)
-    console.print(untrusted.field(f"synchronous_standby_names: {view.standby_names or '(none)'}"))
+    console.print(f"synchronous_standby_names: {view.standby_names or '(none)'}")

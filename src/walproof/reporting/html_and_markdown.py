@@ -12,6 +12,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from walproof.machine.untrusted import field
 from walproof.model.drill import Drill
 from walproof.model.units import counted
 from walproof.reporting import wording
@@ -104,6 +105,7 @@ def page(outline: Outline) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: field(value) if type(value) is str else value,
     )
     templates.globals.update(draw=draw, marker=marker, timeline=timeline, wording=wording, counted=counted)
     templates.globals.update(
@@ -173,5 +175,5 @@ def _table(table: Table) -> str:
 
 def _safe(text: str) -> str:
     """The text without anything that Markdown or HTML would interpret; line breaks become spaces."""
-    flat = html.escape(re.sub(r"\s+", " ", text), quote=False)
+    flat = html.escape(field(re.sub(r"\s+", " ", text)), quote=False)
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", flat).replace("@", "&#64;")

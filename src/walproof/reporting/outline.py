@@ -1,27 +1,43 @@
 """What a report consists of, before it is a page, Markdown or CSV: sections of text, tables, figures, evidence."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from enum import Enum
 
 from walproof.machine.untrusted import field as field_of
 from walproof.model.drill import Drill, Verdict
 from walproof.model.estimate import Estimate
 
 
+class _Fields:
+    """Whose texts are one line each, whatever names they hold."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            if isinstance(value, str | tuple) and not isinstance(value, Enum):
+                object.__setattr__(self, one.name, _of_one_line(value))
+
+
+def _of_one_line(value: object) -> object:
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(_of_one_line, value))
+    return field_of(value) if type(value) is str else value
+
+
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(_Fields):
     """A table's cell. tone: "", good, bad, warn, quiet, unresolved or a level; link: id of the evidence behind it."""
 
     text: str
     tone: str = ""
     link: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", field_of(self.text))
-
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class Column(_Fields):
     """A table's column; numbers are right-aligned. in_terminal: how the terminal shows it, "" as the page does.
 
     title: a table for each of its values, which stand in the title. line: as lines below, named by the row. Only where
@@ -35,7 +51,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(_Fields):
     """A table; its first column names the row. key: its name in JSON, unique within the report."""
 
     key: str
@@ -49,7 +65,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(_Fields):
     """One point of a line: x, the value with its interval, its tooltip; hollow points carry a caveat."""
 
     x: float
@@ -59,7 +75,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Line(_Fields):
     """Points of one name; tone is a level's name or "other"."""
 
     name: str
@@ -68,7 +84,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class LineChart:
+class LineChart(_Fields):
     """Lines with intervals over x. reference: a horizontal line that everything is compared with."""
 
     title: str
@@ -83,7 +99,7 @@ class LineChart:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(_Fields):
     """One segment of a stacked bar, in the unit of its chart."""
 
     name: str
@@ -92,7 +108,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(_Fields):
     """A stacked bar; mark is the total as measured."""
 
     label: str
@@ -101,7 +117,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class BarChart:
+class BarChart(_Fields):
     """Stacked bars of one unit."""
 
     title: str
@@ -110,7 +126,7 @@ class BarChart:
 
 
 @dataclass(frozen=True, slots=True)
-class Percentiles:
+class Percentiles(_Fields):
     """p50, p95 and p99 of one arm, and its tooltip."""
 
     label: str
@@ -120,7 +136,7 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
-class PercentileChart:
+class PercentileChart(_Fields):
     """Percentiles, one row an arm; the axis is logarithmic."""
 
     title: str
@@ -138,7 +154,7 @@ class SeriesLine:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesPanel:
+class SeriesPanel(_Fields):
     """Lines of one unit."""
 
     y_name: str
@@ -147,7 +163,7 @@ class SeriesPanel:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesSlot:
+class SeriesSlot(_Fields):
     """A stretch of time, in seconds, with its tooltip."""
 
     begin: float
@@ -156,7 +172,7 @@ class SeriesSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class SeriesChart:
+class SeriesChart(_Fields):
     """Panels over one time axis in seconds from 0. shaded, marked: spans behind and above the panels."""
 
     title: str
@@ -168,7 +184,7 @@ class SeriesChart:
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterPoint:
+class ScatterPoint(_Fields):
     """One choice: two values with their intervals. best: no other beats it in both; hollow: carries a caveat."""
 
     label: str
@@ -181,7 +197,7 @@ class ScatterPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterChart:
+class ScatterChart(_Fields):
     """Choices by two values; those that no other beats are joined."""
 
     title: str
@@ -194,7 +210,7 @@ Chart = LineChart | BarChart | PercentileChart | SeriesChart | ScatterChart
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(_Fields):
     """Charts with their legend, a caption, caveats, and the same numbers as a table."""
 
     key: str
@@ -208,7 +224,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Prose:
+class Prose(_Fields):
     """A paragraph, or a list when there are several lines; code is shown as typed."""
 
     lines: tuple[str, ...]
@@ -216,7 +232,7 @@ class Prose:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(_Fields):
     """The drills behind one cell of the survival matrix, with its worst verdict and tone."""
 
     key: str
@@ -230,7 +246,7 @@ Block = Prose | Table | Figure | Evidence
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Section(_Fields):
     key: str
     title: str
     intro: str
@@ -238,7 +254,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(_Fields):
     """A report: title, (name, value) facts about the run, the conclusion in sentences, notices, sections."""
 
     title: str

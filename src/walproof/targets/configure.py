@@ -1,9 +1,9 @@
 """A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
 
-import shlex
 from typing import Any
 
 from walproof.errors import Error, MachineError, TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook, Target
@@ -65,8 +65,11 @@ def check_identity(journal: Notebook, target: Target, path: object) -> None:
         raise TargetError(
             f"another cluster answers under this name: {target.name} is {target.identity} now, and the changes were"
             f" made on {min(others)}; nothing was done",
-            "name that cluster's kubeconfig (KUBECONFIG=FILE) or context; where it was deleted, or deleted and made"
-            f" anew, nothing of walproof's is left there: rm {shlex.quote(str(path))}",
+            pasted(
+                "name that cluster's kubeconfig (KUBECONFIG=FILE) or context; where it was deleted, or deleted and made"
+                " anew, nothing of walproof's is left there: rm {path:path}",
+                path=path,
+            ),
         )
 
 

@@ -12,6 +12,7 @@ from walproof.errors import Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import answering, open_session
 from walproof.load.own_tables import comment_on, has_schema, make
+from walproof.machine.quoting import pasted
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.ports import Target
@@ -64,7 +65,8 @@ def _create_table(endpoint: Endpoint) -> bool:
     except psycopg.Error as wrong:
         what = f"the canary's table cannot be made: {' '.join(str(wrong).split())}"
         raise TargetError(
-            what, f'as the database\'s owner: CREATE SCHEMA walproof AUTHORIZATION "{endpoint.user}"'
+            what,
+            pasted("as the database's owner: CREATE SCHEMA walproof AUTHORIZATION {user:sql_name}", user=endpoint.user),
         ) from None
     return not had_schema
 

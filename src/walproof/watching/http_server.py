@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from walproof.errors import MachineError, UsageError
 from walproof.machine.addresses import is_loopback
 from walproof.machine.bounded_server import BoundedMixIn, BoundedReader
+from walproof.machine.quoting import pasted
 from walproof.records.layout import only_ours, opener
 from walproof.watching.answered_requests import why_refused
 
@@ -64,7 +65,7 @@ def token_in(path: Path) -> str:
             if not only_ours(file.fileno()):
                 raise UsageError(f"another user owns the token file {path}, or may write in it", hint)
             if os.fstat(file.fileno()).st_mode & 0o077:
-                raise UsageError(f"others may read the token file {path}", f"chmod 600 {path}")
+                raise UsageError(f"others may read the token file {path}", pasted("chmod 600 {path:path}", path=path))
             token = file.read().strip()
             if len(token) < 16 or not token.isprintable() or " " in token:
                 raise UsageError(f"the token file {path} holds no token of 16 characters or more", hint)

@@ -5,10 +5,10 @@ Pure. It names no command that bets on the silence. Patroni 4.1.5: while the lea
 itself (_do_failover_or_switchover, ctl.py), and once the key has ended the candidate named there takes it without
 asking any other member for its WAL (manual_failover_process_no_leader)."""
 
-import shlex
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import one_line
 from walproof.model.advice import Timeouts
 from walproof.model.leader_lease import LeaseSeen
@@ -60,7 +60,7 @@ class SilentLeader:
     @property
     def command(self) -> str:
         """The one command to type: it shows every two seconds who holds the key, as the DCS has it."""
-        return f"patronictl list -W -- {shlex.quote(one_line(self.seen.scope, _LONGEST_NAME))}"
+        return pasted("patronictl list -W -- {scope:shell}", scope=one_line(self.seen.scope, _LONGEST_NAME))
 
     @property
     def text(self) -> str:

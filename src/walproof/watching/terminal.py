@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from walproof.estimating.observed_waits import Cause
+from walproof.machine.untrusted import field
 from walproof.model.guarantee import Level
 from walproof.model.topology import Role
 from walproof.watching.picture import Picture
@@ -33,15 +34,15 @@ def rendered(picture: Picture) -> RenderableType:
 
 
 def _head(picture: Picture) -> Text:
-    head = Text(f"{picture.target}: ", style="dim")
-    head.append(picture.summary or "no snapshot yet", style=_STYLES[picture.severity])
+    head = Text(f"{field(picture.target)}: ", style="dim")
+    head.append(field(picture.summary) or "no snapshot yet", style=_STYLES[picture.severity])
     if picture.waiting:
         sessions = f"{picture.waiting} session{'s wait' if picture.waiting > 1 else ' waits'}"
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
     if picture.waits:
-        head.append(f"\n{picture.waits}", "dim")
+        head.append(f"\n{field(picture.waits)}", "dim")
     if silent := picture.silent_leader:
-        head.append(f"\n{silent.text}\ntype: {silent.command}", "bold red")
+        head.append(f"\n{field(silent.text)}\ntype: {field(silent.command)}", "bold red")
         head.append(f"\n{NOT_FAILOVER}", "yellow")
     return head
 
@@ -55,12 +56,12 @@ def _members(picture: Picture) -> Table:
     for m in picture.members:
         role = Text("unreachable", "red") if m.role is Role.UNKNOWN else Text(m.role, "green" * (m.role is Role.LEADER))
         lag = "–" if m.lag_bytes is None else f"{m.lag_bytes / 1024:,.0f} kB"
-        table.add_row(m.name, role, m.state, m.sync_state or "–", str(m.timeline or "–"), lag)
+        table.add_row(field(m.name), role, field(m.state), field(m.sync_state or "–"), str(m.timeline or "–"), lag)
     return table
 
 
 def _links(picture: Picture) -> list[Text]:
-    cut = [f"{link.source} → {link.destination}" for link in picture.links if link.cut]
+    cut = [field(f"{link.source} → {link.destination}") for link in picture.links if link.cut]
     delayed = sorted({f"{link.rtt_ms:g} ms" for link in picture.links if link.rtt_ms})
     lines = [Text("partitioned: " + ", ".join(cut), "red")] if cut else []
     return lines + ([Text("round trips: " + ", ".join(delayed), "dim")] if delayed else [])
@@ -84,7 +85,7 @@ def _series(picture: Picture) -> list[Text]:
 
 
 def _events(picture: Picture) -> list[Text]:
-    return [Text.assemble((_time(e.at), "dim"), e.text) for e in picture.events[-12:]]
+    return [Text.assemble((_time(e.at), "dim"), field(e.text)) for e in picture.events[-12:]]
 
 
 def _time(at: float) -> str:

@@ -8,7 +8,9 @@ from dataclasses import asdict
 from walproof.advising.doctor.catalogue import CATALOGUE, GROUPS, Tree, counts
 from walproof.advising.doctor.finding import Examination, Finding, Severity
 from walproof.errors import UsageError
+from walproof.machine.quoting import pasted
 from walproof.machine.text_templates import filled
+from walproof.machine.untrusted import field
 from walproof.model.declared import Skipped
 from walproof.model.junit import Case, junit
 
@@ -45,15 +47,17 @@ def _case(one: Examination, suite: str, check: str) -> Case:
     severe = [f for f in its if f.severity is not Severity.NOTE and not f.accepted]
     outcome = "failure" if severe else "system-out" if its else "skipped" * (check in one.not_checked)
     message = severe[0].title if severe else one.not_checked.get(check, "")
-    text = "\n".join(
-        f"{f.place.text if f.place else f.member}: {f.evidence}\n{f.could_cost}\nfix: {f.fix}" for f in its
-    )
+    lines = ((f"{f.place.text if f.place else f.member}: {f.evidence}", f.could_cost, f"fix: {f.fix}") for f in its)
+    text = "\n".join(field(line) for three in lines for line in three)
     return Case(suite, f"doctor.{one.target}", check, outcome, message, text)
 
 
-def _escaped(text: str, letters: str = "%\r\n") -> str:
-    """As GitHub takes data, and with `:,` a property (actions/toolkit, command.ts)."""
-    return "".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text)
+_DATA, _PROPERTY = "%\r\n", "%\r\n:,"
+"""What GitHub decodes in data, and in a property (actions/toolkit, command.ts)."""
+
+
+def _escaped(text: str, letters: str = _DATA) -> str:
+    return field("".join(f"%{ord(letter):02X}" if letter in letters else letter for letter in text))
 
 
 def as_github(examinations: Sequence[Examination], skipped: Skipped) -> str:
@@ -63,9 +67,9 @@ def as_github(examinations: Sequence[Examination], skipped: Skipped) -> str:
     said += [("warning", at, "not read", why) for at, why in skipped.items()]
     text = ""
     for level, at, title, words in said:
-        where = f"file={_escaped(at.file, '%:,')}," if at else ""
+        where = f"file={_escaped(at.file, _PROPERTY)}," if at else ""
         where += f"line={at.line},col={at.column}," if at and at.line else ""
-        text += f"::{level} {where}title={title}::{_escaped(words)}\n"
+        text += f"::{level} {where}title={_escaped(title, _PROPERTY)}::{_escaped(field(words))}\n"
     return text
 
 
@@ -88,8 +92,8 @@ def explanation(name: str) -> dict[str, str]:
         "check": f"{check.id} ({check.severity}): {check.title}",
         "why": check.could_cost,
         "source": check.source,
-        "pitfall": pitfalls and f"walproof prove --pitfall {pitfalls}",
-        "drill": drill and f"walproof prove {drill.strip()}",
+        "pitfall": pitfalls and pasted("walproof prove --pitfall {names:shell}", names=pitfalls),
+        "drill": drill and " ".join(("walproof prove", drill.strip())),
         "thread": ", ".join(f"https://github.com/{m[1]}/{m[1]}/issues/{m[2]}" for m in threads),
         "caused by": check.seed,
         "in files": "not checked" if check.files.startswith("live: ") else f"needs {check.files}",

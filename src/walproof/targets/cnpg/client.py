@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from walproof.errors import Error, MachineError
+from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import from_json
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, Tree, refused, unanswered
 
@@ -144,9 +145,13 @@ class Client:
             return Output(out, errors, int(talk.returncode))
         except (TypeError, KeyError, IndexError, ValueError, RecursionError, yaml.YAMLError) as wrong:
             # The container was gone before it gave the command's exit code.
-            raise ApiError(f"the command in {pod} was cut off", f"kubectl get pod {pod}") from wrong
+            raise ApiError(
+                f"the command in {pod} was cut off", pasted("kubectl get pod {pod:argument}", pod=pod)
+            ) from wrong
         except WebSocketException as wrong:
-            raise ApiError(f"the command in {pod} was cut off: {wrong}", f"kubectl get pod {pod}") from None
+            raise ApiError(
+                f"the command in {pod} was cut off: {wrong}", pasted("kubectl get pod {pod:argument}", pod=pod)
+            ) from None
         finally:
             talk.close()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from walproof.machine.clock import now
 from walproof.machine.pid_files import ended, name_of_machine, this_process
+from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.untrusted import one_line
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Reverting
@@ -235,10 +236,11 @@ class Left:
     def text(self) -> str:
         return f"{self.kind_name} {self.meta.name}"
 
-    def by_hand(self, namespace: str) -> str:
+    def by_hand(self, namespace: str) -> Pasted:
         if self.kind is ROLES:
-            return f"take {self.meta.name} out of spec.managed.roles"
-        return f"kubectl delete {self.kind_name}/{self.meta.name} -n {namespace}"
+            return pasted("take {name:yaml} out of spec.managed.roles", name=self.meta.name)
+        one = f"{self.kind_name}/{self.meta.name}"
+        return pasted("kubectl delete {one:shell} -n {namespace:shell}", namespace=namespace, one=one)
 
     def refusal(self, namespace: str) -> ApiError:
         """The error of a run that finds it there: whose it is, how old, and what to do."""
@@ -254,7 +256,8 @@ class Left:
             state = "is at work on, or was killed on,"
             again = self.by_hand(namespace)
             if host:
-                again = f"walproof revert on {host}, or walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host}"
+                by_option = "walproof revert --target cnpg:NAMESPACE/NAME --ended-on {host:shell}"
+                again = pasted("walproof revert on {host:words}, or " + by_option, host=host)
             hint += f"; where it was killed: {again}"
         elif over:
             state, hint = "was killed on", "walproof revert removes what it left"

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from walproof.errors import Error, TargetError, WaitTimeout
 from walproof.load.pods.agent import MEMORY_MIB, PGPASS, TOKEN, checksum
 from walproof.load.pods.remote import Hello, RemotePod, RemoteWorkspace
+from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
 from walproof.model.ports import SILENT, Clock, Closes, Notebook, Reverting
 from walproof.model.topology import Endpoint
@@ -250,7 +251,8 @@ class LoadPods:
             wait_for(Wait.LOAD_PODS, ready, self._clock, pace_s=0.2)
         except WaitTimeout as wrong:
             raise TargetError(
-                f"{wrong}: {_what_they_say(pods)}", f"kubectl describe job,pod -l job-name={name}"
+                f"{wrong}: {_what_they_say(pods)}",
+                pasted("kubectl describe job,pod -l job-name={name:shell}", name=name),
             ) from None
         self._places = [self._joined(run, pod) for pod in pods]
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
@@ -302,7 +304,9 @@ def _refuse(pods: dict[str, Pod]) -> None:
     """TargetError where a pod has ended or will not start by itself."""
     for name, pod in pods.items():
         if pod.status.phase in ("Failed", "Succeeded"):
-            raise TargetError(f"the load pod {name} ended at once{_ended(pod)}", f"kubectl logs {name}")
+            raise TargetError(
+                f"the load pod {name} ended at once{_ended(pod)}", pasted("kubectl logs {name:argument}", name=name)
+            )
         if pod.failing is not None:
             raise TargetError(
                 f"the load pod {name} does not start: {pod.failing}",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView
@@ -69,19 +70,27 @@ class Instances:
         done = self.api.exec(member, ["sh", "-c", script])
         if done.code:
             words = (done.errors or done.text).strip().splitlines() or ["no output"]
-            raise TargetError(f"the command in {member} failed ({done.code}): {words[-1]}", f"kubectl get pod {member}")
+            raise TargetError(
+                f"the command in {member} failed ({done.code}): {words[-1]}",
+                pasted("kubectl get pod {pod:argument}", pod=member),
+            )
 
     def ask(self, member: str, sql: str) -> str:
         """What a statement answers to the superuser inside the member; TargetError with psql's words when it fails."""
         done = self.api.exec(member, ["psql", "-XAt", "-c", sql])
         if done.code:
-            raise TargetError(f"psql in {member} failed: {done.errors.strip()}", f"kubectl logs {member}")
+            raise TargetError(
+                f"psql in {member} failed: {done.errors.strip()}", pasted("kubectl logs {pod:argument}", pod=member)
+            )
         return done.text.strip()
 
     def check(self, member: str) -> None:
         """UsageError when there is no such pod."""
         if member not in pods_of(self.api, self.cluster):
-            raise UsageError(f"{member} has no pod now", f"kubectl get pods -l cnpg.io/cluster={self.cluster}")
+            raise UsageError(
+                f"{member} has no pod now",
+                pasted("kubectl get pods -l cnpg.io/cluster={name:shell}", name=self.cluster),
+            )
 
     def need_operator(self) -> Tree:
         """The Cluster as it is now; TargetError where its operator would not act: told not to, or not there.
@@ -91,7 +100,9 @@ class Instances:
         """
         tree = self.api.get(CLUSTERS, self.cluster)
         if (why := paused(read(Cluster, tree))) is not None:
-            raise TargetError(why, f"kubectl annotate cluster {self.cluster} {RECONCILIATION}-")
+            raise TargetError(
+                why, pasted("kubectl annotate cluster {name:shell} {key:shell}-", name=self.cluster, key=RECONCILIATION)
+            )
         if not self.operator_answered:
             try:
                 self.api.patch(CLUSTERS, self.cluster, {"spec": {}}, dry_run=True)
@@ -182,7 +193,11 @@ class Instances:
             if {member, "*"} & set(fenced):
                 raise UsageError(
                     f"{member} is fenced already, and not by this run",
-                    f"kubectl cnpg fencing off {self.cluster} {member}; where a killed run did it: walproof revert",
+                    pasted(
+                        "kubectl cnpg fencing off {name:shell} {pod:shell}; where a killed run did it: walproof revert",
+                        name=self.cluster,
+                        pod=member,
+                    ),
                 )
             return (*fenced, member)
 
@@ -296,7 +311,7 @@ class CnpgSwitchover:
         if status.target_primary != status.current_primary:
             raise TargetError(
                 f"a change of primary is under way: {status.current_primary} to {status.target_primary}",
-                f"kubectl cnpg status {run.cluster}",
+                pasted("kubectl cnpg status {name:argument}", name=run.cluster),
             )
         now = datetime.fromtimestamp(run.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         body = {

@@ -6,6 +6,7 @@ from functools import partial
 
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import this_process
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
@@ -44,7 +45,7 @@ class ChaosMesh:
             return f"Chaos Mesh is not installed (no {kind.shown})"
         names = Names(self.instances.cluster, tuple(pods_of(api, self.instances.cluster)))
         wrong = refusal(api, for_experiment(kind, names), f"a fault by {kind.shown}")
-        hint = f"walproof target cnpg --print-rbac --for {CHAOS_MESH}"
+        hint = pasted("walproof target cnpg --print-rbac --for {use:shell}", use=CHAOS_MESH)
         return f"{wrong.message}; {wrong.hint} ({hint})" if wrong else ""
 
     def cluster(self) -> Cluster:
@@ -84,7 +85,7 @@ class ChaosMesh:
         except WaitTimeout as timeout:
             reason = seen[-1].status.reason if seen else ""
             self.end(kind, name)
-            hint = f"kubectl describe {kind.plural} shows why; are its daemons up on that node?"
+            hint = pasted("kubectl describe {kind:shell} shows why; are its daemons up on that node?", kind=kind.plural)
             raise TargetError(f"{timeout.message}: {reason or 'no reason is known'}", hint) from None
 
     def end(self, kind: Kind, name: str) -> None:

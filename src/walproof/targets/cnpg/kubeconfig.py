@@ -5,6 +5,7 @@ proxy-url is. The file is never written.
 """
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def _needs_credential(trees: Sequence[Mapping[str, Any]], context: str, configur
     name = str(_entry(trees, "contexts", "context", context).get("user") or "")
     plugin = _entry(trees, "users", "user", name).get("exec")
     if plugin and not configuration.api_key and not configuration.cert_file:
-        command = " ".join([str(plugin.get("command")), *map(str, plugin.get("args") or ())])
+        command = shlex.join([str(plugin.get("command")), *map(str, plugin.get("args") or ())])
         raise TargetError(
             f"the credential plugin of user {name} gave no credential: it failed, is missing, or asks to log in",
             f"run it yourself, or log in again: {command}",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import from_json
 from walproof.model.ports import Clock
 
@@ -154,7 +155,10 @@ def refused(verb: str, kind: Kind, name: str, *, code: int, body: str, namespace
     if code == 404:
         return _missing(kind, which, where, stated)
     if code in (400, 422):
-        return UsageError(f"{which} is refused: {_DENIED.sub('', stated)}", f"kubectl explain {kind.plural}")
+        return UsageError(
+            f"{which} is refused: {_DENIED.sub('', stated)}",
+            pasted("kubectl explain {kind:argument}", kind=kind.plural),
+        )
     api, again = f"the API server {server}", "do it once more"
     known = {
         401: (
@@ -192,7 +196,8 @@ def rule_line(group: str, resource: str, verbs: Sequence[str], names: Sequence[s
     '- {apiGroups: [""], resources: ["pods/exec"], verbs: ["get"]}'
     """
     named = f"resourceNames: {json.dumps(list(names))}, " if names else ""
-    return f'- {{apiGroups: ["{group}"], resources: ["{resource}"], {named}verbs: {json.dumps(list(verbs))}}}'
+    groups, resources, said = map(json.dumps, ([group], [resource], list(verbs)))
+    return f"- {{apiGroups: {groups}, resources: {resources}, {named}verbs: {said}}}"
 
 
 def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:
@@ -202,7 +207,11 @@ def _missing(kind: Kind, which: str, where: str, stated: str) -> Error:
             "is it the right context? kubectl config get-contexts",
             code=404,
         )
-    return ApiError(f"there is no {which}{where} (404)", f"kubectl get {kind.shown} --all-namespaces", code=404)
+    return ApiError(
+        f"there is no {which}{where} (404)",
+        pasted("kubectl get {kind:shell} --all-namespaces", kind=kind.shown),
+        code=404,
+    )
 
 
 def _failed(verb: str, which: str, code: int, stated: str, server: str) -> Error:

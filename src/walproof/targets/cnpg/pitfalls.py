@@ -3,6 +3,7 @@
 Each leaves the cluster as it was, or raises; a setting is journaled before it is altered."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from functools import partial
 import psycopg
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability, Finding
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Recovery, Reverting
 from walproof.model.topology import Endpoint
@@ -50,7 +52,8 @@ class AlterSystem:
             raise TargetError("no standby is named: there is nothing to override", "see walproof doctor")
         if ask(_ALREADY) not in ("", "0"):
             raise TargetError(
-                "ALTER SYSTEM sets synchronous_standby_names already", f"in {primary}, as superuser: {_RESET}"
+                "ALTER SYSTEM sets synchronous_standby_names already",
+                pasted("in {pod:words}, as superuser: {reset:statement}", pod=primary, reset=_RESET),
             )
         with ExitStack() as stack:
             stack.callback(self.reset, primary)
@@ -136,7 +139,7 @@ def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subp
             if match is None:
                 running.terminate()
                 last = running.stderr.read().strip().splitlines()[-1:]
-                raise TargetError(f"kubectl port-forward does not start: {''.join(last)}", " ".join(words))
+                raise TargetError(f"kubectl port-forward does not start: {''.join(last)}", shlex.join(words))
             yield running, ("127.0.0.1", int(match[1]))
         finally:
             running.terminate()
@@ -197,7 +200,10 @@ class CnpgPitfalls:
         """The primary by the Cluster's status; TargetError when there is none."""
         primary = self._state().cluster.status.current_primary
         if not primary:
-            raise TargetError("the cluster has no primary just now", f"kubectl cnpg status {self.instances.cluster}")
+            raise TargetError(
+                "the cluster has no primary just now",
+                pasted("kubectl cnpg status {name:argument}", name=self.instances.cluster),
+            )
         return primary
 
     def _frozen(self, stack: ExitStack) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from walproof.errors import Error, TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.targets.cnpg.access_reviews import Review, Reviewed
 from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, STRESS, load_name, role_name
@@ -29,6 +30,7 @@ from walproof.targets.cnpg.kubernetes_api import (
     KubernetesApi,
     rule_line,
 )
+from walproof.targets.cnpg.node_rights import optional
 from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.target_file import EXAMPLE, CnpgFile, LoadPart, read_address
 
@@ -207,16 +209,6 @@ def _role(name: str, namespace: str, rules: Iterable[Rule]) -> str:
     return _document(f"{_RBAC}/v1", "Role", name, namespace, "rules:", *(rule.line for rule in rules))
 
 
-def _optional(account: str, namespace: str) -> tuple[str, ...]:
-    """By a ClusterRole beside the Role: whether sizes fit is known by nodes and the pods of all namespaces alone."""
-    name, binding = "walproof-nodes", f"{account}.nodes.{namespace}"
-    return (
-        "Optional: by this it is known beforehand whether sizes fit on the nodes; it lists the pods of all namespaces.",
-        f"kubectl create clusterrole {name} --verb list --resource nodes,pods",
-        f"kubectl create clusterrolebinding {binding} --clusterrole {name} --serviceaccount {namespace}:{account}",
-    )
-
-
 def _comments(*lines: str) -> str:
     return "".join(f"# {' '.join(line.split())}\n" for line in lines)
 
@@ -273,7 +265,8 @@ class CnpgRights:
             instances = self._instances()
         except Error as wrong:
             instances = tuple(f"{file.name}-{number}" for number in (1, 2, 3))
-            guessed = f" They are guessed ({wrong.message}): kubectl get cluster {file.name} shows them."
+            known = pasted("kubectl get cluster {name:argument} shows them.", name=file.name)
+            guessed = f" They are guessed ({wrong.message}): {known}"
         listed = ", ".join(instances)
         return Names(file.name, instances, file.login_secret), (
             f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
@@ -317,8 +310,12 @@ class CnpgRights:
             + "---\n".join(objects)
             + _comments(
                 "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights.",
-                f"Its token: kubectl create token {name} --namespace {space} --duration 8h",
-                *(_optional(name, space) if SCALE in uses else ()),
+                pasted(
+                    "Its token: kubectl create token {name:shell} --namespace {space:shell} --duration 8h",
+                    name=name,
+                    space=space,
+                ),
+                *(optional(name, space) if SCALE in uses else ()),
             )
         )
 
@@ -335,7 +332,11 @@ class CnpgRights:
     def role_of_missing(self, uses: Sequence[str]) -> str:
         """A Role of what is missing, beside the one there is: one of the same name would take the rest away."""
         rules, name, space = self._missing(uses), self._printed("missing"), self._file.namespace
-        bind = f"kubectl create rolebinding {name} --namespace {space} --role {name}"
+        bind = pasted(
+            "kubectl create rolebinding {name:shell} --namespace {space:shell} --role {name:shell}",
+            name=name,
+            space=space,
+        )
         then = f"then: {bind} --user USER (--serviceaccount NAMESPACE:NAME); or add the rules to the Role there is"
         return _comments(", ".join(uses), *self._notes(rules)) + _role(name, space, rules) + _comments(then)
 

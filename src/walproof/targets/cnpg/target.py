@@ -1,7 +1,6 @@
 """A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
 
 import os
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.guarding.kubernetes_freeze import Policy
 from walproof.guarding.status_and_metrics import Log
+from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.drill import Capability
@@ -186,8 +186,11 @@ class CnpgCluster(ExternalCluster):
 
     def as_administrator(self, member: str, statement: str) -> str:
         """In the instance's container, where the superuser needs no password."""
-        pod = f"{member} --namespace {self.access.file.namespace} --container postgres"
-        return f"kubectl exec {pod} -- psql --command {shlex.quote(statement)}"
+        space = self.access.file.namespace
+        template = (
+            "kubectl exec {pod:shell} --namespace {space:shell} --container postgres -- psql --command {sql:shell}"
+        )
+        return pasted(template, pod=member, space=space, sql=statement)
 
     def _take_role(self) -> None:
         able, version = self._may()

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from walproof.errors import MachineError, TargetError, WaitTimeout
+from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
@@ -63,7 +64,8 @@ def make(leader: Endpoint, name: str) -> None:
         except psycopg.errors.InsufficientPrivilege:
             user = connection.info.user
             raise TargetError(
-                f"role {user} may not make walproof's own database", f'as superuser: ALTER ROLE "{user}" CREATEDB'
+                f"role {user} may not make walproof's own database",
+                pasted("as superuser: ALTER ROLE {user:sql_name} CREATEDB", user=user),
             ) from None
         except psycopg.Error as wrong:
             raise TargetError(f"walproof's database cannot be made: {' '.join(str(wrong).split())}", "") from None
@@ -108,8 +110,11 @@ def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
         except WaitTimeout as wrong:
             raise WaitTimeout(
                 f"the standby {member} has not replayed the making of the database {name}: {wrong.message}",
-                f"on {member}: SELECT pg_get_wal_replay_pause_state(), pg_last_wal_receive_lsn(), "
-                "pg_last_wal_replay_lsn(); its log says why it does not go on",
+                pasted(
+                    "on {member:words}: SELECT pg_get_wal_replay_pause_state(), pg_last_wal_receive_lsn(), "
+                    "pg_last_wal_replay_lsn(); its log says why it does not go on",
+                    member=member,
+                ),
             ) from None
 
 

@@ -14,12 +14,12 @@ import psycopg
 from walproof.errors import TargetError
 from walproof.load.sampler import counted, counters_of, counters_statement
 from walproof.load.statistics_connection import Row, StatsConnection
+from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import Level
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
 from walproof.model.ports import Target
-from walproof.model.standby_names import quoted
 from walproof.targets.sql.connection import check_version, connection_error
 
 SHARE = 0.007
@@ -182,7 +182,7 @@ class SqlCommitWaits:
             pooled = f"a connection pooler answers in place of {leader}, which shows one server as several"
             raise TargetError(pooled, "name the server itself")
         if sees != "t":
-            grant = self._typed(leader, f"GRANT pg_monitor TO {quoted(role or '')}")
+            grant = self._typed(leader, pasted("GRANT pg_monitor TO {role:sql_name}", role=role or ""))
             raise TargetError(f"{role} may not see what other sessions wait for on {leader}", grant)
         if standby == "t":
             raise TargetError(f"{leader} is a standby, where no commit waits", "name the leader")

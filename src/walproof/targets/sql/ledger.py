@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from walproof.errors import TargetError
 from walproof.load import own_tables
 from walproof.load.ledger.processes import RunningLedger
+from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.sql_file import statements
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
 from walproof.model.ports import Target
@@ -116,16 +117,18 @@ def _nothing() -> None:
     """There is no database of its own to make or remove."""
 
 
-def granting_amcheck(user: str) -> str:
+def granting_amcheck(user: str) -> Pasted:
     """What lets a role check data files in databases that are made from now on.
 
     >>> granting_amcheck("app").rpartition("; ")[2]
     'GRANT EXECUTE ON FUNCTION bt_index_check(regclass, boolean), verify_heapam TO "app"'
     """
     functions = "bt_index_check(regclass, boolean), verify_heapam"
-    return (
+    return pasted(
         "as superuser in template1: CREATE EXTENSION IF NOT EXISTS amcheck; "
-        f'GRANT EXECUTE ON FUNCTION {functions} TO "{user}"'
+        "GRANT EXECUTE ON FUNCTION {functions:statement} TO {user:sql_name}",
+        functions=functions,
+        user=user,
     )
 
 

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.guarantee import Difference
 from walproof.model.ports import Clock, Notebook, Reverting
@@ -98,9 +99,12 @@ def auto_conf(connection: Connected) -> dict[str, str]:
             user = connection.info.user
             raise TargetError(
                 f"role {user} may not read postgresql.auto.conf or change settings",
-                f'use a superuser, or as one: GRANT pg_read_all_settings TO "{user}"; GRANT EXECUTE ON FUNCTION '
-                f'pg_show_all_file_settings(), pg_reload_conf() TO "{user}"; '
-                f'GRANT ALTER SYSTEM ON PARAMETER … TO "{user}"',
+                pasted(
+                    "use a superuser, or as one: GRANT pg_read_all_settings TO {user:sql_name}; "
+                    "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf() TO {user:sql_name}; "
+                    "GRANT ALTER SYSTEM ON PARAMETER … TO {user:sql_name}",
+                    user=user,
+                ),
             ) from None
         raise connection_error(wrong) from None
 
@@ -116,10 +120,17 @@ def alter(connection: Connected, name: str, value: str | None) -> None:
         user = connection.info.user
         raise TargetError(
             f"role {user} may not set {name}",
-            f'as superuser: GRANT ALTER SYSTEM ON PARAMETER {name} TO "{user}" (15 or later)',
+            pasted(
+                "as superuser: GRANT ALTER SYSTEM ON PARAMETER {name:sql_name} TO {user:sql_name} (15 or later)",
+                name=name,
+                user=user,
+            ),
         ) from None
     except psycopg.Error as wrong:
-        raise UsageError(f"{name} = {value!r} is refused: {' '.join(str(wrong).split())}", "see SHOW " + name) from None
+        raise UsageError(
+            f"{name} = {value!r} is refused: {' '.join(str(wrong).split())}",
+            pasted("see SHOW {name:sql_name}", name=name),
+        ) from None
 
 
 def reordered(now: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
