@@ -18,7 +18,7 @@ OTHERS = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "pg", "uid": "
 
 def of_a_stateful_set(name: str) -> Tree:
     """A pod of a StatefulSet that is named like the Cluster, with an instance's labels."""
-    pod = recorded("pods")[0]
+    pod: Tree = recorded("pods")[0]
     pod["metadata"]["name"] = name
     pod["metadata"]["ownerReferences"] = [OTHERS]
     return pod
