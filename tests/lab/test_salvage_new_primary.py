@@ -199,8 +199,6 @@ OWNERS = {
                           "ALTER TABLE {0} ADD w xml DEFAULT query_to_xml('SELECT public.trap(1)', true, true, '')"),
     "checked_by_text": ("CREATE TABLE {0} (id int, v text,"
                         " CHECK (query_to_xml('SELECT public.trap(1)', true, true, '') IS NOT NULL))",),
-    "checked_by_view": ("CREATE VIEW {0}_v AS SELECT trap(1)", "CREATE TABLE {0} (id int, v text,"
-                        " CHECK (table_to_xml(concat('public.', '{0}_v')::regclass, true, true, '') IS NOT NULL))"),
     "checked_by_type": ("CREATE DOMAIN {0}_d AS int CHECK (trap(VALUE) = 1)",
                         "CREATE TABLE {0} (id int CHECK (pg_input_is_valid(id::text, 'public.{0}_d')), v text)"),
     "usual": ("CREATE TABLE {0} (id int, v text, at timestamptz DEFAULT now(), u uuid DEFAULT gen_random_uuid(),"
