@@ -186,11 +186,9 @@ class CnpgCluster(ExternalCluster):
 
     def as_administrator(self, member: str, statement: str) -> str:
         """In the instance's container, where the superuser needs no password."""
-        space = self.access.file.namespace
-        template = (
-            "kubectl exec {pod:shell} --namespace {space:shell} --container postgres -- psql --command {sql:shell}"
-        )
-        return pasted(template, pod=member, space=space, sql=statement)
+        pod = pasted("{pod:shell} --namespace {space:shell}", pod=member, space=self.access.file.namespace)
+        line = "kubectl exec {pod:composed} --container postgres -- psql --command {sql:shell}"
+        return pasted(line, pod=pod, sql=statement)
 
     def _take_role(self) -> None:
         able, version = self._may()
