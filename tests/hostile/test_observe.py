@@ -12,7 +12,7 @@ import pytest
 from psycopg import errors, pq
 
 from walproof.errors import TargetError
-from walproof.load import statistics_connection
+from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql import commit_waits
@@ -21,6 +21,7 @@ from walproof.targets.sql.commit_waits import SqlCommitWaits
 RIGHTS = ("t", "7", "f", "monitor")
 COUNTERS = ("1000", "1", "0", "0", "ANY 1 (n2)", "1", "0", "0", "{}", "{}", "0")
 _WAITS = {"sessions": "1", "busy": "1", "standby": "1"}
+OPENS = "walproof.load.statistics_connection.open_session"
 
 
 class Clock:
@@ -235,20 +236,18 @@ class _Failed:
 
 @pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
 def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
-    monkeypatch.setattr(
-        "walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=_Failed(state))
-    )
+    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=_Failed(state)))
     with pytest.raises(psycopg.Error, match="ошибка") as wrong:
-        statistics_connection.StatsConnection("", RealClock()).query(b"SELECT")
+        StatsConnection("", RealClock()).query(b"SELECT")
     assert wrong.value.sqlstate == state
 
 
 def test_silence_is_a_timeout_like_the_servers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, _writing = socket.socketpair()
     busy = SimpleNamespace(socket=reading.fileno(), is_busy=lambda: True, send_prepare=lambda *words: None)
-    monkeypatch.setattr("walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=busy))
+    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=busy))
     with pytest.raises(psycopg.Error) as wrong:
-        statistics_connection.StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
+        StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
     assert wrong.value.sqlstate == "57014"
 
 
@@ -344,9 +343,8 @@ def test_wal_is_what_a_session_wrote_between_two_looks(
     first = polls.add_wal(wrote(*before), None)
     assert not polls.groups
     polls.add_wal(wrote(*after), first)
-    assert {key: sums[-1] for key, sums in polls.groups.items()} == {
-        ("db", "role", a, ""): n for a, n in expected.items()
-    }
+    got = {key: sums[-1] for key, sums in polls.groups.items()}
+    assert got == {("db", "role", a, ""): n for a, n in expected.items()}
 
 
 @pytest.mark.parametrize(("version", "known"), [(14, 0), (16, 0), (17, 0), (18, 100)])
