@@ -21,7 +21,7 @@ SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(n.nspname), false
 
 -- name: check
 -- amcheck of the ledger's heap; one line per finding. The index is checked before, by bt_index_check. With every argument:
--- a function of others with fewer would be nearer to a call with fewer.
+-- a function of others with fewer makes a call with fewer ambiguous, which a drill would call broken data.
 SELECT pg_catalog.concat('heap: block ', blkno, ', row ', offnum, ': ', msg)
   FROM verify_heapam('walproof.walproof_ledger'::regclass, false, false, 'none'::text, NULL::bigint, NULL::bigint)
  LIMIT 5
