@@ -12,6 +12,7 @@ import pytest
 from psycopg import errors, pq
 
 from walproof.errors import TargetError
+from walproof.load import statistics_connection
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql import commit_waits
@@ -234,9 +235,7 @@ class _Failed:
 
 @pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
 def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
-    monkeypatch.setattr(
-        "walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=_Failed(state))
-    )
+    monkeypatch.setattr(statistics_connection, "open_session", lambda *words: SimpleNamespace(pgconn=_Failed(state)))
     with pytest.raises(psycopg.Error, match="ошибка") as wrong:
         statistics_connection.StatsConnection("", RealClock()).query(b"SELECT")
     assert wrong.value.sqlstate == state
@@ -245,7 +244,7 @@ def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, stat
 def test_silence_is_a_timeout_like_the_servers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, _writing = socket.socketpair()
     busy = SimpleNamespace(socket=reading.fileno(), is_busy=lambda: True, send_prepare=lambda *words: None)
-    monkeypatch.setattr("walproof.load.statistics_connection.open_session", lambda *words: SimpleNamespace(pgconn=busy))
+    monkeypatch.setattr(statistics_connection, "open_session", lambda *words: SimpleNamespace(pgconn=busy))
     with pytest.raises(psycopg.Error) as wrong:
         statistics_connection.StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
     assert wrong.value.sqlstate == "57014"
