@@ -177,7 +177,7 @@ def test_what_another_role_made_in_template1_is_not_in_walproofs_database(thief:
 def test_what_a_member_of_pg_monitor_made_in_template1_in_its_name_never_runs(
     thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """pg_shdepend lists nothing that a role of PostgreSQL's own owns; with one argument it made the check of data fail."""
+    """pg_shdepend lists nothing that pg_monitor owns; with one argument it made the check of data fail."""
     near = "public.verify_heapam(regclass)"
     trap = f"""CREATE FUNCTION {near} RETURNS TABLE (blkno bigint, offnum int, attnum int, msg text) LANGUAGE plpgsql AS
         'BEGIN IF NOT pg_is_in_recovery() THEN EXECUTE ''ALTER ROLE thief SUPERUSER''; END IF; END'"""
