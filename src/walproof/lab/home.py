@@ -78,9 +78,10 @@ def open_state() -> Path:
 def _of_others(folder: Path) -> Path | None:
     """The component of the path, links followed one by one, that another user but root can replace; None for none.
 
-    A sticky folder (/tmp) lets nobody rename what is not theirs; one's own group is one's own.
+    A sticky folder (/tmp) lets nobody rename what is not theirs; one's own group is one's own. The owner of / can do
+    all of it: root, shown as the overflow uid in a user namespace that does not map root (user_namespaces(7)).
     """
-    trusted, groups = (0, os.geteuid()), (0, os.getegid())
+    trusted, groups = (0, os.geteuid(), Path("/").lstat().st_uid), (0, os.getegid())
     for link in links_of(folder):
         for one in (link, *link.parents):
             status = one.lstat()
