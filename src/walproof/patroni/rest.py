@@ -11,7 +11,7 @@ import httpx2
 from walproof.errors import TargetError, UsageError
 from walproof.machine.addresses import is_loopback
 from walproof.machine.quoting import pasted
-from walproof.machine.untrusted import from_json
+from walproof.machine.untrusted import from_json, one_line
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.model.patroni_values import is_on, known_tags
 from walproof.patroni.config import version_of
@@ -112,6 +112,10 @@ class PatroniRest:
         return self._client.get(url, auth=None if self.access.withheld(url) else self._auth)
 
     @property
+    def _shown(self) -> str:
+        return f"the user {self.access.user} with its password" if self._auth else "this without credentials"
+
+    @property
     def _auth(self) -> tuple[str, str] | None:
         return (self.access.user, self.access.password) if self.access.user else None
 
@@ -207,7 +211,7 @@ class PatroniRest:
             raise TargetError(f"Patroni at {url} does not answer: {wrong}", self.access.hint) from None
         if answer.status_code in (401, 403):
             raise TargetError(
-                f"Patroni at {url} refuses this without credentials",
+                f"Patroni at {url} refuses {self._shown}: {answer.status_code}, {one_line(answer.text, 200)}",
                 "give [restapi] user and password, or cert_file, in the target file",
             )
         if answer.is_redirect:
