@@ -92,6 +92,15 @@ def test_who_may_not_write_the_file_of_numbers_does_not_lock_it() -> None:
             fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
+def test_labs_take_numbers_one_after_another(a_home: Blueprint, tmp_path: Path) -> None:
+    (tmp_path / "last").write_text("")
+    numbers = list[int]()
+    for _ in range(3):
+        with (tmp_path / "last").open("r+") as last:
+            numbers.append(create._numbered(a_home, last).number)
+    assert numbers == sorted(set(numbers)), "the file of numbers does not hold the last one"
+
+
 def sleeping(user: int, **environment: str) -> Iterator[psutil.Process]:
     code = "import os, time; print('up', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-IS", "-c", code], stdout=subprocess.PIPE, user=user, group=user,

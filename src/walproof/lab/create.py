@@ -197,7 +197,8 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     free = next((n for i in range(MOST_LABS) if (n := (first + i) % MOST_LABS + 1) not in taken), None)
     if free is None:
         raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
-    last.truncate(0)
+    last.seek(0)
+    last.truncate()
     last.write(str(free))
     return replace(planned, number=free)
 

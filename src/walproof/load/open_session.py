@@ -18,6 +18,7 @@ from psycopg.rows import RowFactory, tuple_row
 _SINCE = 170000
 _ANSWER_S = 2.0
 _NO_SUCH_DATABASE = "no such database"
+_ENDED = "due to transaction timeout"
 _NO_LIMIT = "-c transaction_timeout=0"
 
 
@@ -29,20 +30,21 @@ def open_session(
     def connection(words: str) -> "psycopg.Connection[Any]":
         return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
 
-    opened = connection(conninfo)
-    if opened.info.server_version < _SINCE:
-        return opened
+    opened = None
     try:
+        opened = connection(conninfo)
+        if opened.info.server_version < _SINCE:
+            return opened
         with answering(opened, _ANSWER_S):
             opened.execute("SET transaction_timeout = 0")
-    except errors.TransactionTimeout:
-        # So short that it has ended this very statement: the server is known by now to have such a setting.
-        opened.close()
+    except psycopg.Error as wrong:
+        if opened is not None:
+            opened.close()
+        if not isinstance(wrong, errors.TransactionTimeout) and _ENDED not in str(wrong):
+            raise
+        # So short that it has ended the login, or this very statement: the server is known by now to have the setting.
         options = conninfo_to_dict(conninfo).get("options") or ""
         return connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
-    except psycopg.Error:
-        opened.close()
-        raise
     return opened
 
 
