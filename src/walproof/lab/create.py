@@ -192,7 +192,8 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     """The next free number after the last one: a name of a namespace is not soon another lab's."""
     last.seek(0)
     text = last.read().strip()
-    first = int(text) if text.isdigit() else 0
+    # Root's labs count from 1, an ordinary user's from the middle: names of root's namespaces reach into theirs.
+    first = int(text) if text.isdigit() else 0 if os.geteuid() == 0 else MOST_LABS // 2
     taken = network_links.taken_numbers() | home.used_numbers() | numbers_of_accounts()
     free = next((n for i in range(MOST_LABS) if (n := (first + i) % MOST_LABS + 1) not in taken), None)
     if free is None:
