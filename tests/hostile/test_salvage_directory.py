@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.data_directory import SEGMENT, made_in, wal
 from walproof.machine.programs import postgres_bin
 from walproof.salvaging import data_directory, plan
 from walproof.salvaging.wal import read_history, segment
@@ -35,12 +35,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(data_directory, "_programs", lambda *_: postgres_bin(None))
     monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
     monkeypatch.setattr(plan, "history", lambda line, *_: read_history(line, {1: "", 2: "1 0/410000"}[line]))
-    made = tmp_path / "old"
-    for name in ("base/5", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact", "pg_wal", "pg_tblspc"):
-        (made / name).mkdir(parents=True)
-    (made / "PG_VERSION").write_text("15\n")
-    (made / "global/pg_control").write_bytes(b"control")
-    (made / "base/5/1259").write_bytes(bytes(8192))
+    made = made_in(tmp_path / "old")
     wal(made / "pg_wal", 3, 4)
     return made
 

@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.machine.untrusted import bounded, from_json
-from walproof.records.layout import make_folder, only_ours, opener
+from walproof.records.layout import make_folder, only_ours, opened_folder, opener
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +208,15 @@ class RegisteredJournal:
 
         The folder above may be another user's, who puts a link or a folder of his own in the record's place.
         """
-        try:
-            folder = os.open(self.run.record, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            yield None
-            return
-        try:
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(opened_folder(self.run.record))
+            except OSError:
+                yield None
+                return
             path = Path(f"/proc/self/fd/{folder}") / NAME
             in_place = only_ours(folder) and os.path.realpath(path.parent) == self.run.record
             yield Journal(path, {"journal": self.run.journal}) if in_place and not path.is_symlink() else None
-        finally:
-            os.close(folder)
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes not reverted, newest first, by its own file alone."""

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
@@ -26,6 +28,16 @@ def make_folder(path: Path) -> None:
 def opener(path: str, flags: int) -> int:
     """For open(): a file that it creates is its owner's alone; a link in its place is an OSError."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
+
+
+@contextmanager
+def opened_folder(path: Path | str) -> Iterator[int]:
+    """A descriptor of the folder, which no link names: who renames it has nothing written elsewhere. OSError else."""
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def only_ours(path: Path | int) -> bool:

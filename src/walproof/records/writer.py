@@ -23,6 +23,7 @@ from walproof.records.layout import (
     make_folder,
     new_name,
     only_ours,
+    opened_folder,
     opener,
     safe_name,
     version,
@@ -97,12 +98,11 @@ class Writer:
         path = self.directory / FILES / safe_name(name)
         try:
             make_folder(self._place / FILES)
-            files = os.open(self._place / FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                with open(f"/proc/self/fd/{files}/{path.name}", "wb", opener=opener) as file:
-                    file.write(content if isinstance(content, bytes) else in_text(content).encode(errors="replace"))
-            finally:
-                os.close(files)
+            with (
+                opened_folder(self._place / FILES) as files,
+                open(f"/proc/self/fd/{files}/{path.name}", "wb", opener=opener) as file,
+            ):
+                file.write(content if isinstance(content, bytes) else in_text(content).encode(errors="replace"))
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
         return path

@@ -137,14 +137,12 @@ def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
     client: it finds the tables that programs of the load find, but what is in pg_catalog first.
     """
     words = {"application_name": "walproof", "gssencmode": "disable", "connect_timeout": "5"}
-    if client:
-        connection = open_session(endpoint.client_conninfo(**words, options=f"{session_options()} {AS_PSYCOPG_READS}"))
-    else:
-        connection = open_session(endpoint.conninfo(**words))
-    if client:
-        ((path,),) = connection.execute("SHOW search_path").fetchall()
-        behind = f"pg_catalog, {path}".rstrip(", ")
-        connection.execute("SELECT pg_catalog.set_config('search_path', %s, false)", (behind,))
+    if not client:
+        return open_session(endpoint.conninfo(**words))
+    connection = open_session(endpoint.client_conninfo(**words, options=f"{session_options()} {AS_PSYCOPG_READS}"))
+    ((path,),) = connection.execute("SHOW search_path").fetchall()
+    behind = f"pg_catalog, {path}".rstrip(", ")
+    connection.execute("SELECT pg_catalog.set_config('search_path', %s, false)", (behind,))
     return connection
 
 
