@@ -243,6 +243,8 @@ def test_no_function_of_the_owner_is_run_without_its_own_consent(pair: PlainPair
 SWAPS = (
     "ALTER TABLE {0} RENAME TO {0}_was; CREATE VIEW {0} AS SELECT id, v FROM {0}_was WHERE trap(1) = 1",
     "ALTER TABLE {0} RENAME TO {0}_was; CREATE TABLE {0} (id int PRIMARY KEY CHECK (trap(id) = 1), v text)",
+    "ALTER TABLE {0} RENAME TO {0}_was;"
+    " CREATE VIEW {0} AS SELECT id, v, '9'::xid AS xmin FROM {0}_was WHERE trap(1) = 1",
     "DROP TABLE {0}",
 )
 CHANGES = (

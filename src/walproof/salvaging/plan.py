@@ -42,7 +42,7 @@ class Plan:
     in_place: bool = False
 
 
-def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:
+def plan(directory: Path, new: str, archive: Path | None, programs: Path | None, *, in_place: bool = False) -> Plan:
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
@@ -67,9 +67,10 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     needed_from, most = min(first, old.redo // size), first - _MOST
     while first > max(1, min(most, needed_from)) and (name := segment(spans[0].timeline, first - 1, size)) in present:
         first, wal[name] = first - 1, None
-    copied = data_directory.size(old) + len(wal) * size
+    whole = data_directory.size(old, in_place=in_place)
+    copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, in_place)
 
 
 def require_root() -> None:
