@@ -195,6 +195,12 @@ OWNERS = {
     "ruled": ("CREATE TABLE {0} (id int, v text)", "CREATE RULE r AS ON INSERT TO {0} DO ALSO SELECT trap(1)"),
     "triggered": ("CREATE TABLE {0} (id int, v text)",
                   "CREATE TRIGGER t BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION fired()"),
+    "naming": ("CREATE TABLE {0}_named (id int PRIMARY KEY); INSERT INTO {0}_named VALUES (1)",
+               "CREATE INDEX ON {0}_named (id) WHERE trap(1) = 1",
+               "CREATE TABLE {0} (id int REFERENCES {0}_named, v text)"),
+    "named": ("CREATE TABLE {0} (id int PRIMARY KEY, v text)",
+              "CREATE TABLE {0}_naming (id int REFERENCES {0}) PARTITION BY LIST (id)",
+              "CREATE TABLE {0}_part PARTITION OF {0}_naming DEFAULT; CREATE INDEX ON {0}_part (id) WHERE trap(1) = 1"),
     "defaulted_by_text": ("CREATE TABLE {0} (id int, v text)",
                           "ALTER TABLE {0} ADD w xml DEFAULT query_to_xml('SELECT public.trap(1)', true, true, '')"),
     "checked_by_text": ("CREATE TABLE {0} (id int, v text,"
@@ -237,7 +243,28 @@ def test_no_function_of_the_owner_is_run_without_its_own_consent(pair: PlainPair
     else:
         assert len(says) == 1 and says[0].startswith("not tried: it would run "), says
         tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
-        assert _ran(pair) > before or name in ("of_domain", "estimated", "ruled")
+        assert _ran(pair) > before or name in ("of_domain", "estimated", "ruled", "naming", "named")
+
+
+def test_a_function_that_catches_its_cancellation_is_ended_with_the_session(
+    pair: PlainPair, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = "CREATE OR REPLACE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP BEGIN"
+    stays += " PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$"
+    trigger = "CREATE TRIGGER t BEFORE INSERT ON staying FOR EACH ROW EXECUTE FUNCTION stays()"
+    _do(
+        pair,
+        "DROP TABLE IF EXISTS staying; CREATE TABLE staying (id int PRIMARY KEY, v text)",
+        stays,
+        trigger,
+        user="postgres",
+    )
+    loss = _lost(pair, "staying")
+    files = _files(pair, own_folder, [loss], [])
+    monkeypatch.setattr(trial, "LONGEST_S", 0.5)
+    monkeypatch.setattr(trial, "GRACE_S", 0.5)
+    says = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+    assert "terminating connection" in says[0] and says[-1].endswith("rolled back before its end"), says
 
 
 SWAPS = (

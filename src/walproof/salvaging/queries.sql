@@ -66,7 +66,7 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- nor of an installed library. pg_depend is followed from what a query plans and prints (indexes, statistics, types), or
 -- from the table, by two kinds of edges: to what an object uses (so from a partition to its parent's key), and to what is
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
--- other table is a part, and what a foreign key does runs as the other table's owner. A domain may be given a check while
+-- other table is a part: see outside. A domain may be given a check while
 -- rows are written. 12 and 13 are the languages internal and C. PostgreSQL's own functions have no edges, and some run text
 -- that is SQL or the name of a type (query_to_xml, pg_input_is_valid): in defaults and checks, which alone may call what
 -- is not immutable, there are none but those that are known to run nothing.
@@ -166,19 +166,26 @@ FROM pg_control_system()
 SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
 
 -- name: outside
--- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to.
+-- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to. And the
+-- tables that a check of a foreign key only reads, on either side of it: planning that runs their owner's code too, as the
+-- owner, who can leave a deferred trigger behind that runs as us.
 WITH RECURSIVE touched(oid) AS (
   SELECT unnest(%s::oid[])
   UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
     SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
       AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd'))
-    UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
-SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, own.name
-FROM touched JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN LATERAL (
+    UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid)),
+checked(oid) AS (
+  SELECT unnest(ARRAY[conrelid, confrelid]) FROM pg_constraint
+  WHERE contype = 'f' AND (conrelid IN (SELECT oid FROM touched) OR confrelid IN (SELECT oid FROM touched))
+  UNION SELECT inhrelid FROM checked JOIN pg_inherits ON inhparent = checked.oid)
+SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, found.is_written, own.name
+FROM (SELECT oid, true FROM touched UNION ALL SELECT oid, false FROM checked WHERE oid NOT IN (SELECT oid FROM touched)
+) found(oid, is_written) JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN LATERAL (
   SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
   UNION ALL SELECT rulename::text FROM pg_rewrite
     WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
-) AS own(name) ON true ORDER BY 3, 5
+) AS own(name) ON is_written ORDER BY 3, 6
 
 -- name: limits
 SET LOCAL lock_timeout = '300ms';
