@@ -68,8 +68,8 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
 -- other table is a part: see outside. A domain may be given a check while
 -- rows are written. 12 and 13 are the languages internal and C. PostgreSQL's own functions have no edges, and some run text
--- that is SQL or the name of a type (query_to_xml, pg_input_is_valid): in defaults and checks, which alone may call what
--- is not immutable, there are none but those that are known to run nothing.
+-- that is SQL or the name of a type (query_to_xml, pg_input_is_valid) or a cast (to_jsonb): in defaults and checks, which
+-- alone may call what is not immutable, there are none but those that are known to run nothing.
 WITH RECURSIVE reached(class, object) AS (
   SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s::oid
   UNION SELECT 'pg_statistic_ext'::regclass::oid, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s::oid
@@ -106,7 +106,7 @@ SELECT found.name FROM (
     ('{age,clock_timestamp,concat,concat_ws,currval,current_database,current_setting,current_user,date,date_part,'
      'date_trunc,format,gen_random_uuid,inet_client_addr,lastval,make_timestamptz,nextval,now,pg_backend_pid,'
      'pg_current_xact_id,quote_literal,random,session_user,statement_timestamp,time,timeofday,timestamp,timestamptz,'
-     'timetz,timezone,to_char,to_date,to_json,to_jsonb,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
+     'timetz,timezone,to_char,to_date,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
      'uuid_generate_v1,uuid_generate_v1mc,uuid_generate_v4,uuidv4,uuidv7}'::name[])) found(name)
 ORDER BY 1 LIMIT 1
 
