@@ -96,7 +96,7 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
-    except psycopg.Error as wrong:
+    except (psycopg.Error, ValueError) as wrong:
         raise refused("no-answer", why=wrong) from None
 
 

@@ -101,7 +101,9 @@ class Copy:
         session |= {"event_triggers": "off"} if self.old.major >= 17 else {}
         options = " ".join(f"-c {name}={value}" for name, value in session.items())
         words = {"host": str(self.sockets), "port": "5432", "user": self.role, "dbname": database, "options": options}
-        words |= {"sslmode": "disable", "gssencmode": "disable", "passfile": "/nonexistent", "connect_timeout": "30"}
+        # It may be code of a stranger's that answers there: nothing of our environment is its.
+        words |= {"sslmode": "disable", "gssencmode": "disable", "require_auth": "none", "connect_timeout": "30"}
+        words |= {"password": "", "passfile": "/nonexistent", "hostaddr": ""}
         return psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
 
     @contextmanager
