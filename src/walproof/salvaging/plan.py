@@ -17,6 +17,7 @@ from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
+from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.server import QUERIES, SESSION
 from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
@@ -49,6 +50,9 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     archive = archive and archive.resolve()
     require_root()
     old = data_directory.inspect(directory, programs)
+    if in_place:
+        with private_folder(old.directory.parent):  # or it could become another one meanwhile
+            pass
     system, timeline, major = identity(new)
     if system != old.system:
         raise refused("another-cluster", directory=old.directory, old=old.system, new=system)
