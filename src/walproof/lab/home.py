@@ -1,13 +1,15 @@
 """The lab's folder: its blueprint as JSON, its secrets, its lock. Knows nothing of processes."""
 
 import fcntl
+import grp
 import json
 import os
+import pwd
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,14 +60,15 @@ def open_state() -> Path:
     """The state folder, created when missing; MachineError where it cannot be written."""
     folder = state_folder()
     try:
+        made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         if (theirs := _of_others(folder)) is not None:
             raise MachineError(
                 f"another user owns {theirs} or may write in it, and could put links in the way of {folder}",
                 "set WALPROOF_STATE to a folder below folders of root's or your own",
             )
-        if os.geteuid() == 0:
-            # Members run as users of their own and must get through, never list it.
+        if made and os.geteuid() == 0:
+            # Members run as users of their own and must get through, never list it; one that is closed they see empty.
             folder.chmod(0o711)
     except OSError as wrong:
         raise MachineError(
@@ -79,11 +82,11 @@ def open_state() -> Path:
 def _of_others(folder: Path) -> Path | None:
     """The component of the path, links followed one by one, that another user but root can replace; None for none.
 
-    A sticky folder (/tmp) lets nobody rename what is not theirs; one's own group is one's own. The owner of / can do
-    all of it: root, shown as the overflow uid in a user namespace that does not map root (user_namespaces(7)).
+    A sticky folder (/tmp) above it lets nobody rename what is not theirs. The owner of / can do all of it: root, shown
+    as the overflow uid in a user namespace that does not map root (user_namespaces(7)).
     """
-    trusted, groups = (0, os.geteuid(), Path("/").lstat().st_uid), (0, os.getegid())
-    for link in links_of(folder):
+    trusted, links = (0, os.geteuid(), Path("/").lstat().st_uid), links_of(folder)
+    for link in links:
         for one in (link, *link.parents):
             status = one.lstat()
             if status.st_uid not in trusted:
@@ -91,11 +94,24 @@ def _of_others(folder: Path) -> Path | None:
             if stat.S_ISLNK(status.st_mode):
                 if one != link and (theirs := _of_others(one)) is not None:
                     return theirs
-            elif not status.st_mode & stat.S_ISVTX and (
-                status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in groups)
+            elif (one == links[-1] or not status.st_mode & stat.S_ISVTX) and (
+                status.st_mode & 0o002 or (status.st_mode & 0o020 and not _is_own_group(status.st_gid, one))
             ):
                 return one
     return None
+
+
+def _is_own_group(group: int, folder: Path) -> bool:
+    """Whether the folder's group is nobody else: root's, or this user's own, of the same name (user private groups).
+
+    Under an ACL the mode's group is the mask of all that it names (acl(5)).
+    """
+    with suppress(OSError):
+        os.getxattr(folder, "system.posix_acl_access")
+        return False
+    with suppress(KeyError):
+        return group == 0 or pwd.getpwuid(os.geteuid()).pw_name == grp.getgrgid(group).gr_name
+    return False
 
 
 @contextmanager
