@@ -63,6 +63,10 @@ class UndecidedError(Error):
     exit_code = ExitCode.UNDECIDED
 
 
+ODD = (Error, OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
+"""What comes of an answer that may have any shape: who looks on takes it as no answer, and looks again."""
+
+
 def failures_of(parts: Iterable[Callable[[], object]]) -> list[Exception]:
     """What went wrong in each, every one of which is tried, whichever fails."""
     failures: list[Exception] = []

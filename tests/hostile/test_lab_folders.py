@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from walproof.errors import Error, MachineError
 from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.list_and_destroy import destroy_lab, sweep
-from walproof.lab.privileges import member_uid
+from walproof.lab.privileges import MOST_LABS, member_uid
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 
@@ -158,6 +159,44 @@ def test_a_lab_of_a_dead_command_is_swept_and_one_of_a_living_is_not(state: Path
     sweep(RealClock(), lambda _: None)
     assert everything(state) == ["lasting", "lasting/blueprint.json", f"lasting/{home.IDENTITY}", "living",
                                  "living/blueprint.json", f"living/{home.IDENTITY}"]  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="users of labs are root's")
+def test_a_lab_of_an_earlier_boot_ends_nothing_of_one_that_has_its_number_now(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uid = member_uid(MOST_LABS)
+    home.store(Blueprint("old", MOST_LABS, ("n1",), state / "old", Path("/usr"), 18))
+    (state / "old" / "up").touch()
+    (state / "boot_id").write_text("another boot")
+    monkeypatch.setattr(pid_files, "_BOOT", state / "boot_id")
+    with subprocess.Popen(["setpriv", f"--reuid={uid}", "--clear-groups", "sleep", "600"]) as of_another:
+        try:
+            assert '"processes": 0' in ended(capsys, ["lab", "ls", "--json"])[1]
+            assert "earlier boot" in ended(capsys, ["lab", "status", "--lab", "old"])[2]
+            assert ended(capsys, ["lab", "down", "old"])[0] == 0
+            assert of_another.poll() is None
+        finally:
+            of_another.kill()
+
+
+def test_a_lab_of_another_machine_is_nobodys_to_judge_here(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "ci-7")
+        planted(state, "demo", DEAD)
+        planted(state, "lab", "")
+    before = everything(state)
+    sweep(RealClock(), lambda _: None)
+    with pytest.raises(MachineError, match="made on ci-7, where it may still run"):
+        create.create_lab(Blueprint("lab", 0, ("n1",), state / "lab", Path("/usr"), 18), RealClock(), lambda _: None)
+    for words in (["down"], ["down", "--all"], ["down", "--ended-on", "ci-8"], ["status"]):
+        assert ended(capsys, ["lab", *words])[0] == 3
+    assert everything(state) == before
+    assert "made on ci-7" in ended(capsys, ["lab", "ls"])[1]
+    assert ended(capsys, ["lab", "down", "--all", "--ended-on", "ci-7"])[0] == 0
+    assert everything(state) == []
 
 
 def test_all_leaves_the_lab_of_a_living_command_and_reports_it(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

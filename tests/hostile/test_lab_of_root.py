@@ -1,12 +1,14 @@
 """What a lab of root's must withstand: processes of its own user, other users above its state folder, no rights."""
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -77,6 +79,17 @@ def at_a_link_of_others(folder: Path) -> Path:
     return folder / "link"
 
 
+def under_an_acl(path: Path) -> Path:
+    """A folder of root's and its group, mode 0775 to look at, in which another user may write (acl(5))."""
+    entries = ((1, 7, -1), (2, 7, 12345), (4, 5, -1), (16, 7, -1), (32, 5, -1))  # linux/posix_acl_xattr.h
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(a_folder(path), "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    return path
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -85,8 +98,10 @@ def at_a_link_of_others(folder: Path) -> Path:
         lambda folder: a_folder(folder / "theirs", 12345),
         behind_a_link,
         at_a_link_of_others,
+        lambda folder: under_an_acl(folder / "shared") / "state",
+        lambda folder: a_folder(folder / "sticky", mode=0o1777),
     ],
-    ids=["below-theirs", "below-one-for-all", "theirs", "link-below-theirs", "their-link"],
+    ids=["below-theirs", "below-one-for-all", "theirs", "link-below-theirs", "their-link", "below-an-acl", "for-all"],
 )
 def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
     place: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -104,6 +119,20 @@ def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
 def test_ones_own_folder_and_a_sticky_one_will_do(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WALPROOF_STATE", str(a_folder(tmp_path / "above", mode=mode) / "state"))
     assert home.open_state().is_dir()
+
+
+def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WALPROOF_STATE", str(a_folder(tmp_path / "private", mode=0o700)))
+    assert home.open_state().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_primary_group_of_several_accounts_is_not_ones_own(tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "team", mode=0o775)
+    os.chown(folder, 0, 100)  # users, as on openSUSE
+    with ExitStack() as stack:
+        for number, answer in (("geteuid", 1000), ("getegid", 100)):
+            stack.enter_context(mock.patch.object(os, number, lambda answer=answer: answer))
+        assert home._of_others(folder) == folder
 
 
 def test_without_the_right_to_mount_there_are_no_images() -> None:

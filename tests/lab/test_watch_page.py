@@ -249,6 +249,19 @@ def test_every_error_of_an_action_is_shown_until_it_is_dismissed(served: Served)
         expect(alert).to_be_empty()
 
 
+def test_a_picture_that_is_not_renewed_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    with chromium(served.url) as opened:
+        summary, stale = opened.page.locator("#summary"), opened.page.locator("#stale")
+        expect(summary).to_have_class("good")
+        expect(stale).to_be_hidden()
+        monkeypatch.setattr(Collector, "stale_s", 4.0)
+        expect(stale).to_contain_text("not renewed since")
+        expect(summary).to_have_class("bad")
+        monkeypatch.setattr(Collector, "stale_s", 0.0)
+        expect(stale).to_be_hidden()
+        assert opened.complaints == []
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_page_works_on_a_phone(served: Served, dark: bool) -> None:
     with chromium(served.url, width=390, height=800, dark=dark) as opened:

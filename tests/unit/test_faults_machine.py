@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -14,7 +14,7 @@ import pytest
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.ordinary_user import AS_USER, UID, home_of_user, why_no_namespaces
 from walproof.errors import MachineError, UsageError, WaitTimeout
-from walproof.lab import disk_images, mount_view
+from walproof.lab import disk_images, members, mount_view
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.faults import crashes, disks
 from walproof.lab.mount_view import mounts
@@ -177,16 +177,33 @@ def test_a_volume_that_cannot_be_mounted_leaves_no_mount(on_image: Blueprint, mo
 
 
 @needs_images
-def test_the_power_is_not_cut_of_a_file_system_that_is_the_machines_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", [crashes._cut, disks._fill])
+def test_no_file_system_is_harmed_that_is_the_machines_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Blueprint, str], None]
 ) -> None:
+    # As after a reboot, and in a mount namespace without the lab's mounts.
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
     blueprint.data_dir("n1").parent.mkdir(parents=True)
-    shut_down = mock.Mock()
-    monkeypatch.setattr(crashes, "shut_down", shut_down)
+    harm = mock.Mock(side_effect=OSError)
+    monkeypatch.setattr(crashes, "shut_down", harm)
+    monkeypatch.setattr(os, "posix_fallocate", harm)
     with pytest.raises(MachineError, match="not mounted where walproof looks"):
-        crashes._cut(blueprint, "n1")
-    shut_down.assert_not_called()
+        fault(blueprint, "n1")
+    harm.assert_not_called()
+
+
+@needs_images
+def test_an_image_is_never_mounted_twice(on_image: Blueprint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crashes, "set_link", mock.Mock())
+    with another_process(OTHER_ROOTS):
+        run(["umount", str(on_image.data_dir("n1").parent)])  # this view of the machine lacks it now
+        with monkeypatch.context() as runs:
+            runs.setattr(members, "processes", lambda *_: [psutil.Process()])
+            with pytest.raises(MachineError, match="not mounted where walproof looks"):
+                crashes.power_on(on_image, "n1")
+        held = disk_images.loops(on_image)
+        crashes.power_on(on_image, "n1")
+        assert len(held) == len(disk_images.loops(on_image)) == 1
 
 
 @needs_images

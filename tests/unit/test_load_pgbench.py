@@ -264,7 +264,9 @@ def test_the_work_directory_of_a_killed_process_is_removed_and_that_of_a_living_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local_runner, "_MEMORY", tmp_path)
-    for owner in (2**22 + 1, os.getpid()):
-        (tmp_path / f"{local_runner.PREFIX}{owner}-x").mkdir()
+    here, dead = local_runner._prefix(), 2**22 + 1
+    stay = [f"{here}{os.getpid()}-x", f"{local_runner.PREFIX}00000000-{dead}-of-another-container"]
+    for name in (f"{here}{dead}-x", *stay):
+        (tmp_path / name).mkdir()
     made = local_runner.new_work_directory()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([f"{local_runner.PREFIX}{os.getpid()}-x", made.name])
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*stay, made.name])

@@ -26,7 +26,7 @@ from walproof.load.local_runner import remove_left
 from walproof.machine import programs
 from walproof.machine.clock import RealClock
 from walproof.machine.quoting import pasted
-from walproof.model.units import counted, size_bytes
+from walproof.model.units import counted, listed, size_bytes
 from walproof.patroni.config import SyncMode
 from walproof.reporting.console_output import (
     console,
@@ -117,15 +117,17 @@ def status(lab: str | None, as_json: bool) -> None:
 @cloup.command(cls=Command)
 @cloup.argument("name", required=False, shell_complete=opt.complete_labs)
 @opt.flag("--all every", "Every lab of this state folder, and what killed commands left behind.")
+@opt.words("--ended-on", "HOST,…", "Machines where every walproof has ended: a lab that was made there goes too.")
 @opt.of_a_lab
-def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> ExitCode:
+def down(name: str | None, every: bool, ended_on: str | None, lab: str | None, as_json: bool) -> ExitCode:
     """Remove a lab, complete or left behind by a killed walproof; nothing of it stays."""
+    hosts = frozenset(listed(ended_on, "ended-on") if ended_on else ())
     if (name and lab) or (every and (name or lab)):
         raise UsageError("give one of NAME, --lab and --all", "walproof lab down NAME, or --all")
     if every:
-        return _down_all(as_json=as_json)
+        return _down_all(hosts, as_json=as_json)
     name = name or lab or home.lab_name()
-    existed = destroy_lab(name, RealClock())
+    existed = destroy_lab(name, RealClock(), hosts)
     others = [] if existed else [other.name for other in list_and_destroy.labs()]
     text = f"The lab {name} is down." if existed else f"No lab {name} is up; nothing to remove."
     hint = (f"  there are: {', '.join(others)} (walproof lab ls)",) if others else ()
@@ -133,7 +135,7 @@ def down(name: str | None, every: bool, lab: str | None, as_json: bool) -> ExitC
     return ExitCode.HELD
 
 
-def _down_all(*, as_json: bool) -> ExitCode:
+def _down_all(ended_on: frozenset[str], *, as_json: bool) -> ExitCode:
     """Remove every lab but those whose command still runs; ENVIRONMENT when one stays."""
     remove_left()
     down: list[str] = []
@@ -145,7 +147,7 @@ def _down_all(*, as_json: bool) -> ExitCode:
             )
             continue
         try:
-            if destroy_unowned(lab.name, RealClock()):
+            if destroy_unowned(lab.name, RealClock(), ended_on):
                 down.append(lab.name)
         except Error as error:
             stay[lab.name] = error.message

@@ -135,7 +135,7 @@ def _draw(collector: Collector, ended: threading.Event) -> None:
     screen = console()
     with Live(console=screen, refresh_per_second=4, screen=screen.is_terminal) as live:
         while not ended.wait(0.25):
-            live.update(rendered(collector.picture))
+            live.update(rendered(collector.picture, collector.stale_s))
 
 
 def _export(

@@ -172,6 +172,7 @@ def temporary_lab(planned: Blueprint, clock: Clock, progress: Progress, made_by:
 
 def _clear_place(name: str, clock: Clock, progress: Progress) -> None:
     """Remove what an interrupted walproof left under that name; MachineError where a lab lives or nothing marks one."""
+    home.check_here(name)
     marked, old = home.identity(name), home.stored(name)
     if marked is not None and marked.owner_pid:
         raise MachineError(

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,11 +131,17 @@ def release(blueprint: Blueprint) -> None:
 
 
 def attach(blueprint: Blueprint, member: str) -> None:
-    """Mount the member's volumes where they are not; the journal is replayed by the mount, as at a power-on."""
+    """Mount the member's volumes where one is not; the journal is replayed by the mount, as at a power-on.
+
+    They are let go in every other mount namespace first: a file system that is mounted twice is destroyed.
+    """
     with _alone(blueprint):
-        for volume in volumes(blueprint, member):
-            if not mounted(volume.mount_point):
-                _attach(volume)
+        wanted = volumes(blueprint, member)
+        if all(mounted(volume.mount_point) for volume in wanted):
+            return
+        _let_go(blueprint, member)
+        for volume in wanted:
+            _attach(volume)
 
 
 def detach(blueprint: Blueprint, member: str) -> None:
@@ -164,10 +170,27 @@ def _numbers(devices: Iterable[str]) -> set[str]:
     return {mount_view.number(Path(device).stat().st_rdev) for device in devices}
 
 
-def are_on_images(blueprint: Blueprint, opened: Iterable[int]) -> bool:
-    """Whether the file system of each of these descriptors is on an image of this lab, not the machine's own."""
-    ours = _numbers(device for device, _ in loops(blueprint))
-    return {mount_view.number(os.fstat(descriptor).st_dev) for descriptor in opened} <= ours
+@contextlib.contextmanager
+def opened(blueprint: Blueprint, member: str) -> Iterator[list[int]]:
+    """A descriptor of each file system of the member, which is on an image of this lab; MachineError where it is not.
+
+    What harms a file system goes by these, never by its path: where nothing is mounted, that is the machine's own.
+    """
+    with _alone(blueprint), contextlib.ExitStack() as stack:
+        folders = [os.open(v.mount_point, os.O_RDONLY | os.O_DIRECTORY) for v in volumes(blueprint, member)]
+        for folder in folders:
+            stack.callback(os.close, folder)
+        ours = _numbers(device for device, _ in loops(blueprint))
+        if any(mount_view.number(os.fstat(folder).st_dev) not in ours for folder in folders):
+            raise not_here(member)
+        yield folders
+
+
+def not_here(member: str) -> MachineError:
+    return MachineError(
+        f"the images of {member} are not mounted where walproof looks",
+        "run it where the lab was made (containers and unshare have mounts of their own); after a reboot lab down",
+    )
 
 
 def mounted(mount_point: Path) -> bool:

@@ -1,14 +1,16 @@
 """The lab's folder: its blueprint as JSON, its secrets, its lock. Knows nothing of processes."""
 
 import fcntl
+import grp
 import json
 import os
+import pwd
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -19,6 +21,7 @@ from walproof.lab.privileges import links_of, make_folder, write_private
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import search_path
+from walproof.machine.quoting import pasted
 from walproof.model.waiting import Wait, wait_for
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
@@ -57,14 +60,15 @@ def open_state() -> Path:
     """The state folder, created when missing; MachineError where it cannot be written."""
     folder = state_folder()
     try:
+        made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         if (theirs := _of_others(folder)) is not None:
             raise MachineError(
                 f"another user owns {theirs} or may write in it, and could put links in the way of {folder}",
                 "set WALPROOF_STATE to a folder below folders of root's or your own",
             )
-        if os.geteuid() == 0:
-            # Members run as users of their own and must get through, never list it.
+        if made and os.geteuid() == 0:
+            # Members run as users of their own and must get through, never list it; one that is closed they see empty.
             folder.chmod(0o711)
     except OSError as wrong:
         raise MachineError(
@@ -78,11 +82,11 @@ def open_state() -> Path:
 def _of_others(folder: Path) -> Path | None:
     """The component of the path, links followed one by one, that another user but root can replace; None for none.
 
-    A sticky folder (/tmp) lets nobody rename what is not theirs; one's own group is one's own. The owner of / can do
-    all of it: root, shown as the overflow uid in a user namespace that does not map root (user_namespaces(7)).
+    A sticky folder (/tmp) above it lets nobody rename what is not theirs. The owner of / can do all of it: root, shown
+    as the overflow uid in a user namespace that does not map root (user_namespaces(7)).
     """
-    trusted, groups = (0, os.geteuid(), Path("/").lstat().st_uid), (0, os.getegid())
-    for link in links_of(folder):
+    trusted, links = (0, os.geteuid(), Path("/").lstat().st_uid), links_of(folder)
+    for link in links:
         for one in (link, *link.parents):
             status = one.lstat()
             if status.st_uid not in trusted:
@@ -90,11 +94,24 @@ def _of_others(folder: Path) -> Path | None:
             if stat.S_ISLNK(status.st_mode):
                 if one != link and (theirs := _of_others(one)) is not None:
                     return theirs
-            elif not status.st_mode & stat.S_ISVTX and (
-                status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid not in groups)
+            elif (one == links[-1] or not status.st_mode & stat.S_ISVTX) and (
+                status.st_mode & 0o002 or (status.st_mode & 0o020 and not _is_own_group(status.st_gid, one))
             ):
                 return one
     return None
+
+
+def _is_own_group(group: int, folder: Path) -> bool:
+    """Whether the folder's group is nobody else: root's, or this user's own, of the same name (user private groups).
+
+    Under an ACL the mode's group is the mask of all that it names (acl(5)).
+    """
+    with suppress(OSError):
+        os.getxattr(folder, "system.posix_acl_access")
+        return False
+    with suppress(KeyError):
+        return group == 0 or pwd.getpwuid(os.geteuid()).pw_name == grp.getgrgid(group).gr_name
+    return False
 
 
 @contextmanager
@@ -140,23 +157,36 @@ def locked(name: str) -> Iterator[None]:
 class Identity:
     """Marks a folder as a lab's and says what ends it where its blueprint cannot be read.
 
-    made_by: the command, such as "demo"; owner: the process (`pid_files.identity`) that the lab ends with, "" for none.
+    made_by: the command, such as "demo"; owner: the process (`pid_files.identity`) that the lab ends with, "" for none;
+    place: `pid_files.here` where it was made, "" in marks of earlier versions. The number is its own only there.
     """
 
     number: int
     made_by: str = "lab up"
     owner: str = ""
+    place: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it was made on this boot of this machine."""
+        return self.place in ("", pid_files.here())
+
+    @property
+    def elsewhere(self) -> str:
+        """The name of the other machine or container that it was made on, which alone can tell what lives; "" here."""
+        same = self.place.partition(" ")[0] in ("", pid_files.machine())
+        return "" if same else pid_files.name_of_machine(self.place) or "another machine"
 
     @property
     def owner_pid(self) -> int | None:
         """The living process that the lab ends with."""
         pid = int(self.owner.split()[0]) if self.owner else 0
-        return pid if pid and pid_files.identity(pid) == self.owner else None
+        return pid if pid and self.is_here and pid_files.identity(pid) == self.owner else None
 
     @property
     def left_behind(self) -> bool:
         """Whether it was to end with a process that has died."""
-        return bool(self.owner) and self.owner_pid is None
+        return bool(self.owner) and not self.elsewhere and self.owner_pid is None
 
 
 _IDENTITIES = TypeAdapter(Identity)
@@ -180,13 +210,33 @@ def identity(name: str) -> Identity | None:
 def store(blueprint: Blueprint, made_by: str = "lab up", owner: str = "") -> None:
     """Write mark and blueprint: before anything is started, so that `walproof lab down` finds what to end."""
     make_folder(blueprint.home, 0o711)
-    marked = Identity(blueprint.number, made_by, owner)
+    marked = Identity(blueprint.number, made_by, owner, pid_files.here())
     write_private(blueprint.home / IDENTITY, _IDENTITIES.dump_json(marked).decode())
     write_private(blueprint.home / "blueprint.json", _BLUEPRINTS.dump_json(blueprint, indent=1).decode())
 
 
+def check_here(name: str, ended_on: frozenset[str] = frozenset()) -> None:
+    """MachineError where a lab was made on another machine, and not on one of those: nobody here knows what lives."""
+    marked = identity(name)
+    if marked is not None and marked.elsewhere and marked.elsewhere not in ended_on:
+        raise MachineError(
+            f"the lab {name} was made on {marked.elsewhere}, where it may still run",
+            pasted(
+                "use it there, or name another lab with --lab; where it has ended: "
+                "walproof lab down {name:argument} --ended-on {where:shell}",
+                name=name,
+                where=marked.elsewhere,
+            ),
+        )
+
+
 def stored(name: str) -> Blueprint | None:
-    """The blueprint of a lab, up or not; None when there is no such lab."""
+    """The blueprint of a lab, up or not; None when there is no such lab. Its number is 0 once another's may be that."""
+    blueprint, marked = _stored(name), identity(name)
+    return blueprint if blueprint is None or marked is None or marked.is_here else replace(blueprint, number=0)
+
+
+def _stored(name: str) -> Blueprint | None:
     try:
         return _BLUEPRINTS.validate_json((lab_home(name) / "blueprint.json").read_bytes())
     except FileNotFoundError:
@@ -208,10 +258,17 @@ def load(name: str | None = None) -> Blueprint:
     Programs that a blueprint names are run with our rights.
     """
     wanted = name or lab_name()
+    check_here(wanted)
     blueprint = stored(wanted)
     if blueprint is None or not is_complete(blueprint):
         raise MachineError(f"no lab is up (looked for {wanted!r} in {state_folder()})", "walproof lab up")
-    if identity(wanted) is None or blueprint.home != lab_home(wanted):
+    marked = identity(wanted)
+    if marked is not None and not marked.is_here:
+        raise MachineError(
+            f"the lab {wanted} ended with an earlier boot of this machine",
+            pasted("walproof lab down {name:argument}", name=wanted),
+        )
+    if marked is None or blueprint.home != lab_home(wanted):
         raise MachineError(
             f"{lab_home(wanted)} is no lab of this user's, so nothing in it is obeyed",
             "set WALPROOF_STATE to a folder of your own",
@@ -220,7 +277,7 @@ def load(name: str | None = None) -> Blueprint:
 
 
 def used_numbers() -> set[int]:
-    stored_labs = (stored(path.parent.name) for path in state_folder().glob("*/blueprint.json"))
+    stored_labs = (_stored(path.parent.name) for path in state_folder().glob("*/blueprint.json"))
     return {blueprint.number for blueprint in stored_labs if blueprint is not None}
 
 

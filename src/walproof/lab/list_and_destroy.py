@@ -23,10 +23,12 @@ from walproof.model.waiting import Wait, wait_for
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """One lab: its number (0: unknown), the command that made it, that command's pid while it lives, its processes."""
+    """One lab: its number (0: unknown), the other machine that made it ("": this one), the command that did,
+    that command's pid while it lives, its processes."""
 
     name: str
     number: int
+    elsewhere: str
     made_by: str
     owner_pid: int | None
     left_behind: bool
@@ -39,6 +41,8 @@ class Lab:
     @property
     def state(self) -> str:
         """One or two words for people."""
+        if self.elsewhere:
+            return f"made on {self.elsewhere}"
         if self.owner_pid:
             return f"in use by walproof {self.made_by} (pid {self.owner_pid})"
         if self.left_behind:
@@ -68,6 +72,7 @@ def _lab(name: str) -> Lab | None:
     return Lab(
         name,
         blueprint.number,
+        marked.elsewhere if marked else "",
         marked.made_by if marked else "?",
         marked.owner_pid if marked else None,
         marked.left_behind if marked else False,
@@ -82,7 +87,8 @@ def reconstructed(name: str) -> Blueprint:
     """As much of a lab's blueprint as ends it, where its own cannot be read: from its mark, namespaces and folders."""
     folder = home.lab_home(name)
     marked = home.identity(name)
-    number = (marked.number if marked else 0) or _number_of_processes(Blueprint(name, 0, (), folder, Path(), 0))
+    number = marked.number if marked and marked.is_here else 0
+    number = number or _number_of_processes(Blueprint(name, 0, (), folder, Path(), 0))
     below = folder.iterdir() if marked and folder.is_dir() else ()
     folders = {path.name for path in below if re.fullmatch(r"n\d+", path.name) and not path.is_symlink()}
     member_names = sorted(folders | (network_links.members_of(number) if number else set()))
@@ -100,24 +106,26 @@ def _number_of_processes(blueprint: Blueprint) -> int:
     return 0
 
 
-def destroy_lab(name: str, clock: Clock) -> bool:
+def destroy_lab(name: str, clock: Clock, ended_on: frozenset[str] = frozenset()) -> bool:
     """Destroy a lab and leave nothing; whether there was anything of it. MachineError names what stays.
 
-    A folder that nothing marks as a lab's is refused and left as it is.
+    A folder that nothing marks as a lab's is refused and left as it is, and so is a lab that was made on another
+    machine, but for one of `ended_on`.
     """
     with home.locked(name):
-        return destroy_locked(name, clock)
+        return destroy_locked(name, clock, ended_on)
 
 
-def destroy_unowned(name: str, clock: Clock) -> bool:
+def destroy_unowned(name: str, clock: Clock, ended_on: frozenset[str]) -> bool:
     """As `destroy_lab`, but a lab whose command lives stays: another walproof may have raised it meanwhile."""
     with home.locked(name):
         marked = home.identity(name)
-        return False if marked is not None and marked.owner_pid else destroy_locked(name, clock)
+        return False if marked is not None and marked.owner_pid else destroy_locked(name, clock, ended_on)
 
 
-def destroy_locked(name: str, clock: Clock) -> bool:
+def destroy_locked(name: str, clock: Clock, ended_on: frozenset[str] = frozenset()) -> bool:
     """As `destroy_lab`, under the caller's lock."""
+    home.check_here(name, ended_on)
     folder = home.lab_home(name)
     there = os.path.lexists(folder)
     if there and home.identity(name) is None:

@@ -83,6 +83,7 @@ def _holding_pid() -> int | None:
 
 
 def _start_keeper(first_port: int) -> int:
+    home.check_here(home.lab_name())
     check_machine()
     home.open_state()
     pid_file, log_file = _keeper_files(home.lab_name())

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from walproof.machine import pid_files
 from walproof.machine.clock import OFFSET
 from walproof.machine.programs import lookup, pgbench, search_path
 from walproof.machine.signals import shielded
@@ -28,10 +29,10 @@ _MEMORY = Path("/dev/shm")
 
 
 def new_work_directory() -> Path:
-    """A new directory, named after this process; those of processes that were killed are removed first."""
+    """A new directory, named after this process; those of processes here that were killed are removed first."""
     remove_left()
     with shielded():
-        made = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_parent())
+        made = tempfile.mkdtemp(prefix=f"{_prefix()}{os.getpid()}-", dir=_parent())
         # A signal may come before the caller can remove it.
         atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
@@ -42,10 +43,15 @@ def _parent() -> Path:
     return _MEMORY if in_memory else Path(tempfile.gettempdir())
 
 
+def _prefix() -> str:
+    """Containers may share the folder: only this one knows its processes."""
+    return f"{PREFIX}{pid_files.machine().rpartition('/')[2]}-"
+
+
 def remove_left() -> None:
-    """Remove the directories of processes that were killed."""
-    for left in _parent().glob(f"{PREFIX}*"):
-        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+    """Remove the directories of processes of this machine that were killed."""
+    for left in _parent().glob(f"{_prefix()}*"):
+        owner = left.name.removeprefix(_prefix()).partition("-")[0]
         with contextlib.suppress(OSError):
             ours = left.lstat().st_uid == os.getuid()
             if ours and owner.isdigit() and not Path(f"/proc/{owner}").exists():

@@ -57,6 +57,11 @@ def machine() -> str:
     return f"{socket.gethostname()}/{hashlib.sha256(b'walproof' + own + pids + boot).hexdigest()[:8]}"
 
 
+def here() -> str:
+    """The machine, a space, its boot: what was numbered, or had processes, on an earlier boot has none of it left."""
+    return f"{machine()} {_BOOT.read_text().strip()}"
+
+
 def _bytes(read: Callable[[], bytes]) -> bytes:
     try:
         return read()

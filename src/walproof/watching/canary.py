@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from walproof.errors import Error, TargetError
+from walproof.errors import ODD, Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import answering, open_session
 from walproof.load.own_tables import comment_on, has_schema, make
@@ -112,7 +112,7 @@ class Canary:
 
     def _run(self, level: Level) -> None:
         while not self._closed.is_set():
-            with suppress(psycopg.Error, Error):
+            with suppress(psycopg.Error, *ODD):
                 conninfo = self._endpoint().conninfo(
                     connect_timeout="2", tcp_user_timeout="5000", application_name=f"walproof canary {level}"
                 )

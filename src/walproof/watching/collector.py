@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from walproof.errors import Error
+from walproof.errors import ODD, Error
 from walproof.estimating.observed_waits import Observation, observation
+from walproof.machine.clock import now
 from walproof.machine.untrusted import one_line
 from walproof.model.leader_lease import LeaseSeen
 from walproof.model.observed_waits import WaitsSeen
@@ -17,7 +18,7 @@ from walproof.model.ports import Clock, CommitWaits, LeaderLease, Target
 from walproof.records.reader import Tail
 from walproof.watching import picture as pictures
 from walproof.watching.canary import Probe
-from walproof.watching.picture import Picture
+from walproof.watching.picture import Picture, TimelineEvent
 from walproof.watching.silent_leader import SilentLeader, silent_leader, told
 
 PACE_S = 0.25
@@ -58,9 +59,9 @@ class RecentWaits:
                 for one in self._waits.watch(1.0, self._closed.is_set):
                     self._seen.append(one)
                     self.unknown = ""
-            except Error as wrong:
+            except ODD as wrong:
                 self._seen.clear()
-                self.unknown = one_line(f"{wrong.message}; {wrong.hint}")
+                self.unknown = one_line(f"{wrong.message}; {wrong.hint}" if isinstance(wrong, Error) else wrong, 200)
                 self._closed.wait(_AGAIN_S)
 
 
@@ -87,7 +88,7 @@ class LeaseWatch:
     def _look(self) -> LeaseSeen | None:
         try:
             return self._lease.look()
-        except Error:
+        except ODD:
             return None
 
 
@@ -104,9 +105,15 @@ class Collector:
         self._links = able.links if able else None
         self._waits = RecentWaits(able.commit_waits, target.clock) if target and able and able.commit_waits else None
         self._lease = LeaseWatch(able.leader_lease) if able and able.leader_lease else None
+        self._renewed, self._unread = now(), ""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    @property
+    def stale_s(self) -> float | None:
+        """How long ago the cluster was last looked at, s; None where there is none."""
+        return now() - self._renewed if self._poller else None
 
     def add_probe(self, probe: Probe) -> None:
         self.update(pictures.with_probe, probe)
@@ -128,14 +135,23 @@ class Collector:
     def _run(self) -> None:
         passes = 0
         while not self._closed.wait(PACE_S):
-            if self._poller:
-                self.update(pictures.with_snapshot, self._poller.snapshot())
-            if self._links and passes % LINKS_EVERY == 0:
-                self.update(pictures.with_links, self._links.links())
-            if self._lease:
-                self.update(pictures.with_silent_leader, self._lease.silent)
-            if self._waits and passes % LINKS_EVERY == 0:
-                self.update(pictures.with_waits, (self._waits.observed(_SHOWN), self._waits.unknown))
-            for event in self._tail.more() if self._tail else ():
-                self.update(pictures.with_record_event, event)
+            try:
+                self._look(passes)
+            except ODD as wrong:
+                if (unread := one_line(f"not read: {wrong}", 200)) != self._unread:
+                    self._unread = unread
+                    self.update(pictures.with_timeline_event, TimelineEvent(now(), "cluster", unread))
             passes += 1
+
+    def _look(self, passes: int) -> None:
+        if self._poller:
+            self.update(pictures.with_snapshot, self._poller.snapshot())
+            self._renewed = now()
+        if self._links and passes % LINKS_EVERY == 0:
+            self.update(pictures.with_links, self._links.links())
+        if self._lease:
+            self.update(pictures.with_silent_leader, self._lease.silent)
+        if self._waits and passes % LINKS_EVERY == 0:
+            self.update(pictures.with_waits, (self._waits.observed(_SHOWN), self._waits.unknown))
+        for event in self._tail.more() if self._tail else ():
+            self.update(pictures.with_record_event, event)

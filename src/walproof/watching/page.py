@@ -109,7 +109,7 @@ class Page:
         while not self._server.should_exit and not await request.is_disconnected():
             if self._collector.version != seen:
                 seen = self._collector.version
-                shown = self._collector.picture.as_json()
+                shown = self._collector.picture.as_json() | {"stale_s": self._collector.stale_s}
                 if self._actions:
                     shown |= {
                         "can_act": can_act,

@@ -68,6 +68,8 @@ def sync_status(view: ClusterView, declared: int) -> SyncStatus:
 
 KEEP_S = 180.0
 """How much of the past the picture holds."""
+STALE_S = 3.0
+"""How long a picture counts as what is now; page.js has the same."""
 RATE_OVER_S = 1.9
 """PostgreSQL's sessions report their commits once a second each: a shorter span would draw that rhythm."""
 

@@ -10,7 +10,7 @@ from walproof.estimating.observed_waits import Cause
 from walproof.machine.untrusted import field
 from walproof.model.guarantee import Level
 from walproof.model.topology import Role
-from walproof.watching.picture import Picture
+from walproof.watching.picture import STALE_S, Picture
 from walproof.watching.silent_leader import NOT_FAILOVER
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -28,9 +28,17 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int(v / peak * (len(BARS) - 1) + 0.5))] if peak else BARS[0] for v in values)
 
 
-def rendered(picture: Picture) -> RenderableType:
-    """Synchronous replication first, then members, links, throughput, latency and events."""
-    return Group(_head(picture), _members(picture), *_links(picture), *_series(picture), *_events(picture))
+def rendered(picture: Picture, stale_s: float | None = None) -> RenderableType:
+    """Synchronous replication first, then members, links, throughput, latency and events; and whether it is old."""
+    old = f"not renewed for {stale_s:.0f} s: this may no longer be so\n" if stale_s and stale_s > STALE_S else ""
+    return Group(
+        Text(old, "bold red", end=""),
+        _head(picture),
+        _members(picture),
+        *_links(picture),
+        *_series(picture),
+        *_events(picture),
+    )
 
 
 def _head(picture: Picture) -> Text:

@@ -178,29 +178,21 @@ def cut_power(blueprint: Blueprint, member: str) -> None:
 
 def _cut(blueprint: Blueprint, member: str) -> None:
     processes = members.processes(blueprint, member)
-    mount_points = [volume.mount_point for volume in disk_images.volumes(blueprint, member)]
-    opened = [os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in mount_points]
     try:
-        if not disk_images.are_on_images(blueprint, opened):
-            raise MachineError(
-                f"the power of {member} cannot be cut: its images are not mounted where walproof looks",
-                "run it where the lab was made (containers and unshare have mounts of their own)",
-            )
-        # Finding processes took a core for a while: let the load recover, not cut into a pause of our own making.
-        RealClock().pause(_SETTLE_S)
-        # File systems first: no write or flush succeeds any more, so no commit can be confirmed; then the network link,
-        # which takes the kernel 10 ms. Commits at `off` alone, which guarantees nothing, may be acknowledged meanwhile.
-        shut_down(opened)
-        _set_down(blueprint.veth(member))
+        with disk_images.opened(blueprint, member) as opened:
+            # Finding processes took a core for a while: let the load recover, not cut into a pause of our own making.
+            RealClock().pause(_SETTLE_S)
+            # File systems first: no write or flush succeeds any more, so no commit can be confirmed; then the network
+            # link, which takes the kernel 10 ms. Commits at `off` alone, which guarantees nothing, may be acknowledged
+            # meanwhile.
+            shut_down(opened)
+            _set_down(blueprint.veth(member))
     except OSError as refused:
         set_link(blueprint, member, up=True)
         raise MachineError(
             f"the file system of {member} cannot be shut down: {refused.strerror}",
             "needs a kernel with EXT4_IOC_SHUTDOWN",
         ) from None
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.suspend()
@@ -225,7 +217,13 @@ def _set_down(device: str) -> None:
 
 
 def power_on(blueprint: Blueprint, member: str) -> None:
-    """Mount again, which replays the journal, and set the network link up; starting the programs is the caller's."""
+    """Mount again, which replays the journal, and set the network link up; starting the programs is the caller's.
+
+    MachineError where the member runs, so is mounted, but not here: two mounts of one image destroy its file system.
+    """
+    unseen = not all(disk_images.mounted(volume.mount_point) for volume in disk_images.volumes(blueprint, member))
+    if unseen and members.processes(blueprint, member):
+        raise disk_images.not_here(member)
     for volume in disk_images.volumes(blueprint, member):
         if disk_images.mounted(volume.mount_point) and is_dead(volume.mount_point):
             members.kill_everything(blueprint, member, RealClock())

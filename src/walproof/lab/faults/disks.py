@@ -29,6 +29,7 @@ _FLUSHES = "fdatasync,fsync"
 _WRITES = "pwrite64,pwritev,pwritev2,fallocate"
 """How PostgreSQL writes data files and WAL; write(2) is for logs, pipes and sockets, which are not on that disk."""
 LONGEST_S = 60.0
+_BALLAST = "ballast"
 
 
 def injection(condition: str, slow_s: float = 0.0) -> tuple[str, str]:
@@ -104,7 +105,7 @@ def clear(blueprint: Blueprint, member: str) -> bool:
     fault = fault_of(blueprint, member)
     end_guard(blueprint, member)
     for volume in disk_images.volumes(blueprint, member):
-        untrusted.remove(volume.mount_point, _ballast(volume))
+        untrusted.remove(volume.mount_point, volume.mount_point / _BALLAST)
     for name in active.DISK:
         active.remove(blueprint, name, member)
     return fault is not None
@@ -178,19 +179,16 @@ def tracer(pid: int) -> int:
     return 0
 
 
-def _ballast(volume: disk_images.Volume) -> Path:
-    return volume.mount_point / "ballast"
-
-
 def _fill(blueprint: Blueprint, member: str) -> None:
-    for volume in disk_images.volumes(blueprint, member):
-        with os.fdopen(untrusted.create(volume.mount_point, _ballast(volume)), "ab") as file:
-            step = 64 << 20
-            while step >= 4096:
-                try:
-                    os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), step)
-                except OSError:
-                    step //= 2
+    with disk_images.opened(blueprint, member) as opened:
+        for place in (Path(f"/proc/self/fd/{folder}") for folder in opened):
+            with os.fdopen(untrusted.create(place, place / _BALLAST), "ab") as file:
+                step = 64 << 20
+                while step >= 4096:
+                    try:
+                        os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), step)
+                    except OSError:
+                        step //= 2
 
 
 def _last_line(log: Path) -> str:

@@ -4,13 +4,15 @@ Each is asked in a thread or over a connection of its own, so that one that does
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import psycopg
 from psycopg.rows import dict_row
+from pydantic import BaseModel, Field, FiniteFloat
 
-from walproof.errors import Error
+from walproof.errors import ODD, Error
 from walproof.load.open_session import open_session
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
@@ -22,6 +24,34 @@ _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
 _LONGEST_S = 5
 Row = dict[str, Any]
+_Count = Annotated[int, Field(ge=0, le=2**64)]
+
+
+class _Sender(BaseModel):
+    name: str | None
+    state: str | None
+    sync_state: str | None
+    address: str | None
+    replayed: _Count | None
+
+
+class _Observed(BaseModel):
+    standby: bool
+    lsn: _Count
+    timeline: _Count | None
+    names: str
+    version: _Count
+    cluster_name: str
+    receiver_conninfo: str | None
+    commits: _Count
+    waiting: _Count
+    longest_wait_s: FiniteFloat
+    standbys: list[_Sender]
+
+
+def observe(connection: psycopg.Connection[Row]) -> Row:
+    """The member's row; ValueError where it is not of this shape: whoever answers at its address declares the types."""
+    return _Observed.model_validate(connection.execute(OBSERVE).fetchone()).model_dump()
 
 
 def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
@@ -32,11 +62,9 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
         try:
             # Connecting takes 2 s at most: no thread outlives this call, so that no second one asks meanwhile.
             with asked(endpoint, _LONGEST_S - 2, application_name="walproof observe") as connection:
-                row = connection.execute(OBSERVE).fetchone()
-        except psycopg.Error:
+                rows[name] = observe(connection)
+        except (psycopg.Error, ValueError):
             return
-        if row is not None:
-            rows[name] = row
 
     threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in members.items()]
     for thread in threads:
@@ -185,7 +213,8 @@ class SqlPoller:
 
     def _refresh(self) -> None:
         while not self._closed.wait(_REFRESH_S):
-            self._current = self._members()
+            with suppress(*ODD):
+                self._current = self._members()
             self._start_missing()
 
     def _start_missing(self) -> None:
@@ -207,11 +236,9 @@ class SqlPoller:
             try:
                 with open_session(options, dict_row, prepare_threshold=1) as connection:
                     while not self._closed.is_set() and name in self._current:
-                        row = connection.execute(OBSERVE).fetchone()
-                        if row is not None:
-                            self._answers[name] = _Answer(self._clock.now(), row)
+                        self._answers[name] = _Answer(self._clock.now(), observe(connection))
                         self._closed.wait(self._pace_s)
-            except psycopg.Error:
+            except (psycopg.Error, ValueError):
                 self._answers.pop(name, None)
                 self._closed.wait(self._pace_s / 2)
 
@@ -241,9 +268,9 @@ class SqlMemberStates:
         states = {name: MemberState(name, self._clock.now()) for name in endpoints}
 
         def ask(name: str, endpoint: Endpoint) -> None:
-            row = _answer(endpoint)
-            if row is not None:
-                states[name] = state_of(name, self._clock.now(), row)
+            with suppress(*ODD):
+                if (row := _answer(endpoint)) is not None:
+                    states[name] = state_of(name, self._clock.now(), row)
 
         threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in endpoints.items()]
         # The machines are asked meanwhile: what they tell is of the same moment.

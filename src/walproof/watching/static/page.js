@@ -1,6 +1,6 @@
 // Shows what the server sends and sends back what is pressed. The token comes in the address, is kept for this tab
 // (a reload keeps it), and leaves the address so that it is not shown or copied.
-const KEPT = "walproof-token", RETRY_MS = 2000;
+const KEPT = "walproof-token", RETRY_MS = 2000, STALE_MS = 3000;
 function takeToken() {
   const given = location.hash.slice(1);
   try {
@@ -13,7 +13,7 @@ const token = takeToken();
 addEventListener("hashchange", () => { if (location.hash) location.reload(); });
 const headers = token ? { "X-Walproof-Token": token } : {};
 const charts = ["tps", "ms", "waited"].map((id) => new Chart($(id), id));
-let shownFailure = 0;
+let shownFailure = 0, renewed = null; // when the cluster was last looked at, by performance.now()
 
 function drawMap(picture) {
   const svg = $("map"), wide = Math.max(280, svg.getBoundingClientRect().width), high = Math.min(310, 0.45 * wide + 90), count = picture.members.length;
@@ -136,7 +136,17 @@ function drawSilent(silent) {
   $("silent").hidden = !silent;
 }
 
+// By this clock alone: a server whose collector died sends nothing, or its old picture.
+function showAge() {
+  const stale = renewed !== null && performance.now() - renewed > STALE_MS;
+  if (stale) write($("stale"), `not renewed since ${clock((performance.timeOrigin + renewed) / 1000)}: what is shown may no longer be so`);
+  if (stale) set($("summary"), { class: "bad" });
+  $("stale").hidden = !stale;
+}
+setInterval(showAge, 500);
+
 function draw(picture) {
+  renewed = picture.stale_s === null ? null : performance.now() - 1000 * picture.stale_s;
   const known = picture.members.length > 0, waits = picture.waiting === 1 ? "1 session waits" : `${picture.waiting} sessions wait`;
   document.title = picture.leader ? `${picture.leader} leads · walproof` : "walproof live";
   write($("target"), picture.target);
@@ -155,6 +165,7 @@ function draw(picture) {
   write($("probes"), probes.length ? `canary commits: ${probes.map(([outcome, count]) => `${count.toLocaleString("en")} ${outcome}`).join(", ")}` : "");
   drawEvents(picture);
   document.body.dataset.at = picture.at;
+  showAge();
 }
 
 // Server-sent events by fetch: unlike EventSource it sends the token as a header and shows why it was refused.

@@ -1,0 +1,122 @@
+"""Whoever answers at a member's address declares types and values: an odd answer is none, and who looks on looks on."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from walproof.machine.clock import RealClock
+from walproof.model.leader_lease import LeaseSeen
+from walproof.model.topology import Endpoint, Role
+from walproof.model.waiting import Wait, wait_for
+from walproof.targets.simulated.target import simulated
+from walproof.targets.sql import observe
+from walproof.watching import collector
+from walproof.watching.collector import Collector, LeaseWatch, RecentWaits
+from walproof.watching.terminal import rendered
+
+SENDER = {"name": "n2", "state": "streaming", "sync_state": "quorum", "address": "n2", "replayed": 5000}
+ROW: dict[str, Any] = {
+    "standby": False, "lsn": Decimal(5000), "timeline": 1, "names": "ANY 1 (n2)", "version": 150004,
+    "cluster_name": "n1", "receiver_conninfo": None, "commits": Decimal(100), "waiting": 0,
+    "longest_wait_s": Decimal("0.5"), "standbys": [SENDER],
+}  # fmt: skip
+ODD: dict[str, dict[str, Any]] = {
+    "a word": {"lsn": "x"},
+    "none": {"lsn": None},
+    "no number": {"lsn": Decimal("NaN")},
+    "a number without end": {"commits": Decimal(10) ** 400},
+    "a time without end": {"longest_wait_s": Decimal(10) ** 400},
+    "negative": {"lsn": -1},
+    "a timeline that is a word": {"timeline": "x"},
+    "standbys that are a word": {"standbys": "x"},
+    "standbys without a name": {"standbys": [{}]},
+    "a state that is a list": {"standbys": [{**SENDER, "state": []}]},
+    "names that are a number": {"names": 7},
+}
+
+
+class Answering:
+    """A connection that has one answer."""
+
+    def __init__(self, row: dict[str, Any] | None) -> None:
+        self.row = row
+
+    def __enter__(self) -> "Answering":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def execute(self, _query: bytes) -> "Answering":
+        return self
+
+    def fetchone(self) -> dict[str, Any] | None:
+        return self.row
+
+
+MEMBERS = {name: Endpoint(((name, 5432),), "postgres", "postgres") for name in ("n1", "n2")}
+
+
+@pytest.mark.parametrize("odd", [*ODD.values(), None], ids=[*ODD, "no row"])
+def test_a_member_that_answers_oddly_does_not_answer(
+    odd: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"n1": ROW, "n2": None if odd is None else {**ROW, "standby": True, "standbys": [], **odd}}
+    monkeypatch.setattr(observe, "asked", lambda endpoint, *_, **__: Answering(rows[endpoint.hosts[0][0]]))
+    monkeypatch.setattr(observe, "open_session", lambda name, *_, **__: Answering(rows[name]))
+    monkeypatch.setattr(Endpoint, "conninfo", lambda self, **_: self.hosts[0][0])
+    seen = observe.observed(MEMBERS, RealClock())
+    assert [(m.name, m.role) for m in seen.members] == [("n1", Role.LEADER), ("n2", Role.UNKNOWN)]
+    poller = observe.SqlPoller(lambda: MEMBERS, RealClock(), pace_s=0.01, silent_s=600)
+    try:
+        wait_for(Wait.PROGRAM_READY, lambda: poller.snapshot().view.leader == "n1", RealClock())
+        assert [m.role for m in poller.snapshot().view.members] == [Role.LEADER, Role.UNKNOWN]
+        assert all(thread.is_alive() for thread in poller._polled.values())
+    finally:
+        poller.close()
+
+
+def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(collector, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(collector, "PACE_S", 0.01)
+    left = {"lease": 3, "waits": 3, "links": 3}
+
+    def odd(what: str) -> None:
+        left[what] = max(0, left[what] - 1)
+        if left[what]:
+            raise OverflowError(f"odd {what}")
+
+    class Asked:
+        def look(self) -> LeaseSeen:
+            odd("lease")
+            return LeaseSeen(10.0, 20.0, "main", "n1", answers=False)
+
+        def watch(self, _every_s: float, _ended: object) -> Iterator[Any]:
+            odd("waits")
+            return iter(())
+
+        def links(self) -> tuple[()]:
+            odd("links")
+            return ()
+
+    asked: Any = Asked()
+    lease, waits = LeaseWatch(asked), RecentWaits(asked, RealClock())
+    target: Any = simulated("sim?members=3")
+    able = replace(target.capabilities(), links=asked)
+    target.capabilities = lambda: able
+    live = Collector(target)
+    try:
+        wait_for(Wait.PROGRAM_READY, lambda: lease.silent is not None and not any(left.values()), RealClock())
+        wait_for(Wait.PROGRAM_READY, lambda: "not read: odd links" in str(live.picture.events), RealClock())
+        assert live.stale_s is not None
+        console = Console(record=True, file=io.StringIO())
+        console.print(rendered(live.picture, live.stale_s + 60))
+        assert "not renewed for 6" in console.export_text()
+    finally:
+        for part in (lease, waits, live):
+            part.close()
