@@ -37,3 +37,16 @@ def test_a_list_stays_as_it_is(pair: PlainPair, tmp_path: Path, ours: bool) -> N
         for name in SET:
             pair.sql("n1", f"ALTER SYSTEM RESET {name}")
         pair.sql("n1", "SELECT pg_reload_conf()")
+
+
+def test_a_value_whose_name_is_written_in_capitals_is_put_back(pair: PlainPair, tmp_path: Path) -> None:
+    pair.sql("n1", "ALTER SYSTEM SET \"WAL_Sender_Timeout\" = '50s'")
+    try:
+        with opened(str(pair_file(pair, tmp_path))) as target:
+            target.journal = Journal(tmp_path / "journal.jsonl")
+            configure(target.configuration, ConfigChange({"wal_sender_timeout": "20s"}), target.journal)
+            assert target.revert(target.journal) == []
+        assert pair.sql("n1", NOW) == [("wal_sender_timeout", "50s")]
+    finally:
+        pair.sql("n1", "ALTER SYSTEM RESET wal_sender_timeout")
+        pair.sql("n1", "SELECT pg_reload_conf()")

@@ -92,7 +92,7 @@ _IN_EFFECT = _STATEMENTS["in_effect"].encode()
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
-    """postgresql.auto.conf as name → value in its order; TargetError names the right that is missing."""
+    """postgresql.auto.conf as name → value, names in small letters; TargetError names the right that is missing."""
     try:
         return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
     except psycopg.Error as wrong:
