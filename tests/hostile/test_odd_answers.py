@@ -1,7 +1,8 @@
 """Whoever answers at a member's address declares types and values: an odd answer is none, and who looks on looks on."""
 
 import io
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
+from walproof.model.facts import PatroniFacts
 from walproof.model.leader_lease import LeaseSeen
 from walproof.model.topology import Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.simulated.target import simulated
-from walproof.targets.sql import observe
+from walproof.targets.sql import doctor_facts, observe
 from walproof.watching import collector
 from walproof.watching.collector import Collector, LeaseWatch, RecentWaits
 from walproof.watching.terminal import rendered
@@ -120,3 +123,18 @@ def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         for part in (lease, waits, live):
             part.close()
+
+
+def odd_manager() -> PatroniFacts:
+    raise OverflowError("int too large to convert to float")
+
+
+@pytest.mark.parametrize(
+    ("manager", "why"), [(odd_manager, "cannot be read: int too large"), (threading.Event().wait, "did not answer")]
+)
+def test_the_doctor_does_not_take_a_manager_for_none(
+    manager: Callable[[], PatroniFacts], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_facts, "_LONGEST_S", 0.2)
+    with pytest.raises(TargetError, match=why):
+        doctor_facts.gathered("c", {}, manager)

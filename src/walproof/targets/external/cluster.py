@@ -14,7 +14,7 @@ from functools import cached_property
 
 import psycopg
 
-from walproof.errors import Error, TargetError, WaitTimeout
+from walproof.errors import ODD, Error, TargetError, WaitTimeout
 from walproof.load.local_runner import LocalRunner
 from walproof.load.open_session import open_session
 from walproof.machine.clock import RealClock
@@ -75,8 +75,8 @@ class Membership:
     def _refresh(self) -> None:
         try:
             self._members = self._find() or self._members
-        except Error:
-            # No member answers just now: those known last stay.
+        except ODD:
+            # No member answers just now, or none that can be understood: those known last stay.
             pass
         finally:
             self._found_at = time.monotonic()

@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from walproof.errors import Error, TargetError
+from walproof.errors import ODD, Error, TargetError
 from walproof.load.open_session import open_session
 from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import one_line
 from walproof.model.access_path import AccessPath
 from walproof.model.facts import Facts, MemberFacts, Override, PatroniFacts, Sender, SettingFact, Slot, Waiter
 from walproof.model.topology import Endpoint
@@ -25,6 +26,7 @@ _OPTIONS = (
 )
 """A role may have others of its own: a standby refuses serializable."""
 _MOST_DATABASES = 8
+_LONGEST_S = 15
 Row = dict[str, Any]
 _STATEMENTS = statements("walproof.targets.sql", "doctor.sql")
 
@@ -75,18 +77,24 @@ def gathered(target: str, members: Mapping[str, Endpoint], manager: Callable[[],
                 managed.append(manager())
         except Error as error:
             managed.append(error)
+        except ODD as odd:
+            managed.append(TargetError(f"what the manager of {target} answers cannot be read: {one_line(odd, 200)}"))
 
     threads = [threading.Thread(target=inspect, args=pair, daemon=True) for pair in members.items()]
     threads.append(threading.Thread(target=ask, daemon=True))
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=15)
+        thread.join(timeout=_LONGEST_S)
     seen = tuple(
-        inspections[name][0] if name in inspections else MemberFacts(name, _place(e), "did not answer within 15 s")
+        inspections[name][0]
+        if name in inspections
+        else MemberFacts(name, _place(e), f"did not answer within {_LONGEST_S} s")
         for name, e in members.items()
     )
     unseen = tuple(dict.fromkeys(db for _, left in inspections.values() for db in left))
+    if manager is not None and not managed:
+        raise TargetError(f"the manager of {target} did not answer within {_LONGEST_S} s", "walproof doctor, once more")
     patroni = managed[0] if managed else None
     if isinstance(patroni, Error):
         raise patroni
@@ -101,7 +109,7 @@ def _member(name: str, endpoint: Endpoint) -> tuple[MemberFacts, tuple[str, ...]
     try:
         with _connect(endpoint) as connection:
             return _inspected(connection, name, endpoint)
-    except (psycopg.Error, OSError) as wrong:
+    except (psycopg.Error, *ODD) as wrong:
         words = " ".join(str(wrong).split())
         return MemberFacts(name, _place(endpoint), words), ()
 
