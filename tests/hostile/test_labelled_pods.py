@@ -1,5 +1,7 @@
 """A pod of another application that bears an instance's labels: it is no member, and nothing is done to it."""
 
+from typing import Any
+
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, recorded
@@ -20,7 +22,7 @@ def of_a_stateful_set(name: str) -> Tree:
     """A pod of a StatefulSet that is named like the Cluster, with an instance's labels."""
     pod: Tree = recorded("pods")[0]
     pod["metadata"]["name"] = name
-    pod["metadata"]["ownerReferences"] = [OTHERS]
+    pod["metadata"] |= {"ownerReferences": [OTHERS], "uid": "another"}
     return pod
 
 
@@ -33,6 +35,46 @@ def test_a_pod_of_a_stateful_set_that_is_named_like_the_cluster_is_no_member() -
     with pytest.raises(UsageError, match="has no pod now"):
         instances.faults()[Capability.KILL_MEMBER].inject("pg-0")
     assert ("delete", "pods", "pg-0") not in api.asked
+
+
+def test_a_pod_that_names_the_cluster_its_owner_is_no_member_where_the_operator_does_not_list_it() -> None:
+    """Who may create a pod writes its ownerReferences, the Cluster's uid too."""
+    api = FakeApi()
+    before = state_of(api, "pg").instances
+    pod = recorded("pods")[0]
+    pod["metadata"]["name"] = "pg-9"
+    api.put(PODS, pod)
+    assert state_of(api, "pg").instances == before == ("pg-1", "pg-2", "pg-3")
+
+
+@pytest.mark.parametrize("fault", [Capability.KILL, Capability.KILL_CONTAINER, Capability.FREEZE])
+def test_no_command_is_run_in_a_pod_that_has_a_members_name_only(fault: Capability) -> None:
+    api = FakeApi()
+    able = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal).faults()
+    api.put(PODS, of_a_stateful_set("pg-3"))
+    with pytest.raises(UsageError, match="has no pod now"):
+        able[fault].inject("pg-3")
+    able[Capability.FREEZE].undo("pg-3")
+    assert api.commands == []
+
+
+@pytest.mark.parametrize("fault", ["kill", "kill-container", "freeze", "kill-member"])
+def test_a_pod_that_takes_a_members_name_meanwhile_is_not_deleted_and_the_drill_is_void(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = FakeApi()
+    during = "patch" if fault == "kill-member" else "exec"  # the dry run that meets the operator
+    real = getattr(api, during)
+
+    def replaced(*asked: Any, **more: Any) -> Any:
+        api.put(PODS, of_a_stateful_set("pg-3"))
+        return real(*asked, **more)
+
+    monkeypatch.setattr(api, during, replaced)
+    able = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal).faults()
+    with pytest.raises(TargetError, match="pg-3 was replaced while its fault was injected"):
+        able[Capability(fault)].inject("pg-3")
+    assert api.objects["pods", "pg-3"]["metadata"]["ownerReferences"] == [OTHERS]
 
 
 @pytest.mark.parametrize("ip", ["evil.example/x?", "10.0.0.1,evil.example", "/tmp/sockets", "localhost"])

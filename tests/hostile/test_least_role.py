@@ -90,23 +90,23 @@ def test_it_reaches_nothing_else_in_the_namespace(running: StandIn) -> None:
         lambda: api.list(SECRETS, created_objects.OURS),
         lambda: api.list(SECRETS),
         lambda: api.get(SECRETS, "bank"),
-        lambda: api.delete(SECRETS, "bank"),
-        lambda: api.delete(SECRETS, "pg-app"),
+        lambda: api.delete(SECRETS, "bank", uid="1"),
+        lambda: api.delete(SECRETS, "pg-app", uid="1"),
         lambda: api.list(JOBS),
-        lambda: api.delete(JOBS, "backup"),
+        lambda: api.delete(JOBS, "backup", uid="1"),
         lambda: api.create(JOBS, {"metadata": {"name": "mine"}}),
         lambda: api.get(PODS, "bank-0"),
         lambda: api.exec("bank-0", ["sh", "-c", "env"]),
         lambda: api.forward("bank-0", 5432),
         lambda: api.log("bank-0"),
-        lambda: api.delete(PODS, "bank-0", grace_s=0),
+        lambda: api.delete(PODS, "bank-0", grace_s=0, uid="1"),
         lambda: api.patch(CLUSTERS, "other", {"spec": {}}),
     ]
     for act in refused:
         with pytest.raises(ApiError, match=r"may not \w+ .* \(403\)"):
             act()
     with pytest.raises(ApiError, match=r"\(403\)"):
-        client(running, *USES, LOAD_PODS).delete(JOBS, "backup")
+        client(running, *USES, LOAD_PODS).delete(JOBS, "backup", uid="1")
     left = [
         (kind, running.store.find(kind, name))
         for kind, name in (("Pod", "bank-0"), ("Secret", "bank"), ("Job", "backup"))

@@ -24,6 +24,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.sample import Scenario
 from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
+from walproof.targets.cnpg import state_and_doctor_facts
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, Kind, Tree
@@ -221,8 +222,11 @@ def test_a_pod_that_only_bears_the_labels_of_an_instance_ends_no_roll_and_is_nev
 ) -> None:
     unplaced = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "never"}
     spec = {"containers": [{"name": "postgres", "resources": {"requests": {"cpu": "1e999999k"}}}]}
-    liar = read(Pod, {"metadata": {"name": "liar"}, "spec": spec, "status": {"conditions": [unplaced]}})
-    monkeypatch.setattr("walproof.targets.cnpg.scaling.pods_of", lambda *of: {**pods_of(*of), "liar": liar})
+    owner = {"apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "pg", "controller": True}
+    metadata = {"name": "pg-9", "ownerReferences": [owner]}
+    liar = read(Pod, {"metadata": metadata, "spec": spec, "status": {"conditions": [unplaced]}})
+    labelled = state_and_doctor_facts.pods_labelled
+    monkeypatch.setattr(state_and_doctor_facts, "pods_labelled", lambda *of: {**labelled(*of), "pg-9": liar})
     scaling = scaled.scaling()
     scaling.enter(Scenario(cores=0.5), scaled.journal)
     assert scaling.undo(scaled.journal) == [] and scaled.declared == DECLARED

@@ -110,21 +110,18 @@ class Client:
         query = [("dryRun", "All")] if dry_run else []
         return self._asked(_Request("patch", kind, name, subresource, body, query))
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str | None = None) -> bool:
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str) -> bool:
         """Delete an object and what it owns; False where it is gone already, or there is another of that name."""
         # A Job's pods outlive it unless that is asked for.
-        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        options: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
         try:
             # One that waits in the API server for longer is not carried out, nor is it sent late or once more because
             # a credential had to be asked for: it was meant for what was seen.
-            once = uid is not None
-            self._asked(_Request("delete", kind, name, "", options, [("timeout", "2s")] if once else (), once))
+            self._asked(_Request("delete", kind, name, "", options, [("timeout", "2s")], once=True))
         except ApiError as wrong:
-            if wrong.code != 404 and not (uid is not None and wrong.code == 409):
+            if wrong.code not in (404, 409):
                 raise
             return False
         return True

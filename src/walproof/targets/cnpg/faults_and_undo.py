@@ -17,7 +17,7 @@ from walproof.model.topology import ClusterView
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi, Tree, patch_as_read
 from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
-from walproof.targets.cnpg.objects import Cluster, read
+from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, fenced_in, paused, pods_of, state_of
 from walproof.targets.configure import noted
 from walproof.targets.external.faults_by_command import FaultOfMember, undo_noted
@@ -84,13 +84,28 @@ class Instances:
             )
         return done.text.strip()
 
-    def check(self, member: str) -> None:
-        """UsageError when there is no such pod."""
-        if member not in pods_of(self.api, self.cluster):
+    def check(self, member: str) -> Pod:
+        """The member's pod; UsageError when there is none."""
+        pod = pods_of(self.api, self.cluster).get(member)
+        if pod is None:
             raise UsageError(
                 f"{member} has no pod now",
                 pasted("kubectl get pods -l cnpg.io/cluster={name:shell}", name=self.cluster),
             )
+        return pod
+
+    @contextmanager
+    def same_pod(self, member: str) -> Iterator[Pod]:
+        """For a fault that goes by the pod's name: that it is the member's, and still was; TargetError where not."""
+        pod = self.check(member)
+        yield pod
+        after = pods_of(self.api, self.cluster).get(member)
+        if after is None or after.metadata.uid != pod.metadata.uid:
+            raise self.replaced(member)
+
+    def replaced(self, member: str) -> TargetError:
+        command = pasted("kubectl get pod {pod:argument}", pod=member)
+        return TargetError(f"the pod {member} was replaced while its fault was injected", command)
 
     def need_operator(self) -> Tree:
         """The Cluster as it is now; TargetError where its operator would not act: told not to, or not there.
@@ -146,13 +161,15 @@ class Instances:
 
     def _kill(self, member: str) -> None:
         """SIGKILL to the postmaster; the operator fails over, and the container starts anew."""
-        self.run(member, _KILL)
+        with self.same_pod(member):
+            self.run(member, _KILL)
 
     def _delete(self, member: str) -> None:
         """The pod deleted with force: PostgreSQL and its manager at once. Its volume stays, a new pod takes it."""
-        self.check(member)
+        pod = self.check(member)
         self.need_operator()
-        self.api.delete(PODS, member, grace_s=0)
+        if not self.api.delete(PODS, member, grace_s=0, uid=pod.metadata.uid):
+            raise self.replaced(member)
 
     def _abort(self, member: str) -> None:
         """The container's first process ends at once; the kernel kills the others, the kubelet starts it anew.
@@ -161,24 +178,26 @@ class Instances:
         in Go, has no handler for it and ends without shutting PostgreSQL down. What sent it may be gone by then, with
         the container.
         """
-        try:
-            self.run(member, _ABORT)
-        except ApiError as wrong:
-            if wrong.code in (403, 404):
-                raise
+        with self.same_pod(member):
+            try:
+                self.run(member, _ABORT)
+            except ApiError as wrong:
+                if wrong.code in (403, 404):
+                    raise
 
     def _freeze(self, member: str) -> None:
         """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
-        with self.begun(Capability.FREEZE, member):
+        with self.same_pod(member), self.begun(Capability.FREEZE, member):
             self.run(member, _SIGNAL.format(signal="STOP"))
 
     def _thaw(self, member: str) -> None:
         """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
-        try:
-            self.run(member, _SIGNAL.format(signal="CONT"))
-        except ApiError as wrong:
-            if wrong.code != 404:
-                raise
+        if member in pods_of(self.api, self.cluster):
+            try:
+                self.run(member, _SIGNAL.format(signal="CONT"))
+            except ApiError as wrong:
+                if wrong.code != 404:
+                    raise
         self.end(Capability.FREEZE, member)
 
     def _fence(self, member: str) -> None:

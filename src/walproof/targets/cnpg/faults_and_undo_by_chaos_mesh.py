@@ -12,7 +12,7 @@ from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.chaos_mesh_objects import ChaosExperiment
-from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, left_behind
+from walproof.targets.cnpg.created_objects import EXPERIMENTS, IO, NETWORK, Experiment, Left, left_behind
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, Kind
 from walproof.targets.cnpg.objects import Cluster, read
@@ -69,10 +69,10 @@ class ChaosMesh:
             if wrong.code != 409:
                 raise
             # Of this run, whose deletion was not seen to end.
-            there = created_objects.find(run.api, kind, name)
-            if there is not None and there.maker != this_process():
-                raise there.refusal(run.api.namespace) from None
-            self._delete(kind, name)
+            if (there := created_objects.find(run.api, kind, name)) is not None:
+                if there.maker != this_process():
+                    raise there.refusal(run.api.namespace) from None
+                self._delete(there)
             run.api.create(kind, tree)
         seen: list[ChaosExperiment] = []
 
@@ -89,8 +89,10 @@ class ChaosMesh:
             raise TargetError(f"{timeout.message}: {reason or 'no reason is known'}", hint) from None
 
     def end(self, kind: Kind, name: str) -> None:
-        """Deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
-        self._delete(kind, name)
+        """This run's is deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
+        there = created_objects.find(self.instances.api, kind, name)
+        if there is not None and there.maker == this_process():
+            self._delete(there)
         self._forget(kind, name)
 
     def _forget(self, kind: Kind, name: str) -> None:
@@ -100,18 +102,13 @@ class ChaosMesh:
         for change in noted(journal, run.target, CHAOS, f"{kind.plural} {name}"):
             journal.undone(change)
 
-    def _delete(self, kind: Kind, name: str) -> None:
+    def _delete(self, one: Left) -> None:
         api = self.instances.api
-        api.delete(kind, name)
+        api.delete(one.kind, one.meta.name, uid=one.meta.uid)
 
         def gone() -> bool:
-            try:
-                api.get(kind, name)
-            except ApiError as wrong:
-                if wrong.code == 404:
-                    return True
-                raise
-            return False
+            there = created_objects.find(api, one.kind, one.meta.name)
+            return there is None or there.meta.uid != one.meta.uid
 
         wait_for(Wait.CHAOS_GONE, gone, self.instances.clock, pace_s=0.2)
 
@@ -132,9 +129,9 @@ class ChaosMesh:
         # An old journal does not say who made it.
         left = [one for one, by in named if one and one.ours and by in (None, one.maker)]
         left += [e for e in left_behind(api, self.instances.cluster) if e.kind in EXPERIMENTS and e.over(reverting)]
-        for kind, name in dict.fromkeys((one.kind, one.meta.name) for one in left):
-            self._delete(kind, name)
-            reverting.tell(created_objects.SINGULAR[kind.plural], name)
+        for one in {(one.kind, one.meta.name): one for one in left}.values():
+            self._delete(one)
+            reverting.tell(one.kind_name, one.meta.name)
         for change in changes:
             journal.undone(change)
 

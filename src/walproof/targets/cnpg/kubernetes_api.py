@@ -101,8 +101,8 @@ class KubernetesApi(Protocol):
         dry_run: everything but the change, admission too.
         """
 
-    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str | None = None) -> bool:
-        """Delete an object and what it owns; False: it is gone already. grace_s 0 forces; `uid`: only that very one."""
+    def delete(self, kind: Kind, name: str, grace_s: int | None = None, *, uid: str) -> bool:
+        """Delete that very object, and what it owns; False: it is gone already, or made anew. grace_s 0 forces."""
 
     def exec(self, pod: str, command: Sequence[str], container: str = "postgres") -> Output:
         """Run a command in a container and wait for it."""

@@ -248,7 +248,6 @@ class CnpgScaling:
                     raise
                 return False
             names = cluster.status.instance_names
-            pods = {name: pod for name, pod in pods.items() if name in names}  # labels are anyone's to set
             stuck = roll.stuck(pods, names, self._clock.now(), placed_s)
             for name, why in stuck.items():
                 if not back:

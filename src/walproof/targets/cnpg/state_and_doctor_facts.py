@@ -68,13 +68,19 @@ def instances_of(name: str) -> str:
 
 
 def pods_of(api: KubernetesApi, name: str) -> dict[str, Pod]:
-    """The cluster's instances by their pod's name, in order.
+    """The cluster's instances by their pod's name, in order."""
+    return _pods_of(api, read(Cluster, api.get(CLUSTERS, name)))
 
-    A pod with their label could else have another application's one killed in a drill: the operator names its own.
+
+def _pods_of(api: KubernetesApi, cluster: Cluster) -> dict[str, Pod]:
+    """A pod with their label could else have another application's one killed in a drill: the operator names its own.
+
+    Who makes a pod writes its labels and its owner, and who may write a status its names: it takes both.
     """
+    name, listed = cluster.metadata.name, cluster.status.instance_names
     numbered = re.compile(rf"{re.escape(name)}-[0-9]{{1,9}}")
     pods = pods_labelled(api, instances_of(name)).items()
-    return {pod: one for pod, one in pods if numbered.fullmatch(pod) and is_instance(one, name)}
+    return {pod: one for pod, one in pods if pod in listed and numbered.fullmatch(pod) and is_instance(one, name)}
 
 
 def is_instance(pod: Pod, cluster: str) -> bool:
@@ -103,7 +109,7 @@ def pods_named(api: KubernetesApi, names: Iterable[str]) -> dict[str, Pod]:
 def state_of(api: KubernetesApi, name: str) -> State:
     """Ask for everything; ApiError when Cluster or pods cannot be read. Lease and endpoints may be missing."""
     cluster = read(Cluster, api.get(CLUSTERS, name))
-    return with_who_serves(api, State(cluster, pods_of(api, name)))
+    return with_who_serves(api, State(cluster, _pods_of(api, cluster)))
 
 
 def with_who_serves(api: KubernetesApi, state: State) -> State:
