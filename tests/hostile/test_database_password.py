@@ -26,7 +26,7 @@ from walproof.salvaging.server import Copy
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import connected, resolved
+from walproof.targets.sql.connection import connected, password_file, resolved
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
@@ -137,11 +137,24 @@ WAYS: dict[str, Callable[[Endpoint], object]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("named", [(), (STRANGER,), (NAMED,)], ids=["of a lab", "named", "another is named"])
 def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: tuple[str, ...]) -> None:
-    endpoint = Endpoint(((STRANGER, thief.port),), named=named)
+    endpoint = Endpoint(((STRANGER, thief.port),), passfile=password_file(SECRET), named=named)
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
         WAYS[way](endpoint)
     assert thief.asked.wait(5)
     assert set(thief.heard) == ({SECRET.encode()} if named == (STRANGER,) else set())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
+    thief: Thief, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """libpq takes PGPASSWORD before a password file, and PGHOSTADDR for every host."""
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    own = password_file("its own")
+    with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
+        WAYS[way](Endpoint(((STRANGER, thief.port),), passfile=own, named=(STRANGER,)))
+    assert thief.asked.wait(5)
+    assert set(thief.heard) == {b"its own"}
 
 
 def test_the_refusal_of_a_clear_password_says_what_to_do(thief: Thief) -> None:

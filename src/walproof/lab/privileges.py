@@ -2,16 +2,17 @@
 
 And who owns the lab's files: folders that steer the lab are root's, what members write is theirs. Starts nothing."""
 
+import fcntl
 import grp
 import json
 import os
 import pwd
 import random
-import socket
 import stat
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,14 @@ def is_user_of_labs(uid: int) -> bool:
 def number_of_no_lab() -> Iterator[int]:
     """A number, beyond those of labs, whose user no account, no process and no other walproof of this machine has.
 
-    It is held by a name of a socket, which goes with this process. MachineError when none is free.
+    It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
     free = {*range(MOST_LABS + 1, MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - _running()
-    with closing(socket.socket(socket.AF_UNIX)) as name:
+    opened = os.open("/run/walproof-users.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened) as locks:
         for number in random.sample(sorted(free), len(free)):
             with suppress(OSError):  # another walproof's
-                name.bind(f"\0walproof-user-{member_uid(number)}")
+                fcntl.fcntl(locks, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
                 break
         else:
             raise MachineError("no user is free to run a program alone", "end what runs as uids 60855 to 61183: `ps`")
@@ -155,18 +157,25 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
     return [*_seeing({"closed": closed}, []), *limited] if closed else limited
 
 
+def apart() -> list[str]:
+    """The command line that runs what follows without network, in a namespace of processes that ends with us.
+
+    The first of the namespace stays root: the death signal that --kill-child gives it would go with its user.
+    """
+    fork = [str(program("unshare")), "--fork"]
+    spaces = ["--ipc", "--net", "--pid", "--kill-child", "--mount-proc"]
+    return [str(program("setpriv")), "--pdeathsig", "KILL", "--", *fork, *spaces, "--", *fork, "--"]
+
+
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder`; `folder`/passwd is
     its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with it, and with us.
     No file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    # The first of the namespace stays root: the death signal that --kill-child gives it would go with its user.
-    dies, fork = [str(program("setpriv")), "--pdeathsig", "KILL", "--"], [str(program("unshare")), "--fork"]
-    alone = [*dies, *fork, "--ipc", "--net", "--pid", "--kill-child", "--mount-proc", "--", *fork, "--"]
     view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
     seeing = _seeing({**view, "closed": closed_folders([*needed, folder])}, [])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
-    return [*alone, *seeing, *without_rights(number, [*limit, *argv])]
+    return [*apart(), *seeing, *without_rights(number, [*limit, *argv])]
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
