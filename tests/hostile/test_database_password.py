@@ -26,7 +26,7 @@ from walproof.salvaging.server import Copy
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import connected, resolved
+from walproof.targets.sql.connection import connected, password_file, resolved, session
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
@@ -105,6 +105,29 @@ def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_pat
     assert set(thief.heard) == {SECRET.encode()}
 
 
+@pytest.mark.parametrize("client", [False, True], ids=["own session", "as a client"])
+@pytest.mark.parametrize("by", ["variables", "service"])
+def test_a_server_is_told_its_own_password_and_none_that_is_exported_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, client: bool
+) -> None:
+    """Nor is another server asked in its place, where PGHOSTADDR is exported."""
+    if by == "variables":
+        monkeypatch.setenv("PGPASSWORD", "of-another")
+        monkeypatch.setenv("PGHOSTADDR", STRANGER)
+    else:
+        (tmp_path / "services").write_text(f"[other]\npassword=of-another\nhostaddr={STRANGER}\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        monkeypatch.setenv("PGSERVICE", "other")
+    with socket.create_server((NAMED, 0)) as server:
+        there = Thief(server)
+        dsn = f"host={NAMED} port={there.port} password=of-this-one"
+        endpoint = with_named_hosts(resolved(dsn), TargetFile(kind="postgres"))
+        with pytest.raises(psycopg.OperationalError):
+            session(endpoint, client=client)
+        assert there.asked.wait(5)
+        assert there.heard == [b"of-this-one"]
+
+
 def test_a_standby_of_pg_stat_replication_is_told_no_password(thief: Thief) -> None:
     parameters = with_named_hosts(resolved(f"host={NAMED} port={thief.port}"), TargetFile(kind="postgres"))
     observe(lambda: {"n2": parameters.at((STRANGER, thief.port))})
@@ -137,7 +160,7 @@ WAYS: dict[str, Callable[[Endpoint], object]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("named", [(), (STRANGER,), (NAMED,)], ids=["of a lab", "named", "another is named"])
 def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: tuple[str, ...]) -> None:
-    endpoint = Endpoint(((STRANGER, thief.port),), named=named)
+    endpoint = Endpoint(((STRANGER, thief.port),), passfile=password_file(SECRET), named=named)
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
         WAYS[way](endpoint)
     assert thief.asked.wait(5)

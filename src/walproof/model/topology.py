@@ -85,7 +85,7 @@ class Endpoint:
 
     def client_conninfo(self, **more: str) -> str:
         """`words` as a libpq connection string."""
-        return _text(self.words(**more))
+        return _text(_ELSEWHERE | self.words(**more))
 
     def program(self, *argv: str, **more: str) -> tuple[str, ...]:
         """A program of PostgreSQL's with `words` behind it.
@@ -110,7 +110,12 @@ class Endpoint:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"
             words["options"] = " ".join(filter(None, (first, session_options(), words.get("options"), end)))
-        return _text(words)
+        return _text(_ELSEWHERE | words)
+
+
+_ELSEWHERE = {"hostaddr": "", "password": ""}
+"""What PGPASSWORD, PGHOSTADDR and the service of PGSERVICE would put over the endpoint's own: they may be meant for
+another cluster, and what was meant for this one is in the endpoint. A program of the load has no such environment."""
 
 
 def _text(words: dict[str, str]) -> str:
