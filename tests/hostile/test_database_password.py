@@ -26,7 +26,7 @@ from walproof.salvaging.server import Copy
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import connected, password_file, resolved
+from walproof.targets.sql.connection import connected, password_file, resolved, session
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
@@ -103,6 +103,29 @@ def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_pat
         open_patroni(str(fake.file(tmp_path / "cluster.toml", more))).observe()
     assert thief.asked.wait(5)
     assert set(thief.heard) == {SECRET.encode()}
+
+
+@pytest.mark.parametrize("client", [False, True], ids=["own session", "as a client"])
+@pytest.mark.parametrize("by", ["variables", "service"])
+def test_a_server_is_told_its_own_password_and_none_that_is_exported_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, client: bool
+) -> None:
+    """Nor is another server asked in its place, where PGHOSTADDR is exported."""
+    if by == "variables":
+        monkeypatch.setenv("PGPASSWORD", "of-another")
+        monkeypatch.setenv("PGHOSTADDR", STRANGER)
+    else:
+        (tmp_path / "services").write_text(f"[other]\npassword=of-another\nhostaddr={STRANGER}\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        monkeypatch.setenv("PGSERVICE", "other")
+    with socket.create_server((NAMED, 0)) as server:
+        there = Thief(server)
+        dsn = f"host={NAMED} port={there.port} password=of-this-one"
+        endpoint = with_named_hosts(resolved(dsn), TargetFile(kind="postgres"))
+        with pytest.raises(psycopg.OperationalError):
+            session(endpoint, client=client)
+        assert there.asked.wait(5)
+        assert there.heard == [b"of-this-one"]
 
 
 def test_a_standby_of_pg_stat_replication_is_told_no_password(thief: Thief) -> None:

@@ -233,9 +233,12 @@ OF_US = f"CREATE SCHEMA walproof; {TABLE}"
         (f"{OF_US}; ALTER TABLE walproof.walproof_canary OWNER TO thief", "its owner is thief"),
         ("CREATE SCHEMA walproof; CREATE VIEW walproof.walproof_canary AS SELECT 1", "it is no plain table"),
         ("CREATE SCHEMA walproof; CREATE TABLE walproof.walproof_canary (level text)", "its comment is"),
+        ("CREATE PUBLICATION p FOR ALL TABLES", "publication p sends it to subscribers"),
+        (f"{OF_US}; CREATE PUBLICATION p FOR TABLE walproof.walproof_canary", "publication p sends it to subscribers"),
+        ("CREATE SCHEMA walproof; CREATE PUBLICATION p FOR TABLES IN SCHEMA walproof", "publication p sends it"),
     ],
 )  # fmt: skip
-def test_a_canary_writes_to_no_table_that_another_role_made_or_could_change(
+def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(
     thief: PlainPair, made: str, why: str
 ) -> None:
     """In the DSN's database, which is another's. Nothing there is changed."""
@@ -250,11 +253,14 @@ def test_a_canary_writes_to_no_table_that_another_role_made_or_could_change(
         "thief",
     )
     run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
+    there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
+    before = run(thief, there, "app")
     with (
         opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
         pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
     ):
         Canary(target, (Level.LOCAL,), print)
+    assert run(thief, there, "app") == before
 
 
 def test_default_privileges_give_no_other_role_a_right_on_the_canarys_table(thief: PlainPair) -> None:

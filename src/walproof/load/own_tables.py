@@ -1,7 +1,7 @@
-"""Tables that walproof makes and writes to: made by this user and changed by nobody else, or walproof refuses them.
+"""Tables that walproof makes and writes to: of this user, changed by nobody else and sent nowhere, or it refuses them.
 
 A comment proves nothing: any owner may write one. What proves is the catalogue, read under a lock: owners, triggers,
-rules, policies, inheritance, defaults, and the rights by which another role could add one of these later."""
+rules, policies, inheritance, defaults, rights by which another role could add one of these later, publications."""
 
 from typing import Any
 
@@ -90,5 +90,5 @@ def _name(table: str) -> sql.Identifier:
 
 def _refusal(table: str, why: str) -> MachineError:
     return MachineError(
-        f"the table {table} is not walproof's, so it is left alone: {why}", "rename it, or name another database"
+        f"the table {table} is not walproof's alone, so it is left alone: {why}", "rename it, or name another database"
     )

@@ -1,4 +1,4 @@
--- Whose a table of walproof's is, and who could make it run their code. Rows as tuples; NULL: nothing is wrong.
+-- Whose a table of walproof's is, who could make it run their code, and who gets its rows. Rows as tuples; NULL: nothing is wrong.
 
 -- name: schema
 -- No row where there is no schema walproof; else what is wrong with it.
@@ -40,6 +40,11 @@ SELECT c.oid::bigint, CASE
              OR (d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
                  AND d.objid IN (SELECT oid FROM pg_catalog.pg_constraint WHERE conrelid = c.oid))))
         THEN 'functions or types of users are in its columns, checks or indexes'
+    ELSE (
+        -- Those that have no such table would apply nothing any more, and their slots would keep WAL until the disk is full.
+        SELECT pg_catalog.concat('publication ', pg_catalog.min(p.pubname::text), ' sends it to subscribers')
+          FROM pg_catalog.pg_publication p, LATERAL pg_catalog.pg_get_publication_tables(p.pubname) t
+         WHERE t.relid = c.oid HAVING pg_catalog.count(*) > 0)
     END, coalesce(pg_catalog.obj_description(c.oid, 'pg_class'), '')
   FROM pg_catalog.pg_class c, pg_catalog.pg_roles me
  WHERE c.oid = pg_catalog.to_regclass(%(table)s)::pg_catalog.oid AND me.rolname = current_user
