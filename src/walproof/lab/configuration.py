@@ -19,7 +19,7 @@ import yaml
 
 from walproof.errors import TargetError, UsageError
 from walproof.lab import home, patroni
-from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
+from walproof.lab.blueprint import ETCD_METRICS_PORT, ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.patroni import wait_until_healthy
 from walproof.lab.privileges import confined_check, make_folder, make_log, member_uid, write_private
 from walproof.machine.clock import RealClock
@@ -40,6 +40,7 @@ def etcd_argv(addresses: Mapping[str, str], member: str, data_dir: Path, token: 
         "data-dir": str(data_dir),
         "listen-client-urls": client,
         "advertise-client-urls": client,
+        "listen-metrics-urls": f"http://{addresses[member]}:{ETCD_METRICS_PORT}",
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
         "initial-cluster": ",".join(f"{name}=http://{address}:{_PEER_PORT}" for name, address in addresses.items()),
