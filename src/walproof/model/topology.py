@@ -55,6 +55,8 @@ class Endpoint:
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
     named: tuple[str, ...] | None = None
     """Hosts that the user named, in lower case; None where every host is walproof's own, as of a lab."""
+    binding: str = ""
+    """channel_binding of walproof's own sessions: bound, who answers at an address and passes the login on has none."""
 
     def at(self, *hosts: tuple[str, int], **options: str) -> "Endpoint":
         """The same at other hosts, with options beside its own."""
@@ -106,6 +108,8 @@ class Endpoint:
         (process_settings, postinit.c). What is sent through a pool qualifies names instead.
         """
         words = self.words(**more)
+        if self.binding:
+            words.setdefault("channel_binding", self.binding)
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"
