@@ -165,12 +165,6 @@ def create(trusted: Path, path: Path) -> int:
         return os.open(path.name, flags, 0o600, dir_fd=folder)
 
 
-def probe(trusted: Path, path: Path) -> None:
-    """Create the file and remove it; OSError where the file system refuses."""
-    os.close(create(trusted, path))
-    remove(trusted, path)
-
-
 def names(trusted: Path, folder: Path) -> list[str]:
     """The names in a folder, in their order; OSError where it, or a folder above it, is a link or is not there."""
     with _folder(trusted, folder / "any") as opened:
