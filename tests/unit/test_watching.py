@@ -312,15 +312,6 @@ def test_a_change_of_the_synchronous_set_is_counted_once() -> None:
     assert b"walproof_sync_set_changes_total 1.0" in generate_latest(metrics.registry)
 
 
-def test_a_member_that_is_gone_is_told_of_no_more() -> None:
-    metrics = Metrics()
-    metrics.record_snapshot(snapshot(1.0), 1)
-    assert b'walproof_lag_bytes{member="n3"}' in generate_latest(metrics.registry)
-    metrics.record_snapshot(Snapshot(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
-    told = generate_latest(metrics.registry)
-    assert b'member="n3"' not in told and b'walproof_member_up{member="n2"} 1.0' in told
-
-
 @pytest.fixture
 def page() -> Page:
     collector = Collector.__new__(Collector)

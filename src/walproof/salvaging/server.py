@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from walproof.lab.privileges import confined_alone, member_uid
+from walproof.lab.privileges import APART, confined_alone, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.machine.sql_file import statements
@@ -61,6 +61,7 @@ class Copy:
         ended = [str(program("setpriv")), "--pdeathsig", "KILL", "--", str(self.old.programs / argv[0])]
         confined = confined_alone([*ended, *map(str, argv[1:])], [self.old.programs.parent, self.sockets], self.work)
         alone = [str(program("unshare")), "--ipc", "--net", "--"]
+        pipes = {**APART, **pipes}
         return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
@@ -74,7 +75,11 @@ class Copy:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         options = ("--single", "-D", self.work / "data", "-c", "lock_timeout=10s")
         with self._start(["postgres", *options, "--", database], **pipes) as process:
-            out, said = process.communicate(commands)
+            try:
+                out, said = process.communicate(commands)
+            except BaseException:
+                process.kill()
+                raise
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
         if process.returncode or wrong:
             raise refused(refusal, why=wrong[1] if wrong else said.strip()[-300:])
@@ -104,8 +109,7 @@ class Copy:
         """The copy answers while the block runs; a refusal with its last words when it does not."""
         log = self.work / "server.log"
         with log.open("wb") as out:
-            pipes = {"stdout": out, "stderr": out, "start_new_session": True}
-            process = self._start(["postgres", "-D", self.work / "data"], **pipes)
+            process = self._start(["postgres", "-D", self.work / "data"], stdout=out, stderr=out)
         try:
             wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or self._answers(), RealClock())
             if process.poll() is not None:
