@@ -1,6 +1,7 @@
 """Whoever answers at a member's address declares types and values: an odd answer is none, and who looks on looks on."""
 
 import io
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -47,7 +48,10 @@ class Answering:
     """A connection that has one answer."""
 
     def __init__(self, row: dict[str, Any] | None) -> None:
-        self.row = row
+        self.row, (self.wire, _) = row, socket.socketpair()
+
+    def fileno(self) -> int:
+        return self.wire.fileno()
 
     def __enter__(self) -> "Answering":
         return self

@@ -20,6 +20,7 @@ from walproof.lab.configuration import dynamic_config
 from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
+from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
@@ -132,7 +133,8 @@ class LabTarget:
         settings: dict[str, str] = {}
         failover = times(dynamic_config(b))
         try:
-            with psycopg.connect(self.endpoint("multi-host").conninfo(), autocommit=True) as connection:
+            conninfo = self.endpoint("multi-host").conninfo()
+            with psycopg.connect(conninfo, autocommit=True) as connection, answering(connection):
                 settings = settings_of(connection)
         except psycopg.Error:
             settings = {}
