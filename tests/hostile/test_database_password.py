@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import psycopg
 import pytest
@@ -19,6 +21,8 @@ from walproof.load.driver import environment
 from walproof.load.ledger.task_and_attempt_files import WriterTask, read_writer_task, task_text
 from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint
+from walproof.salvaging.data_directory import OldServer
+from walproof.salvaging.server import Copy
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
@@ -33,7 +37,7 @@ class Thief:
     """A server that asks for the password in clear text, on every address of this machine; `heard` is what it got."""
 
     def __init__(self, listening: socket.socket) -> None:
-        self.port = int(listening.getsockname()[1])
+        self.port = int(listening.getsockname()[1]) if listening.family == socket.AF_INET else 0
         self.heard: list[bytes] = []
         self.asked = threading.Event()
         self._listening = listening
@@ -131,13 +135,13 @@ WAYS: dict[str, Callable[[Endpoint], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("named", [None, STRANGER, NAMED])
-def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: str | None) -> None:
-    endpoint = Endpoint(((STRANGER, thief.port),), named=None if named is None else (named,))
+@pytest.mark.parametrize("named", [(), (STRANGER,), (NAMED,)], ids=["of a lab", "named", "another is named"])
+def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: tuple[str, ...]) -> None:
+    endpoint = Endpoint(((STRANGER, thief.port),), named=named)
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
         WAYS[way](endpoint)
     assert thief.asked.wait(5)
-    assert set(thief.heard) == (set() if named == NAMED else {SECRET.encode()})
+    assert set(thief.heard) == ({SECRET.encode()} if named == (STRANGER,) else set())
 
 
 def test_the_refusal_of_a_clear_password_says_what_to_do(thief: Thief) -> None:
@@ -154,3 +158,21 @@ def test_writers_in_processes_of_their_own_know_it_too(tmp_path: Path) -> None:
     task = WriterTask("", endpoint, Level.ON, 1, 1, 1)
     (tmp_path / "task").write_text(task_text(task))
     assert read_writer_task(tmp_path / "task").endpoint == endpoint
+
+
+def test_what_answers_in_place_of_a_salvages_copy_is_told_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its socket lies in a folder of the copy's user, as whom the catalogs of an old primary can run code."""
+    copied = object.__new__(Copy)
+    copied.sockets, copied.role, copied.old = tmp_path, "walproof", cast(OldServer, SimpleNamespace(major=15))
+    with socket.socket(socket.AF_UNIX) as server, listening() as elsewhere:
+        server.bind(str(tmp_path / ".s.PGSQL.5432"))
+        server.listen()
+        for name, value in {"PGPASSWORD": SECRET, "PGHOSTADDR": NAMED, "PGPORT": str(elsewhere.port)}.items():
+            monkeypatch.setenv(name, value)
+        thief = Thief(server)
+        with pytest.raises(psycopg.OperationalError):
+            copied.connect("app")
+        assert thief.asked.wait(5)
+        assert thief.heard == elsewhere.heard == []

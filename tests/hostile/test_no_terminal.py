@@ -28,7 +28,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from walproof.salvaging.server import Copy
 folder = Path(sys.argv[1])
-copy = SimpleNamespace(old=SimpleNamespace(programs=folder), sockets=folder, work=folder)
+copy = SimpleNamespace(old=SimpleNamespace(programs=folder), sockets=folder, work=folder, number=300)
 with Copy._start(copy, ["postgres"], stdout=subprocess.PIPE) as process:
     print(process.stdout.read())
 """

@@ -3,18 +3,25 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
+import psutil
 import pytest
 
+from tests.fixtures.own_folder import own_folder
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
+from walproof.lab.privileges import confined_alone, is_user_of_labs, member_uid, number_of_no_lab
+from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import report
 from walproof.salvaging.plan import plan
 from walproof.salvaging.server import Copy
 from walproof.targets.lab.target import LabOldDisks
 from walproof.targets.simulated.clock import VirtualClock
+
+__all__ = ["own_folder"]
 
 
 def test_a_database_whose_name_is_an_option_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +72,25 @@ def test_a_link_in_place_of_a_copy_is_not_followed(tmp_path: Path) -> None:
     disks = LabOldDisks(Path("/bin"), cast(Blueprint, Members()), VirtualClock(), lambda: Endpoint(()))
     assert [path.name for _, path in disks.copies()] == ["data.before-rewind.2"]
     assert not list((tmp_path / "n1").iterdir()) and (tmp_path / "of_another").is_dir()
+
+
+def _running(number: int) -> list[int]:
+    return [one.pid for one in psutil.process_iter(["uids"]) if member_uid(number) in (one.info["uids"] or ())]
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_all_that_a_program_on_the_copy_began_ends_with_it_and_with_us(own_folder: Path, is_killed: bool) -> None:
+    """A stranger's catalogs can make the server run code: what called setsid lived on, and read the next salvage."""
+    own_folder.chmod(0o711)
+    (own_folder / "passwd").write_text("")
+    begins = "setsid sh -c 'trap : TERM HUP; sleep 600; sleep 600' & ls -d /proc/[0-9]* | wc -l"
+    with number_of_no_lab() as number, number_of_no_lab() as another:
+        assert number != another and not is_user_of_labs(member_uid(number))
+        argv = ["/bin/sh", "-c", f"{begins}; {'sleep 600' if is_killed else ''}"]
+        with subprocess.Popen(confined_alone(number, argv, [], own_folder), stdout=subprocess.PIPE) as process:
+            assert int(cast(IO[bytes], process.stdout).readline()) <= 4, "it sees its own processes alone"
+            if is_killed:
+                assert _running(number)
+                process.kill()  # as pdeathsig does where walproof was killed
+        wait_for(Wait.PROGRAM_READY, lambda: not _running(number), RealClock())

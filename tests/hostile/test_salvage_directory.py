@@ -112,6 +112,7 @@ def salvaged(walproof: Run, directory: Path, *words: str) -> tuple[int, str, str
         ("pg_tblspc/16500", "link 16500", "tablespace 16500", 3),
         ("pg_tblspc/16500", "pipe", "tablespace 16500", 3),
         ("pg_tblspc/evil", "link /", "tablespace evil", 3),
+        ("pg_tblspc", "link /etc", NO_FILE, 3),
         ("pg_wal", "link /nonexistent", "no longer reaches the fork", 3),
         ("pg_wal", "link pg_wal", "no longer reaches the fork", 3),
         ("pg_wal", "pipe", "no longer reaches the fork", 3),

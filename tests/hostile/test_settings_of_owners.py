@@ -1,5 +1,11 @@
 """Settings that a database's owner gives every session in it do not end, slow or blind walproof's own."""
 
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -7,14 +13,15 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn
-from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.plain_pair import PlainPair, free_port
+from walproof.errors import TargetError
 from walproof.load.open_session import open_session
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.session_settings import SESSION
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.sql.connection import session
+from walproof.targets.sql.connection import connected, session
 from walproof.watching.canary import Canary, Probe
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
@@ -128,3 +135,49 @@ def test_every_verb_answers(hostile: PlainPair, tmp_path: Path, capsys: pytest.C
     code, out, err = ended(capsys, [verb, *more, "--target", target, *record])
     assert code == 0 or (verb == "doctor" and code == 1 and '"members"' in out), (out, err)
     assert hostile.sql("n1", "SELECT datname FROM pg_database WHERE datname LIKE 'walproof%'") == []
+
+
+@pytest.fixture
+def pool(hostile: PlainPair, tmp_path: Path) -> Iterator[int]:
+    """The port of a PgBouncer that drops `options` without a word, as much advice says."""
+    password = hostile.passfile.read_text().strip().rpartition(":")[2]
+    port, as_nobody = free_port(), ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
+    with tempfile.TemporaryDirectory(prefix="walproof-pool-") as folder:
+        path = Path(folder) / "pgbouncer.ini"
+        path.write_text(
+            f"[databases]\n* = host=127.0.0.1 port={hostile.ports['n1']} user=postgres password={password}\n"
+            f"[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nunix_socket_dir=\nauth_type=any\n"
+            "ignore_startup_parameters=extra_float_digits,options\n"
+        )
+        if os.getuid() == 0:
+            shutil.chown(folder, "nobody")
+            shutil.chown(path, "nobody")
+        argv = [*(as_nobody if os.getuid() == 0 else []), "pgbouncer", "-q", str(path)]
+        with subprocess.Popen(argv) as process:
+            try:
+                wait_for(Wait.PROGRAM_READY, lambda: _listens(port), RealClock())
+                yield port
+            finally:
+                process.kill()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_no_name_is_looked_up_where_a_pooler_drops_what_a_session_is_sent(hostile: PlainPair, pool: int) -> None:
+    """The owner's search_path held there: current_setting() was his function, and ran as who logs in."""
+    straight = hostile.member_endpoint("n1").at(("127.0.0.1", hostile.ports["n1"]), dbname="pooled")
+    pooled = straight.at(("127.0.0.1", pool), dbname="pooled")
+    hostile.sql("n1", "CREATE DATABASE pooled OWNER thief")
+    hostile.sql("n1", "ALTER DATABASE pooled SET search_path = trap, pg_catalog")
+    try:
+        with connected(straight) as inside:
+            assert inside.execute("SHOW search_path").fetchall() == [{"search_path": "pg_catalog"}]
+        with psycopg.connect(pooled.conninfo()) as inside:
+            assert inside.execute("SHOW search_path").fetchall() == [("trap, pg_catalog",)]
+        with pytest.raises(TargetError, match="a connection pooler answers in place of the server"), connected(pooled):
+            pass
+    finally:
+        hostile.sql("n1", "DROP DATABASE pooled WITH (FORCE)")

@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
+from walproof.lab.privileges import number_of_no_lab
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import plan
 from walproof.salvaging.rows import NO_TABLE, REWRITTEN
@@ -337,8 +338,8 @@ def test_wal_that_reading_does_not_reach_makes_it_undecided(
     damage(written)
     made = plan(tmp_path / "n1", _typed(failed_over)[4], None, failed_over.bin)
     list(copy(made.old, made.wal, made.copied_bytes, tmp_path / "work"))
-    with tempfile.TemporaryDirectory(prefix="walproof-test-") as sockets:
-        lost = read_wal(Copy(made.old, tmp_path / "work", Path(sockets)), made)
+    with tempfile.TemporaryDirectory(prefix="walproof-test-") as sockets, number_of_no_lab() as user:
+        lost = read_wal(Copy(made.old, tmp_path / "work", Path(sockets), user), made)
     assert len(lost.undecided) == len(says)
     assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
 

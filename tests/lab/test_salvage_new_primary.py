@@ -195,14 +195,23 @@ OWNERS = {
     "ruled": ("CREATE TABLE {0} (id int, v text)", "CREATE RULE r AS ON INSERT TO {0} DO ALSO SELECT trap(1)"),
     "triggered": ("CREATE TABLE {0} (id int, v text)",
                   "CREATE TRIGGER t BEFORE INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION fired()"),
+    "naming": ("CREATE TABLE {0}_named (id int PRIMARY KEY); INSERT INTO {0}_named VALUES (1)",
+               "CREATE INDEX ON {0}_named (id) WHERE trap(1) = 1",
+               "CREATE TABLE {0} (id int REFERENCES {0}_named, v text)"),
+    "named": ("CREATE TABLE {0} (id int PRIMARY KEY, v text)",
+              "CREATE TABLE {0}_naming (id int REFERENCES {0}) PARTITION BY LIST (id)",
+              "CREATE TABLE {0}_part PARTITION OF {0}_naming DEFAULT; CREATE INDEX ON {0}_part (id) WHERE trap(1) = 1"),
     "defaulted_by_text": ("CREATE TABLE {0} (id int, v text)",
                           "ALTER TABLE {0} ADD w xml DEFAULT query_to_xml('SELECT public.trap(1)', true, true, '')"),
     "checked_by_text": ("CREATE TABLE {0} (id int, v text,"
                         " CHECK (query_to_xml('SELECT public.trap(1)', true, true, '') IS NOT NULL))",),
+    "defaulted_by_cast": ("CREATE TABLE {0} (id int, v text, j jsonb DEFAULT to_jsonb(clock_timestamp()))",),
+    "checked_by_json": ("CREATE TABLE {0} (id int, v text, CHECK (JSON_ARRAY(v) IS NOT NULL))",),
+    "checked_by_quoting": ("CREATE TABLE {0} (id int, v text, CHECK (quote_literal(id) <> ''))",),
     "checked_by_type": ("CREATE DOMAIN {0}_d AS int CHECK (trap(VALUE) = 1)",
                         "CREATE TABLE {0} (id int CHECK (pg_input_is_valid(id::text, 'public.{0}_d')), v text)"),
     "usual": ("CREATE TABLE {0} (id int, v text, at timestamptz DEFAULT now(), u uuid DEFAULT gen_random_uuid(),"
-              " n bigserial, j jsonb DEFAULT to_jsonb(clock_timestamp()), CHECK (date(at) > '2000-01-01'))",),
+              " n bigserial, CHECK (date(at) > '2000-01-01'))",),
     "plain": ("CREATE TABLE {0} (id int DEFAULT 7 CHECK (id > 0) PRIMARY KEY, v text UNIQUE)",
               "CREATE INDEX ON {0} (lower(v)) WHERE id > 5"),
     "parted": ("CREATE TABLE {0}_all (id int, v text) PARTITION BY RANGE (id)",
@@ -237,12 +246,62 @@ def test_no_function_of_the_owner_is_run_without_its_own_consent(pair: PlainPair
     else:
         assert len(says) == 1 and says[0].startswith("not tried: it would run "), says
         tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
-        assert _ran(pair) > before or name in ("of_domain", "estimated", "ruled")
+        assert _ran(pair) > before or name in (
+            "of_domain",
+            "estimated",
+            "ruled",
+            "naming",
+            "named",
+            "defaulted_by_cast",
+            "checked_by_json",
+            "checked_by_quoting",
+        )
+
+
+def test_a_cast_that_the_owner_of_a_type_adds_meanwhile_is_not_run(pair: PlainPair) -> None:
+    """CREATE CAST takes no lock of a table: what was looked at before may have one by now."""
+    _do(
+        pair, "DROP TYPE IF EXISTS kind CASCADE; DROP TABLE IF EXISTS kinds",
+        "CREATE TYPE kind AS ENUM ('a', 'b')", "CREATE TABLE kinds (k kind, id int, v text, PRIMARY KEY (k, id))",
+        "INSERT INTO kinds VALUES ('a', 1, 'x')",
+        "CREATE FUNCTION of_kind(kind) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN"
+        " RAISE LOG 'trap ran as %', current_user; RETURN enum_out($1)::text; END $$",
+        "CREATE CAST (kind AS text) WITH FUNCTION of_kind(kind) AS IMPLICIT", user="postgres",
+    )  # fmt: skip
+    before = _ran(pair)
+    lost = [Change("insert", ("a", "1", "x"), None), Change("insert", ("b", "1", "x"), None)]
+    with new_session(_dsn(pair)) as session:
+        (table,) = (one for one in tables(session, 0, None) if one.name == "kinds")
+        found = [one.state for one in rows.compared(session, table, lost, "false, ")]
+    assert (found, _ran(pair)) == (["there", "clean"], before)
+
+
+def test_a_function_that_catches_its_cancellation_is_ended_with_the_session(
+    pair: PlainPair, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays = "CREATE OR REPLACE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP BEGIN"
+    stays += " PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$"
+    trigger = "CREATE TRIGGER t BEFORE INSERT ON staying FOR EACH ROW EXECUTE FUNCTION stays()"
+    _do(
+        pair,
+        "DROP TABLE IF EXISTS staying; CREATE TABLE staying (id int PRIMARY KEY, v text)",
+        stays,
+        trigger,
+        user="postgres",
+    )
+    loss = _lost(pair, "staying")
+    files = _files(pair, own_folder, [loss], [])
+    monkeypatch.setattr(trial, "LONGEST_S", 0.5)
+    monkeypatch.setattr(trial, "GRACE_S", 0.5)
+    says = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+    assert "terminating connection" in says[0] and says[-1].endswith("rolled back before its end"), says
 
 
 SWAPS = (
     "ALTER TABLE {0} RENAME TO {0}_was; CREATE VIEW {0} AS SELECT id, v FROM {0}_was WHERE trap(1) = 1",
     "ALTER TABLE {0} RENAME TO {0}_was; CREATE TABLE {0} (id int PRIMARY KEY CHECK (trap(id) = 1), v text)",
+    "ALTER TABLE {0} RENAME TO {0}_was;"
+    " CREATE VIEW {0} AS SELECT id, v, '9'::xid AS xmin FROM {0}_was WHERE trap(1) = 1",
     "DROP TABLE {0}",
 )
 CHANGES = (

@@ -84,6 +84,7 @@ def test_the_endpoint_and_the_level_go_into_the_environment() -> None:
         "PGUSER": "postgres",
         "PGPASSFILE": "/x/pgpass",
         "PGSSLMODE": "require",
+        "PGREQUIREAUTH": "!password",
         "PGOPTIONS": "-c synchronous_commit=on",
     }
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,7 +161,10 @@ def test_where_nothing_is_left_the_exit_code_is_undecided(
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run")
     assert code == 0
     assert "parted at 0/410000 on timeline 1" in out
-    code, out, err = walproof("salvage", "--old", str(directory), "--new", DSN, "--dry-run", "--in-place")
+    in_place = ("salvage", "--old", str(directory), "--new", DSN, "--dry-run", "--in-place")
+    one_sentence(walproof(*in_place), "other users may write there", 2)  # below /tmp it could be swapped for another
+    monkeypatch.setattr(plan, "private_folder", nullcontext)
+    code, out, err = walproof(*in_place)
     assert (code, "to copy: 0.002 GB" in out, "no evidence any more" in err) == (0, True, True)
     monkeypatch.setattr("walproof.cli.salvage.run", lambda *_: {"lost_transactions": 0, "undecided": ["it is damaged"]})
     code, out, _ = walproof("salvage", "--old", str(directory), "--new", DSN, "--out", str(directory))
@@ -272,7 +276,7 @@ class Led:
 
     def endpoint(self, route: str) -> Endpoint:
         assert route == "direct"
-        return Endpoint((("10.0.0.6", 5433),), "app", "postgres", "/run/pgpass")
+        return Endpoint((("10.0.0.6", 5433),), "app", "postgres", "/run/pgpass", named=("10.0.0.6",))
 
     def close(self) -> None:
         self.closed = True

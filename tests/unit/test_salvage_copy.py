@@ -27,6 +27,57 @@ def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: P
             assert (tmp_path / str(at) / "data" / name).samefile(directory / name) == linked
 
 
+@pytest.fixture
+def tablespace(directory: Path, tmp_path: Path) -> Path:
+    """A folder of a tablespace outside of the directory, with one file."""
+    made = tmp_path / "space/PG_15_202209061/5"
+    made.mkdir(parents=True)
+    (made / "16384").write_bytes(bytes(8192))
+    (directory / "pg_tblspc/16500").symlink_to(tmp_path / "space")
+    return made
+
+
+def test_a_tablespace_elsewhere_is_copied_and_not_worked_on_in_place(directory: Path, tablespace: Path) -> None:
+    """The link may lead to that of a server that runs: its own, of which the directory is a copy, or any other."""
+    old = inspect(directory, None)
+    assert size(old) > tablespace.joinpath("16384").stat().st_size
+    with pytest.raises(MachineError, match="lies outside of --old"):
+        size(old, in_place=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("whose", ["", "5", "5/16384"])
+def test_what_a_link_leads_to_is_read_only_where_the_directorys_user_might(
+    directory: Path, tablespace: Path, tmp_path: Path, whose: str
+) -> None:
+    """root can read another cluster's tablespace, and WAL; whoever wrote the link could not."""
+    os.chown(tablespace.parent / whose, 65534, 65534)
+    old = inspect(directory, None)
+    with pytest.raises(MachineError, match="belongs to another user"):
+        size(old)
+    (tmp_path / "work").mkdir()
+    with pytest.raises(MachineError, match="belongs to another user"):
+        list(data_directory.copy(old, {}, 0, tmp_path / "work"))
+    assert not list((tmp_path / "work").rglob("16384"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_wal_of_another_user_is_read_where_the_archive_is_named_and_not_by_a_link(
+    directory: Path, tmp_path: Path
+) -> None:
+    (directory / "pg_wal").rename(tmp_path / "theirs")
+    wal(tmp_path / "theirs", 3)
+    os.chown(tmp_path / "theirs" / segment(1, 3, SEGMENT), 65534, 65534)
+    old = inspect(directory, None)
+    (tmp_path / "named").mkdir()
+    list(data_directory.copy(old, wal_files(old, tmp_path / "theirs"), 0, tmp_path / "named"))
+    (directory / "pg_wal").symlink_to(tmp_path / "theirs")
+    old = inspect(directory, None)
+    (tmp_path / "linked").mkdir()
+    with pytest.raises(MachineError, match="belongs to another user"):
+        list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / "linked"))
+
+
 @pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
 def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "work").mkdir()

@@ -215,6 +215,7 @@ class Server:
     ) -> None:
         self.outside, self.code, self.fails, self.late, self.did = outside, code, fails, late, list[str]()
         self.sleeps, self.swapped, self.is_held = threading.Event(), swapped, False
+        self.info = SimpleNamespace(backend_pid=1)
 
     def execute(self, query: Any, parameters: object = None) -> Any:
         text = query.decode() if isinstance(query, bytes) else str(query)
@@ -226,7 +227,8 @@ class Server:
             self.is_held = True
         if "pg_rewrite" in text:
             assert self.is_held, "what was looked at before the lock may have changed since"
-            return [(1, "public", "t1", "r", None), *((at, "public", *one) for at, one in enumerate(self.outside, 1))]
+            outside = [(at, "public", table, kind, True, own) for at, (table, kind, own) in enumerate(self.outside, 1)]
+            return [(1, "public", "t1", "r", True, None), *outside]
         if "reached(class" in text:
             assert isinstance(parameters, dict)
             assert parameters["writes"] and self.is_held

@@ -197,8 +197,12 @@ FALSE = "COMMIT 2026-11-26 07:00:01 UTC"
     [
         ([], 0x210, []),
         ([], 0x211, ["up to 0/210, and needed up to 0/211"]),
-        ([line("Transaction", 9, "0/00000210", FALSE, "0/000001F8")], 0x210, []),  # follows another record
-        ([line("Transaction", 9, "0/00000200", FALSE, "0/00000200")], 0x210, []),  # before the end of the last
+        (
+            [line("Transaction", 9, "0/00000210", FALSE, "0/000001F8")],
+            0x210,
+            ["looks like its records"],
+        ),  # follows another
+        ([line("Transaction", 9, "0/00000200", FALSE, "0/00000200")], 0x210, ["looks like its records"]),  # too early
         ([line("Transaction", 9, "0/00000208", FALSE, "0/00000200")], 0x210, ["looks like its records"]),
         (
             [line("Transaction", 9, "0/00000208", FALSE, "0/00000200"), NEXT_ONE.replace("tx:          7", "tx: 8")],
@@ -218,6 +222,16 @@ def test_text_of_users_that_looks_like_a_record_is_left_out_or_told(
     assert lost.xids <= {7} or "looks like" in lost.undecided[0]
     assert len(lost.undecided) == len(says)
     assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
+
+
+def test_two_texts_that_lead_past_the_records_between_them_are_told() -> None:
+    lost = LostWal(0x200, SEGMENT)
+    first = line("Standby", 0, "0/00000210", "", "0/00000200")
+    second = line("Standby", 0, "0/00000218", "", "0/00000210")
+    for one in (FIRST, first, NEXT_ONE, second, line("Transaction", 8, "0/00000220", FALSE, "0/00000218")):
+        lost.add(one)
+    lost.close(0x228)
+    assert lost.xids == {8} and "looks like its records" in lost.undecided[0]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
@@ -25,7 +23,7 @@ from walproof.targets.external.target_file import TargetFile, read_tree, validat
 from walproof.targets.patroni.target_file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
 from walproof.targets.sql.connection import check_version, resolved
-from walproof.targets.sql.settings import reordered, same_value
+from walproof.targets.sql.settings import same_value
 
 
 def test_a_url_is_patroni_or_postgres_and_its_password_is_in_no_name() -> None:
@@ -241,15 +239,6 @@ def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
     assert faults_by_command.run(faults_by_command.filled("echo {port}", places)) == "5432\n"
     with pytest.raises(TargetError, match="no such thing"):
         faults_by_command.run("echo no such thing >&2; exit 3")
-
-
-@given(st.permutations(["a", "b", "c", "d"]), st.permutations(["a", "b", "c", "d"]))
-def test_setting_again_in_turn_gives_the_wanted_order(now: list[str], wanted: list[str]) -> None:
-    order = list(now)
-    for name in reordered(dict.fromkeys(now, "1"), wanted):
-        order.remove(name)
-        order.append(name)
-    assert order == wanted
 
 
 @pytest.mark.parametrize(

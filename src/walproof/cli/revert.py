@@ -22,7 +22,7 @@ from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
 from walproof.records.journal import NAME, Change, Journal, journals_in, registered
-from walproof.records.layout import only_ours, record_directory
+from walproof.records.layout import only_ours, opened_folder, record_directory
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
 from walproof.targets.configure import check_identity
@@ -168,8 +168,11 @@ def _unheeded() -> Iterator[str]:
 
 def _of_record(
     record: str, target: str | None, allowed: frozenset[str], ended_on: frozenset[str], *, as_json: bool
-) -> list[tuple[Path, Notebook]]:
-    """The journals of a record: what the state folder holds for it, else its own, with the user's consent."""
+) -> Iterator[tuple[Path, Notebook]]:
+    """The journals of a record: what the state folder holds for it, else its own, with the user's consent.
+
+    Its own is read again while it is undone: in a folder that is opened once and that nobody else may write in.
+    """
     folder = record_directory(Path(record))
     path = folder / NAME
     named = journals_in(path)
@@ -181,23 +184,34 @@ def _of_record(
                 "wait for its end, or end it (kill); on another machine where it has ended: --ended-on that machine",
             )
     if runs:
-        return [(run.registration, run) for run in runs]
-    if path.is_symlink() or not path.is_file():
-        raise UsageError(
-            f"{record} holds no journal: its run changed nothing on a cluster walproof did not start", "nothing to do"
-        )
-    pending = Journal(path).pending()
-    if pending:
-        _consented(path, pending, target, allowed, as_json=as_json)
-    return [(path, Journal(path))]
+        yield from ((run.registration, run) for run in runs)
+        return
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(opened_folder(folder.resolve()))
+        except OSError as wrong:
+            raise MachineError(f"cannot open {folder}: {wrong.strerror}", "may you read it?") from None
+        held = Path(f"/proc/self/fd/{opened}") / NAME
+        if held.is_symlink() or not held.is_file():
+            raise UsageError(
+                f"{record} holds no journal: its run changed nothing on a cluster walproof did not start",
+                "nothing to do",
+            )
+        ours = only_ours(opened) and only_ours(held)
+        if pending := Journal(held).pending():
+            _consented(path, pending, target, allowed, ours=ours, as_json=as_json)
+            yield path, Journal(held)
 
 
 def _consented(
-    path: Path, pending: Sequence[Change], target: str | None, allowed: frozenset[str], *, as_json: bool
+    path: Path, pending: Sequence[Change], target: str | None, allowed: frozenset[str], *, ours: bool, as_json: bool
 ) -> None:
-    """A journal that this user's walproof did not keep: UsageError (exit 2) without target and consent, shown first."""
+    """A journal that this user's walproof did not keep: UsageError (exit 2) without target and consent, shown first.
+
+    Without `ours` in any case: who may write it would write another between what is shown and what is undone.
+    """
     needed = consent.to_revert(pending)
-    if target is not None and set(needed) <= allowed:
+    if ours and target is not None and set(needed) <= allowed:
         return
     # As JSON, whose texts hold no control characters.
     lines = [f"  {json.dumps([c.what, c.name])}: {json.dumps(c.after)} → {json.dumps(c.before)}" for c in pending]
@@ -205,6 +219,11 @@ def _consented(
                              for c in pending]}  # fmt: skip
     of = ", ".join(json.dumps(name) for name in dict.fromkeys(c.target for c in pending))
     print_result(tree, f"would revert {counted(len(pending), 'change')} of {of}:", *lines, as_json=as_json)
+    if not ours:
+        raise UsageError(
+            f"others own {path} or its folder, or may write there, so what is read out need not be what is reverted",
+            pasted("cp -R {record:path} mine && chmod -R go-w mine; read out and revert mine", record=path.parent),
+        )
     if target is None:
         raise UsageError(
             f"{path} is not in this user's state folder, so the cluster that it names is not asked",

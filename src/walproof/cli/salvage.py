@@ -1,6 +1,5 @@
 """`walproof salvage`: which commits a failover lost, and their rows, from the old primary's data directory."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -82,9 +81,8 @@ def salvage(
     allowed = consent.read(allow)
     if check and "load" not in allowed:
         raise refused("no-consent")
-    chosen, folder = plan(old, new, wal, bin), out or Path("salvage")
+    chosen, folder = plan(old, new, wal, bin, in_place=in_place), out or Path("salvage")
     if in_place:
-        chosen = replace(chosen, copied_bytes=len(chosen.wal) * chosen.old.segment_size, in_place=True)
         print_step(f"WARNING: --in-place: files of {old} change, so it is no evidence any more")
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:

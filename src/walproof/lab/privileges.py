@@ -6,12 +6,17 @@ import grp
 import json
 import os
 import pwd
+import random
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from walproof.errors import MachineError
 from walproof.lab import mount_view
@@ -20,8 +25,9 @@ from walproof.links.devices import NAMESPACES
 from walproof.machine.programs import program
 from walproof.machine.quoting import pasted
 
-FIRST_UID, MOST_LABS = 60600, 254
-"""Lab N runs as uid and gid 60600 + N, up to 60854: a range that neither Debian nor systemd gives to an account."""
+FIRST_UID, MOST_LABS, ALONE = 60600, 254, 329
+"""Lab N runs as uid and gid 60600 + N, up to 60854, and what runs alone as one of the 329 after it: a range that
+neither Debian nor systemd gives to an account."""
 
 
 def member_uid(number: int) -> int:
@@ -36,6 +42,23 @@ def is_user_of_labs(uid: int) -> bool:
     (True, False, False)
     """
     return FIRST_UID < uid <= FIRST_UID + MOST_LABS
+
+
+@contextmanager
+def number_of_no_lab() -> Iterator[int]:
+    """A number, beyond those of labs, whose user no account, no process and no other walproof of this machine has.
+
+    It is held by a name of a socket, which goes with this process. MachineError when none is free.
+    """
+    running = {uid - FIRST_UID for one in psutil.process_iter(["uids"]) for uid in one.info["uids"] or ()}
+    free = {*range(MOST_LABS + 1, MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - running
+    with closing(socket.socket(socket.AF_UNIX)) as name:
+        for number in random.sample(sorted(free), len(free)):
+            with suppress(OSError):  # another walproof's
+                name.bind(f"\0walproof-user-{member_uid(number)}")
+                yield number
+                return
+        raise MachineError("no user is free to run a program alone", "end the processes of uids 60855 to 61183: `ps`")
 
 
 def numbers_of_accounts() -> set[int]:
@@ -126,11 +149,15 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
     return [*_seeing({"closed": closed}, []), *limited] if closed else limited
 
 
-def confined_alone(argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
-    """As `confined_check`, for a server that may write below `folder`; `folder`/passwd is its /etc/passwd."""
-    limited = without_rights(0, argv)
+def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
+    """As `confined_check`, for a server as the user of that number that may write below `folder`; `folder`/passwd is
+    its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with it, and with us.
+    """
+    dies = [str(program("setpriv")), "--pdeathsig", "KILL", "--"]
+    alone = [*dies, str(program("unshare")), "--ipc", "--net", "--pid", "--fork", "--mount-proc", "--"]
     view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
-    return [*_seeing({**view, "closed": closed_folders([*needed, folder])}, []), *limited]
+    seeing = _seeing({**view, "closed": closed_folders([*needed, folder])}, [])
+    return [*alone, *seeing, *without_rights(number, [*dies, *argv])]
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Opens a session of walproof's own: no setting of the database's owner or of the role ends it.
+"""Opens a session of walproof's own: no setting of the database's owner or of the role ends it or names what it runs.
 
 What PostgreSQL 14 knows comes with the connection (`model.session_settings`); an unknown name there would refuse it.
-So transaction_timeout, which 17 added, is taken back first of all once the server has said its version."""
+So transaction_timeout, which 17 added, is taken back first of all once the server has said its version. A pooler may
+drop what comes with the connection without a word: that it is in effect is asked before anything else is."""
 
 from typing import Any
 
@@ -17,12 +18,15 @@ _ANSWER_S = 2.0
 _NO_SUCH_DATABASE = "no such database"
 _ENDED = "due to transaction timeout"
 _NO_LIMIT = "-c transaction_timeout=0"
+_PATH = "-c search_path=pg_catalog"
+_DROPPED = "the startup parameter options was dropped (ignore_startup_parameters of PgBouncer)"
 
 
 def open_session(
     conninfo: str, row_factory: RowFactory[Any] = tuple_row, *, prepare_threshold: int | None = 5
 ) -> "psycopg.Connection[Any]":
-    """A connection in autocommit; psycopg.Error where there is none."""
+    """A connection in autocommit; psycopg.Error where there is none, or where a search_path that is sent is not its."""
+    options = str(conninfo_to_dict(conninfo).get("options") or "")
 
     def connection(words: str) -> "psycopg.Connection[Any]":
         return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
@@ -30,19 +34,26 @@ def open_session(
     opened = None
     try:
         opened = connection(conninfo)
-        if opened.info.server_version < _SINCE:
-            return opened
-        with answering(opened, _ANSWER_S):
-            opened.execute("SET transaction_timeout = 0")
+        _prepare(opened, is_path_sent=_PATH in options)
     except psycopg.Error as wrong:
         if opened is not None:
             opened.close()
         if not isinstance(wrong, errors.TransactionTimeout) and _ENDED not in str(wrong):
             raise
         # So short that it has ended the login, or this very statement: the server is known by now to have the setting.
-        options = conninfo_to_dict(conninfo).get("options") or ""
-        return connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
+        opened = connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
+        _prepare(opened, is_path_sent=_PATH in options)
     return opened
+
+
+def _prepare(opened: "psycopg.Connection[Any]", *, is_path_sent: bool) -> None:
+    """Statements that look no name up: what a database's owner has put into his search_path would run."""
+    with answering(opened, _ANSWER_S), opened.cursor(row_factory=tuple_row) as cursor:
+        if opened.info.server_version >= _SINCE:
+            cursor.execute("SET transaction_timeout = 0")
+        if is_path_sent and cursor.execute("SHOW search_path").fetchall() != [("pg_catalog",)]:
+            opened.close()
+            raise psycopg.OperationalError(_DROPPED)
 
 
 def hint_of_refused_database(printed: str) -> str | None:

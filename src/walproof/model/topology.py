@@ -53,10 +53,10 @@ class Endpoint:
     options: tuple[tuple[str, str], ...] = ()
     pooled: bool = False
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
-    named: tuple[str, ...] | None = None
-    """Hosts that the user named, in lower case; None where every host is walproof's own, as of a lab."""
+    named: tuple[str, ...] = ()
+    """Hosts that the user named, in lower case."""
     binding: str = ""
-    """channel_binding of walproof's own sessions: bound, who answers at an address and passes the login on has none."""
+    """channel_binding of walproof's own sessions on all other hosts: who passes a login on to a member has none."""
 
     def at(self, *hosts: tuple[str, int], **options: str) -> "Endpoint":
         """The same at other hosts, with options beside its own."""
@@ -83,7 +83,7 @@ class Endpoint:
 
     @property
     def _has_strangers(self) -> bool:
-        return self.named is not None and not {host.lower() for host, _ in self.hosts} <= set(self.named)
+        return not {host.lower() for host, _ in self.hosts} <= set(self.named)
 
     def client_conninfo(self, **more: str) -> str:
         """`words` as a libpq connection string."""

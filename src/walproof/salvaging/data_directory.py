@@ -1,6 +1,7 @@
 """The old primary's data directory: what it is, whether it is in use, which files of it are copied. Reads only.
 
-It may be a stranger's: no link but pg_wal and tablespaces is followed, no program of it run, no setting of it read."""
+It may be a stranger's: no link but pg_wal and tablespaces is followed, and these only to
+what belongs to the directory's own user; no program of it run, no setting of it read."""
 
 import errno
 import fcntl
@@ -46,9 +47,11 @@ _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 @dataclass(frozen=True, slots=True)
 class OldServer:
-    """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to."""
+    """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
+    `user`: the uid to which the directory belongs."""
 
     directory: Path
+    user: int
     major: int
     programs: Path
     control: Mapping[str, str]
@@ -96,7 +99,8 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         if not 1 << 20 <= size <= 1 << 30 or size & size - 1:
             raise ValueError("its segments have no size that PostgreSQL knows")
         timeline = max(map(int, timelines))
-        return OldServer(directory, int(version), where, control, system, timeline, size, redo, wal)
+        user = directory.stat().st_uid
+        return OldServer(directory, user, int(version), where, control, system, timeline, size, redo, wal)
     except (KeyError, ValueError) as wrong:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
@@ -203,6 +207,8 @@ def roots(old: OldServer) -> dict[Path, Path]:
     """What is copied but WAL, and its place in the copy: no configuration, signal file, slot or statistics."""
     files = [old.directory / name for name in ("PG_VERSION", "backup_label") if small_file(old.directory, name)]
     found = {path: Path("data") / path.name for path in (*files, *(old.directory / name for name in _COPIED))}
+    if (old.directory / "pg_tblspc").is_symlink():
+        raise refused("not-a-file", path=old.directory / "pg_tblspc")
     for link in sorted((old.directory / "pg_tblspc").glob("*")):
         folders = sorted(Path(os.path.realpath(link)).glob(f"PG_{old.major}_*")) if link.name.isdecimal() else []
         if not folders:
@@ -211,19 +217,30 @@ def roots(old: OldServer) -> dict[Path, Path]:
     return found
 
 
-def size(old: OldServer) -> int:
-    """Bytes on disk of all that is copied but WAL; a refusal for what is no folder or file, too deep or too large."""
+def size(old: OldServer, *, in_place: bool = False) -> int:
+    """Bytes on disk of all that is copied but WAL; a refusal for what is no folder or file, too deep or too large, and
+    for a tablespace that would be changed elsewhere than in the directory."""
     total = 0
     for root in roots(old):
+        if in_place and not root.is_relative_to(old.directory):
+            raise refused("not-linked", file=root, why="that tablespace lies outside of --old: a server may work in it")
         below = (Path(folder, name) for folder, dirs, names in os.walk(root) for name in (*dirs, *names))
         for path in chain((root,), below):
-            status, is_deep = os.lstat(path), len(path.relative_to(root).parts) > _DEEPEST
-            if is_deep or (not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode)):
-                raise refused("not-a-file", path=path)
-            if status.st_size > _LARGEST:
-                raise refused("too-large", path=path, bytes=f"{status.st_size:,}")
+            status = os.lstat(path)
+            _check(path, status, len(path.relative_to(root).parts), old.user)
             total += min(status.st_blocks * 512, status.st_size)
     return total
+
+
+def _check(path: Path, status: os.stat_result, depth: int, user: int | None) -> None:
+    """A refusal for what no server puts there, and for what its user might not read: a link may lead to another's."""
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if depth > _DEEPEST or not (is_folder or stat.S_ISREG(status.st_mode)):
+        raise refused("not-a-file", path=path)
+    if status.st_size > _LARGEST and not is_folder:
+        raise refused("too-large", path=path, bytes=f"{status.st_size:,}")
+    if user is not None and status.st_uid != user:
+        raise refused("another-owner", path=path, owner=status.st_uid, user=user)
 
 
 def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> Iterator[int]:
@@ -239,13 +256,14 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     for name in _EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
     (to / "tablespaces").mkdir()
-    copies = [(source, to / place, in_place) for source, place in roots(old).items()]
-    copies += [(folder / name, to / "data/pg_wal" / name, False) for name, folder in wal.items()]
+    log = to / "data/pg_wal"
+    copies = [(source, to / place, in_place, True) for source, place in roots(old).items()]
+    copies += [(folder / name, log / name, False, folder == old.wal) for name, folder in wal.items()]
     told = 0
-    for source, place, linked in copies:
+    for source, place, linked, is_its_own in copies:
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            for written in _below(source, place, linked=linked):
+            for written in _below(source, place, old.user if is_its_own else None, linked=linked):
                 done += written
                 if done - told >= _TOLD:
                     told = done
@@ -259,27 +277,25 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
         raise refused("changed", directory=old.directory)
 
 
-def _below(source: Path, to: Path, *, linked: bool) -> Iterator[int]:
+def _below(source: Path, to: Path, user: int | None, *, linked: bool) -> Iterator[int]:
     above = os.open(source.parent, _OPEN | os.O_DIRECTORY)
     try:
-        yield from _copied(above, source, to, linked=linked)
+        yield from _copied(above, source, to, user, linked=linked)
     finally:
         os.close(above)
 
 
-def _copied(above: int, source: Path, to: Path, *, linked: bool, depth: int = 0) -> Iterator[int]:
-    """The folder or file of that name in an open folder, and what is below it; bytes, as they are written."""
+def _copied(above: int, source: Path, to: Path, user: int | None, *, linked: bool, depth: int = 0) -> Iterator[int]:
+    """The folder or file of that name in an open folder, and what is below it, of that user alone; bytes, as they are
+    written."""
     opened = os.open(source.name, _OPEN, dir_fd=above)
     try:
         status = os.fstat(opened)
-        if stat.S_ISDIR(status.st_mode) and depth <= _DEEPEST:
+        _check(source, status, depth, user)
+        if stat.S_ISDIR(status.st_mode):
             to.mkdir(mode=0o700, exist_ok=True)
             for name in filter(_KNOWN.fullmatch, os.listdir(opened)):
-                yield from _copied(opened, source / name, to / name, linked=linked, depth=depth + 1)
-        elif not stat.S_ISREG(status.st_mode):
-            raise refused("not-a-file", path=source)
-        elif status.st_size > _LARGEST:
-            raise refused("too-large", path=source, bytes=f"{status.st_size:,}")
+                yield from _copied(opened, source / name, to / name, user, linked=linked, depth=depth + 1)
         elif linked:
             os.link(f"/proc/self/fd/{opened}", to, src_dir_fd=opened, follow_symlinks=True)
         else:

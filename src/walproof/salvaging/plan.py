@@ -17,6 +17,7 @@ from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
+from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.server import QUERIES, SESSION
 from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
@@ -42,13 +43,16 @@ class Plan:
     in_place: bool = False
 
 
-def plan(directory: Path, new: str, archive: Path | None, programs: Path | None) -> Plan:
+def plan(directory: Path, new: str, archive: Path | None, programs: Path | None, *, in_place: bool = False) -> Plan:
     """The plan, of the old primary's directory and the new one's DSN; every reason why there is none is a refusal."""
     if archive is not None and not archive.is_dir():
         raise refused("no-archive", folder=archive)
     archive = archive and archive.resolve()
     require_root()
     old = data_directory.inspect(directory, programs)
+    if in_place:
+        with private_folder(old.directory.parent):  # or it could become another one meanwhile
+            pass
     system, timeline, major = identity(new)
     if system != old.system:
         raise refused("another-cluster", directory=old.directory, old=old.system, new=system)
@@ -67,9 +71,10 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None)
     needed_from, most = min(first, old.redo // size), first - _MOST
     while first > max(1, min(most, needed_from)) and (name := segment(spans[0].timeline, first - 1, size)) in present:
         first, wal[name] = first - 1, None
-    copied = data_directory.size(old) + len(wal) * size
+    whole = data_directory.size(old, in_place=in_place)
+    copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, in_place)
 
 
 def require_root() -> None:
@@ -95,7 +100,7 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
-    except psycopg.Error as wrong:
+    except (psycopg.Error, ValueError) as wrong:
         raise refused("no-answer", why=wrong) from None
 
 

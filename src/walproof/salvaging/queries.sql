@@ -66,10 +66,11 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- nor of an installed library. pg_depend is followed from what a query plans and prints (indexes, statistics, types), or
 -- from the table, by two kinds of edges: to what an object uses (so from a partition to its parent's key), and to what is
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
--- other table is a part, and what a foreign key does runs as the other table's owner. A domain may be given a check while
+-- other table is a part: see outside. A domain may be given a check while
 -- rows are written. 12 and 13 are the languages internal and C. PostgreSQL's own functions have no edges, and some run text
--- that is SQL or the name of a type (query_to_xml, pg_input_is_valid): in defaults and checks, which alone may call what
--- is not immutable, there are none but those that are known to run nothing.
+-- that is SQL or the name of a type (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY),
+-- which an owner may add at any time: in defaults and checks, which alone may call what is not immutable, there are none but
+-- those that are known to run nothing.
 WITH RECURSIVE reached(class, object) AS (
   SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s::oid
   UNION SELECT 'pg_statistic_ext'::regclass::oid, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s::oid
@@ -88,6 +89,9 @@ WITH RECURSIVE reached(class, object) AS (
     UNION ALL SELECT 'pg_proc'::regclass::oid, amhandler FROM pg_class c JOIN pg_am a ON a.oid = c.relam
       WHERE class = 'pg_class'::regclass AND c.oid = object AND c.relkind IN ('i', 'I')
   ) more
+), expression(tree) AS (
+  SELECT adbin::text FROM reached JOIN pg_attrdef ON oid = object WHERE class = 'pg_attrdef'::regclass
+  UNION ALL SELECT conbin::text FROM reached JOIN pg_constraint ON oid = object WHERE class = 'pg_constraint'::regclass
 )
 SELECT found.name FROM (
   SELECT n.nspname::text || '.'::text || p.proname::text FROM reached JOIN pg_proc p ON p.oid = object
@@ -97,16 +101,14 @@ SELECT found.name FROM (
   UNION SELECT n.nspname::text || '.'::text || y.typname::text FROM reached JOIN pg_type y ON y.oid = object
   JOIN pg_namespace n ON n.oid = y.typnamespace
   WHERE %(writes)s::bool AND class = 'pg_type'::regclass AND y.oid >= 16384 AND y.typtype = 'd'
-  UNION SELECT n.nspname::text || '.'::text || p.proname::text FROM (
-    SELECT adbin::text FROM reached JOIN pg_attrdef ON oid = object WHERE class = 'pg_attrdef'::regclass
-    UNION ALL SELECT conbin::text FROM reached JOIN pg_constraint ON oid = object WHERE class = 'pg_constraint'::regclass
-  ) expression(tree), regexp_matches(tree, ':funcid ([0-9]+)', 'g') called, pg_proc p
+  UNION SELECT 'an SQL/JSON constructor'::text FROM expression WHERE %(writes)s::bool AND tree ~ '[{]JSON'
+  UNION SELECT n.nspname::text || '.'::text || p.proname::text FROM expression, regexp_matches(tree, ':funcid ([0-9]+)', 'g') called, pg_proc p
   JOIN pg_namespace n ON n.oid = p.pronamespace
   WHERE %(writes)s::bool AND p.oid = called[1]::oid AND p.provolatile <> 'i' AND p.proname <> ALL
     ('{age,clock_timestamp,concat,concat_ws,currval,current_database,current_setting,current_user,date,date_part,'
      'date_trunc,format,gen_random_uuid,inet_client_addr,lastval,make_timestamptz,nextval,now,pg_backend_pid,'
-     'pg_current_xact_id,quote_literal,random,session_user,statement_timestamp,time,timeofday,timestamp,timestamptz,'
-     'timetz,timezone,to_char,to_date,to_json,to_jsonb,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
+     'pg_current_xact_id,random,session_user,statement_timestamp,time,timeofday,timestamp,timestamptz,'
+     'timetz,timezone,to_char,to_date,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
      'uuid_generate_v1,uuid_generate_v1mc,uuid_generate_v4,uuidv4,uuidv7}'::name[])) found(name)
 ORDER BY 1 LIMIT 1
 
@@ -166,19 +168,26 @@ FROM pg_control_system()
 SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
 
 -- name: outside
--- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to.
+-- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to. And the
+-- tables that a check of a foreign key only reads, on either side of it: planning that runs their owner's code too, as the
+-- owner, who can leave a deferred trigger behind that runs as us.
 WITH RECURSIVE touched(oid) AS (
   SELECT unnest(%s::oid[])
   UNION SELECT more.oid FROM touched CROSS JOIN LATERAL (
     SELECT conrelid FROM pg_constraint WHERE confrelid = touched.oid AND contype = 'f'
       AND (confupdtype IN ('c', 'n', 'd') OR confdeltype IN ('c', 'n', 'd'))
-    UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid))
-SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, own.name
-FROM touched JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN LATERAL (
+    UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = touched.oid) AS more(oid)),
+checked(oid) AS (
+  SELECT unnest(ARRAY[conrelid, confrelid]) FROM pg_constraint
+  WHERE contype = 'f' AND (conrelid IN (SELECT oid FROM touched) OR confrelid IN (SELECT oid FROM touched))
+  UNION SELECT inhrelid FROM checked JOIN pg_inherits ON inhparent = checked.oid)
+SELECT c.oid, n.nspname::text, c.relname::text, c.relkind::text, found.is_written, own.name
+FROM (SELECT oid, true FROM touched UNION ALL SELECT oid, false FROM checked WHERE oid NOT IN (SELECT oid FROM touched)
+) found(oid, is_written) JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN LATERAL (
   SELECT tgname::text FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A')
   UNION ALL SELECT rulename::text FROM pg_rewrite
     WHERE ev_class = c.oid AND ev_type <> '1' AND ev_enabled IN ('O', 'A')
-) AS own(name) ON true ORDER BY 3, 5
+) AS own(name) ON is_written ORDER BY 3, 6
 
 -- name: limits
 SET LOCAL lock_timeout = '300ms';

@@ -361,7 +361,9 @@ def changes(table: Table, made: Sequence[Row], replaced: Sequence[Row], old: Seq
 
 def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
-    names = sql.SQL(", ").join(sql.Identifier(table.columns[place]) for place in table.key)
+    # By its text where a type is a user's: its owner may add a cast at any time, which a comparison would then run.
+    name = "{}" if table.is_key_builtin else "format('%s', {}) COLLATE \"C\""
+    names = sql.SQL(", ").join(sql.SQL(name).format(sql.Identifier(table.columns[place])) for place in table.key)
     for part in parts(lost, _KEYS):
         keys = [key(table, one.new or one.old or ()) for one in part]
         typed = [map(sql.Literal, values) for values in keys]

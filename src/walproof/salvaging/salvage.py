@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from walproof.errors import Error
+from walproof.lab.privileges import number_of_no_lab
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
@@ -58,12 +59,12 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
     with new_session(dsn) as new:
         prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
         held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
-    with _work(out) as (work, sockets):
+    with number_of_no_lab() as user, _work(out) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
         progress(step, 0.0)
         for done in copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place):
             progress(step, done / plan.copied_bytes or 1e-9)
-        copied = Copy(plan.old, work, sockets)
+        copied = Copy(plan.old, work, sockets, user)
         progress("reading the WAL", 0.0)
         lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
         if lost.commits and not lost.tablespaces:

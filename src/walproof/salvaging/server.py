@@ -12,11 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 
 from walproof.lab.privileges import APART, confined_alone, member_uid
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
 from walproof.machine.sql_file import statements
 from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
@@ -32,11 +32,14 @@ SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read
 
 @dataclass(slots=True)
 class Copy:
-    """The copy below `work` while it is ours; `databases` by their oids, `role`: our superuser, and our schema."""
+    """The copy below `work` while it is ours; `databases` by their oids, `role`: our superuser, and our schema.
+
+    `number`: of the user that it runs as, and that nothing else does: its catalogs may be a stranger's."""
 
     old: OldServer
     work: Path
     sockets: Path
+    number: int
     role: str = field(default_factory=lambda: f"walproof_{secrets.token_hex(6)}")
     databases: dict[int, str] = field(default_factory=dict)
 
@@ -48,7 +51,7 @@ class Copy:
             raise refused("corrupt-control", directory=self.old.directory, why="it lacks settings")
         text = (_FILES / "copy_postgresql.conf.txt").read_text("utf-8").format(sockets=self.sockets, **asked)
         more = "max_active_replication_origins = 1000\n" if self.old.major >= 18 else ""
-        user = member_uid(0)
+        user = member_uid(self.number)
         passwd = f"walproof:x:{user}:{user}::/:/usr/sbin/nologin\n"
         texts = {"data/postgresql.conf": text + more, "data/pg_hba.conf": "local all all trust\n", "passwd": passwd}
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
@@ -58,11 +61,13 @@ class Copy:
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
-        ended = [str(program("setpriv")), "--pdeathsig", "KILL", "--", str(self.old.programs / argv[0])]
-        confined = confined_alone([*ended, *map(str, argv[1:])], [self.old.programs.parent, self.sockets], self.work)
-        alone = [str(program("unshare")), "--ipc", "--net", "--"]
+        typed, needed = (
+            [str(self.old.programs / argv[0]), *map(str, argv[1:])],
+            [self.old.programs.parent, self.sockets],
+        )
+        confined = confined_alone(self.number, typed, needed, self.work)
         pipes = {**APART, **pipes}
-        return subprocess.Popen([*alone, *confined], env=environment(), cwd="/", text=True, errors="replace", **pipes)
+        return subprocess.Popen(confined, env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
@@ -101,7 +106,9 @@ class Copy:
         session |= {"event_triggers": "off"} if self.old.major >= 17 else {}
         options = " ".join(f"-c {name}={value}" for name, value in session.items())
         words = {"host": str(self.sockets), "port": "5432", "user": self.role, "dbname": database, "options": options}
-        words |= {"sslmode": "disable", "gssencmode": "disable", "passfile": "/nonexistent", "connect_timeout": "30"}
+        # It may be code of a stranger's that answers there: nothing of our environment is its.
+        words |= {"sslmode": "disable", "gssencmode": "disable", "require_auth": "none", "connect_timeout": "30"}
+        words |= {"password": "", "passfile": "/nonexistent", "hostaddr": ""}
         return psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
 
     @contextmanager
@@ -116,7 +123,9 @@ class Copy:
                 raise refused("no-start", why=log.read_text(errors="replace").strip()[-300:])
             yield
         finally:
-            process.kill()  # its children end by themselves; the copy is not used again
+            with suppress(psutil.NoSuchProcess):
+                for first in psutil.Process(process.pid).children():
+                    first.kill()  # the first of its namespace: it ends once all that run there have
             process.wait()
 
     def _answers(self) -> bool:

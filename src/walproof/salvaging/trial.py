@@ -6,21 +6,23 @@ is looked at under a lock in which no table can be swapped or changed, in the tr
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 
 import psycopg
 
 from walproof.errors import Error
 from walproof.machine.untrusted import one_line
-from walproof.salvaging.answers import answered, maybe, number, word
+from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
 
-LONGEST_S = 60.0
+LONGEST_S, GRACE_S = 60.0, 5.0
+"""Of a trial, after which it is canceled, and then its session ended: a function of users may catch the first."""
 _ROUNDS = 20
-"""Of looking and locking, after which tables that foreign keys write to are given up: each round adds some."""
+"""Of looking and locking, after which tables that foreign keys lead to are given up: each round adds some."""
 
 
 def tried(
@@ -30,19 +32,31 @@ def tried(
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
         with new_session(dsn, reads_only=False, dbname=database) as session:
-            return _in_time(session, allowed, losses, files)
+            end = partial(_end, dsn, database, session.info.backend_pid)
+            return _in_time(session, allowed, losses, files, end)
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 
+def _end(dsn: str, database: str, pid: int) -> None:
+    with suppress(Error, psycopg.Error), new_session(dsn, dbname=database) as another:
+        another.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
 def _in_time(
-    session: Session, allowed: Collection[str], losses: Sequence[TableLoss], files: Sequence[SqlFile]
+    session: Session,
+    allowed: Collection[str],
+    losses: Sequence[TableLoss],
+    files: Sequence[SqlFile],
+    end: Callable[[], object],
 ) -> list[str]:
-    late = threading.Event()
+    late, ended = threading.Event(), threading.Event()
 
     def give_up() -> None:
         late.set()
         session.cancel()
+        if not ended.wait(GRACE_S):
+            end()
 
     timer = threading.Timer(LONGEST_S, give_up)
     timer.start()
@@ -51,6 +65,7 @@ def _in_time(
             session.execute(QUERIES["limits"])
             says = _tried(session, allowed, losses, files, late)
     finally:
+        ended.set()
         timer.cancel()
     return [*says, f"it took longer than {LONGEST_S:.0f} s: rolled back before its end"] if late.is_set() else says
 
@@ -126,23 +141,25 @@ def _is_there(session: Session, loss: TableLoss) -> bool:
 
 
 def _outside(session: Session, oids: Sequence[int]) -> list[str]:
-    """What of users the SQL would run, now that each table it may write to is locked; "" at the end of none."""
+    """What of users the SQL would run, now that each table that it may write to or check is locked; [] for nothing."""
     held = set(oids)
     for _ in range(_ROUNDS):
         with session.transaction(force_rollback=True):
             session.execute("SET LOCAL search_path = pg_catalog")
-            found = answered(session.execute(QUERIES["outside"], (list(oids),)), number, word, word, word, maybe(word))
-            codes = [own_code(session, oid, writes=True) for oid in sorted({oid for oid, *_ in found} | set(oids))]
-        fired = [f"{table}: {own}" for _, _, table, _, own in found if own is not None]
+            kinds = (number, word, word, word, truth, maybe(word))
+            found = answered(session.execute(QUERIES["outside"], (list(oids),)), *kinds)
+            is_written = {oid: written for oid, _, _, _, written, _ in found}
+            codes = [own_code(session, oid, writes=is_written[oid]) for oid in sorted(is_written)]
+        fired = [f"{table}: {own}" for _, _, table, _, _, own in found if own is not None]
         if says := [one_line(one, 120) for one in (*fired, *codes) if one]:
             return says
-        new = {oid: (schema, table) for oid, schema, table, kind, _ in found if oid not in held and kind in ("r", "p")}
+        new = {oid: (schema, name) for oid, schema, name, kind, *_ in found if oid not in held and kind in ("r", "p")}
         if not new:
             return []
         for schema, table in new.values():
             hold(session, schema, table)
         held |= new.keys()
-    return ["what foreign keys write to, which changes meanwhile"]
+    return ["what foreign keys lead to, which changes meanwhile"]
 
 
 def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:

@@ -147,7 +147,7 @@ class LostWal:
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
     _last: str = ""
     _left_out: int = 0
-    """The position of the last record, and lines since that follow another one."""
+    """The position of the last record, and lines of the span that follow another one."""
 
     @property
     def all_blocks_known(self) -> bool:
@@ -164,7 +164,7 @@ class LostWal:
         if self._last and (before != self._last or lsn < self.end):
             self._left_out += 1
             return
-        self._last, self._left_out = at, 0
+        self._last = at  # what was left out stays so: two texts of users can lead past records between them
         is_switch = manager == "XLOG" and text.startswith("SWITCH")  # the rest of its segment is empty
         self.end = (lsn // size + 1) * size if is_switch else record_end(lsn, int(length), size)
         if lsn < self.fork and xid:

@@ -66,7 +66,7 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
         raw["passfile"],
         tuple((str(k), str(v)) for k, v in raw["options"]),
         bool(raw["pooled"]),
-        None if raw["named"] is None else tuple(map(str, raw["named"])),
+        tuple(map(str, raw["named"])),
         str(raw["binding"]),
     )
 

@@ -63,13 +63,11 @@ SELECT
   LEFT JOIN pg_class c ON c.oid = ledger.oid
 
 -- name: auto_conf
--- postgresql.auto.conf in its own order; a name set twice counts where it stands last.
-SELECT name, setting AS value
-FROM (SELECT DISTINCT ON (name) name, setting, seqno
-        FROM pg_catalog.pg_file_settings
-       WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
-       ORDER BY name, seqno DESC) AS last
-ORDER BY seqno
+-- postgresql.auto.conf; a name set twice, in capitals too, counts where it stands last.
+SELECT DISTINCT ON (lower(name)) lower(name) AS name, setting AS value
+FROM pg_catalog.pg_file_settings
+WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
+ORDER BY lower(name), seqno DESC
 
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.

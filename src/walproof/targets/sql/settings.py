@@ -1,6 +1,6 @@
 """Settings over SQL: those a record keeps, whether two values are one, and ALTER SYSTEM on each member.
 
-A change is journaled before, awaited, reverted exactly as it was; what another operator has changed since stays."""
+A change is journaled before, awaited, its value put back as it was; what another operator has changed since stays."""
 
 import hashlib
 import json
@@ -85,13 +85,14 @@ def same_value(written: str, setting: str, unit: str) -> bool:
 
 
 AUTO, ORDER = "alter-system", "auto.conf order"
+"""Kinds of changes in journals; the second was noted by 1.0.0 alone, and nothing is undone of it."""
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
-    """postgresql.auto.conf as name → value in its order; TargetError names the right that is missing."""
+    """postgresql.auto.conf as name → value, names in small letters; TargetError names the right that is missing."""
     try:
         return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
     except psycopg.Error as wrong:
@@ -133,20 +134,6 @@ def alter(connection: Connected, name: str, value: str | None) -> None:
         ) from None
 
 
-def reordered(now: Mapping[str, str], wanted: Sequence[str]) -> list[str]:
-    """Which entries to set again, in turn, so that the file has the wanted order: ALTER SYSTEM appends at the end.
-
-    >>> reordered({"b": "2", "a": "1"}, ["a", "b"])
-    ['b']
-    """
-    left = [name for name in wanted if name in now]
-    kept = 0
-    for name in now:
-        if kept < len(left) and name == left[kept]:
-            kept += 1
-    return left[kept:]
-
-
 class AutoConf:
     """Changes parameters of servers without a manager, by ALTER SYSTEM on each member."""
 
@@ -179,14 +166,6 @@ class AutoConf:
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
                 now = auto_conf(connection)
-                journal.note(
-                    self._clock.now(),
-                    self._target,
-                    f"{ORDER} {member}",
-                    "order",
-                    before=json.dumps(list(now)),
-                    after=None,
-                )
                 for name, value in wanted.items():
                     what = f"{AUTO} {member}"
                     journal.note(self._clock.now(), self._target, what, name, before=now.get(name), after=value)
@@ -219,24 +198,25 @@ class AutoConf:
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
     def undo(self, changes: Sequence[Any], done: Callable[[Any], None], reverting: Reverting) -> list[str]:
-        """Revert, newest first; sentences about what was left because another user changed it since."""
+        """Revert, newest first; sentences about what was left because another user changed it since.
+
+        What is not walproof's is never set again, nor is the order of the file, which means nothing to PostgreSQL.
+        """
         left: list[str] = []
         for member, endpoint in self._members.items():
             mine = [c for c in changes if c.what == f"{AUTO} {member}"]
-            orders = [c for c in changes if c.what == f"{ORDER} {member}"]
-            if not mine and not orders:
+            if not mine:
                 continue
             with connected(endpoint) as connection:
                 left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
-                if orders:
-                    before = json.loads(orders[-1].before or "[]")
-                    for name in reordered(now := auto_conf(connection), before):
-                        alter(connection, name, now[name])
             self._reload(member, [c.name for c in mine])
-            for change in (*mine, *orders):
+            for change in mine:
                 done(change)
-        known = {f"{kind} {m}" for kind in (AUTO, ORDER) for m in self._members}
-        left += [f"{c.what} {c.name}: no such member here, left alone" for c in changes if c.what not in known]
+        for change in changes:
+            if change.what.startswith(ORDER):
+                done(change)
+            elif change.what not in {f"{AUTO} {member}" for member in self._members}:
+                left.append(f"{change.what} {change.name}: no such member here, left alone")
         return left
 
 
