@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
 from walproof.lab import create, home, members
-from walproof.lab.blueprint import Blueprint
+from walproof.lab.blueprint import ETCD_PORT, REST_PORT, Blueprint
 from walproof.lab.client_access import runs
 from walproof.lab.create import LabOrder, design
 from walproof.lab.faults import catalogue, crashes
@@ -53,6 +54,15 @@ def sh(superuser: psycopg.Connection, script: str) -> str:
     superuser.execute("TRUNCATE printed")
     superuser.execute("COPY printed FROM PROGRAM %s (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02')", (script,))
     return "\n".join(str(line) for (line,) in superuser.execute("SELECT line FROM printed").fetchall())
+
+
+def test_etcd_answers_members_alone(lab: Blueprint) -> None:
+    """It asks nobody for a password, and a page in a browser of the host may POST text/plain to any address."""
+    for member in lab.members:
+        socket.create_connection((lab.address(member), REST_PORT), timeout=5).close()
+        for port in (ETCD_PORT, 2380):
+            with pytest.raises(OSError, match="timed out"):
+                socket.create_connection((lab.address(member), port), timeout=0.3)
 
 
 def test_a_0600_file_of_root_is_not_read(superuser: psycopg.Connection, of_root: Path) -> None:

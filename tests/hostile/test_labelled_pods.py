@@ -11,8 +11,10 @@ from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, Tree
+from walproof.targets.cnpg.members import CnpgAccess
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import state_of
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.configure import NoJournal
 
 OTHERS = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "pg", "uid": "1", "controller": True}
@@ -117,3 +119,17 @@ def test_a_guard_replaces_no_pod_that_another_controller_owns() -> None:
         w.run(guard, 8.0)
         assert api.writes == []
         assert "the operator's case" in guard.status().why_not
+
+
+@pytest.mark.parametrize(("said", "binding"), [("", "require"), ("prefer", "prefer")])
+def test_a_login_that_is_passed_on_by_who_answers_at_a_pods_address_is_no_session(
+    said: str, binding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libpq's variable says otherwise, as for LDAP. pgbench of the wheel has no TLS."""
+    monkeypatch.delenv("PGCHANNELBINDING", raising=False)
+    if said:
+        monkeypatch.setenv("PGCHANNELBINDING", said)
+    access = CnpgAccess(FakeApi(), CnpgFile(kind="cnpg", cluster="default/pg", reach="pods"))
+    member = access.members()["pg-1"]
+    assert f"channel_binding='{binding}'" in member.conninfo()
+    assert "channel_binding" not in str(member.program("pgbench"))

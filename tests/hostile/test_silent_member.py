@@ -13,10 +13,12 @@ import pytest
 
 from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
-from walproof.load.open_session import answering
+from walproof.machine.answering import answering
+from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres
+from walproof.targets.sql import observe
 from walproof.targets.sql.connection import asked
 from walproof.targets.sql.observe import rows_of
 
@@ -89,3 +91,34 @@ def test_one_that_answers_in_time_is_left_alone() -> None:
         assert threading.active_count() <= before  # one of a test before may have ended meanwhile
         assert connection.info.status == psycopg.pq.ConnStatus.OK
         connection.close()
+
+
+@pytest.mark.parametrize("limit", ["time", "bytes"])
+@pytest.mark.timeout(60)
+def test_a_poller_cuts_off_rows_that_never_end(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`watch --exporter` is meant to run for ever."""
+    monkeypatch.setattr(observe, "_LONGEST_S", 0.2 if limit == "time" else 600.0)
+    if limit == "bytes":
+        monkeypatch.setattr("walproof.machine.answering._MOST", 1 << 20)
+    cut = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(LET_IN.replace(b"17.0", b"15.0"))  # of which no SET is asked first
+        connection.recv(1 << 16)
+        connection.sendall(COLUMNS)
+        try:
+            while True:
+                connection.sendall(ROW * 1000)
+                time.sleep(0.01)
+        except OSError:
+            cut.set()
+
+    with serving(serve) as port:
+        plain = (("sslmode", "disable"), ("gssencmode", "disable"))
+        endpoint = Endpoint((("127.0.0.1", port),), "postgres", "u", None, plain)
+        poller = observe.SqlPoller(lambda: {"n1": endpoint}, RealClock())
+        try:
+            assert cut.wait(20)
+        finally:
+            poller.close()

@@ -249,9 +249,12 @@ def test_without_chaos_mesh_the_commands_do_it_or_it_is_skipped() -> None:
     assert Capability.POWER_CUT in _target(FakeApi(), **{"power-cut": "a", "recover": "b"}).capabilities().faults
 
 
+SEES = Rule(("get",), ("clusters",), ("postgresql.cnpg.io",))
+
+
 def test_rights_that_are_missing_are_named(cluster: StandIn, tmp_path: Path) -> None:
     some = Rule(("get", "list", "create", "delete"), ("networkchaos",), ("chaos-mesh.org",))
-    api = client(cluster, tmp_path, Account(rules=(some, Rule(("list",), ("pods",), ("",)))))
+    api = client(cluster, tmp_path, Account(rules=(some, Rule(("list",), ("pods",), ("",)), SEES)))
     missing = chaos(api).why_not()
     assert set(missing) == {IO, STRESS} and NETWORK not in missing
     assert missing[IO] == (

@@ -7,7 +7,7 @@ from typing import Literal
 from walproof.model.topology import Endpoint
 from walproof.patroni.config import SyncMode
 
-POSTGRES_PORT, REST_PORT, ETCD_PORT = 5432, 8008, 2379
+POSTGRES_PORT, REST_PORT, ETCD_PORT, ETCD_METRICS_PORT = 5432, 8008, 2379, 2381
 """Of every member, on its own address."""
 
 Timeouts = Literal["default", "fast"]

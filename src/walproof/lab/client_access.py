@@ -18,6 +18,7 @@ from walproof.lab.machine_probes import why_taken
 from walproof.lab.patroni import observe
 from walproof.lab.privileges import confined, make_folder, member_uid, write_private
 from walproof.machine import pid_files
+from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.machine.quoting import pasted
@@ -123,7 +124,7 @@ def _console(blueprint: Blueprint) -> "psycopg.Connection[dict[str, Any]]":
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:
     """PgBouncer's clients by state, active and waiting; empty when its console does not answer."""
     try:
-        with _console(blueprint) as console:
+        with _console(blueprint) as console, answering(console):
             pools = console.execute("SHOW POOLS").fetchall()
     except psycopg.Error:
         return {}

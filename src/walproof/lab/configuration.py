@@ -19,9 +19,10 @@ import yaml
 
 from walproof.errors import TargetError, UsageError
 from walproof.lab import home, patroni
-from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
+from walproof.lab.blueprint import ETCD_METRICS_PORT, ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.patroni import wait_until_healthy
-from walproof.lab.privileges import confined_check, make_folder, make_log, member_uid, write_private
+from walproof.lab.privileges import APART, confined_check, make_folder, make_log, member_uid, write_private
+from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.model.patroni_values import DEFAULTS, LEAST
@@ -40,6 +41,7 @@ def etcd_argv(addresses: Mapping[str, str], member: str, data_dir: Path, token: 
         "data-dir": str(data_dir),
         "listen-client-urls": client,
         "advertise-client-urls": client,
+        "listen-metrics-urls": f"http://{addresses[member]}:{ETCD_METRICS_PORT}",
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
         "initial-cluster": ",".join(f"{name}=http://{address}:{_PEER_PORT}" for name, address in addresses.items()),
@@ -217,7 +219,10 @@ def canonical(bin_dir: Path, name: str, value: str | None) -> str | None:
         os.chmod(folder, 0o755)
         (Path(folder) / "postgresql.conf").touch()
         argv = [str(bin_dir / "postgres"), "-D", folder, "-C", name, "-c", f"{name}={value}"]
-        done = subprocess.run(confined_check(argv, Path(folder)), capture_output=True, text=True, check=False)
+        argv = confined_check(argv, Path(folder))
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            argv, capture_output=True, text=True, check=False, **APART
+        )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         reason = re.sub(r"^.*?(FATAL|ERROR):\s*", "", last)
@@ -304,7 +309,10 @@ def _number(text: str | None) -> float:
 def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tuple[str, bool]] | None:
     question = "SELECT name, setting, pending_restart FROM pg_catalog.pg_show_all_settings() WHERE name = ANY(%s)"
     try:
-        with psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection:
+        with (
+            psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection,
+            answering(connection),
+        ):
             rows = connection.execute(question, ([n.lower() for n in names],)).fetchall()
     except psycopg.Error:
         return None

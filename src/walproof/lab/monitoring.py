@@ -9,7 +9,7 @@ import httpx2
 import yaml
 
 from walproof.lab import client_access, home
-from walproof.lab.blueprint import ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
+from walproof.lab.blueprint import ETCD_METRICS_PORT, POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.privileges import make_folder, member_uid, write_private
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
@@ -72,7 +72,7 @@ def prometheus_yml(blueprint: Blueprint, rules: Path) -> str:
     local = {name: f"127.0.0.1:{port}" for name, port in blueprint.ports.items()}
     jobs = {
         "patroni": members_at(REST_PORT),
-        "etcd": members_at(ETCD_PORT),
+        "etcd": members_at(ETCD_METRICS_PORT),
         "haproxy": {"haproxy": local["haproxy-stats"]},
         "postgres": _exporters(blueprint),
         "walproof": {"walproof": local["exporter"]},

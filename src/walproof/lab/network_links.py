@@ -34,6 +34,9 @@ from walproof.machine.programs import ip, program
 
 # No default route: nothing leaves the machine, and Patroni's lookup of its own name fails at once, not after 10 s.
 _INSIDE = ("link set lo up", "link set eth0 up", "addr add {address}/24 dev eth0")
+# etcd asks for no password, and pages in the host's browsers may send it what they like (a POST of text/plain): it
+# answers members alone. No `blackhole`, which is the sign of a member's network link that is down.
+_ETCD = "rule add pref 89 to {gateway}/32 ipproto tcp sport 2379-2380 prohibit"
 # The link emulator takes single routes over to its own device: packets may come in by another way than they went out.
 _SYSCTL = """\
 cd /proc/sys/net/ipv4/conf
@@ -64,6 +67,9 @@ def build(blueprint: Blueprint) -> None:
         ip(namespace=space, batch=(line.format(address=blueprint.address(member)) for line in _INSIDE))
         argv = [str(program("nsenter")), f"--net={NAMESPACES / space}", str(program("sh")), "-c", _SYSCTL]
         subprocess.run(argv, check=False, capture_output=True)
+        if os.geteuid() == 0:
+            with suppress(MachineError):  # a kernel without policy routing
+                ip(namespace=space, batch=[_ETCD.format(gateway=blueprint.gateway)])
 
 
 def remove(blueprint: Blueprint) -> None:

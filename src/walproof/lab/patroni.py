@@ -14,6 +14,7 @@ import psycopg
 from walproof.errors import TargetError, WaitTimeout
 from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
+from walproof.machine.answering import answering
 from walproof.machine.clock import now
 from walproof.model.facts import LEADER_ROLES
 from walproof.model.guarantee import read_standby_names
@@ -154,7 +155,11 @@ def standby_names(blueprint: Blueprint, member: str) -> str | None:
     answer: list[str] = []
 
     def ask() -> None:
-        with suppress(psycopg.Error), psycopg.connect(conninfo, autocommit=True) as connection:
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(conninfo, autocommit=True) as connection,
+            answering(connection, 2.0),
+        ):
             row = connection.execute("SHOW synchronous_standby_names").fetchone()
             answer.extend(str(value) for value in row or ())
 

@@ -4,18 +4,15 @@ What PostgreSQL 14 knows comes with the connection (`model.session_settings`); a
 So transaction_timeout, which 17 added, is taken back first of all once the server has said its version. A pooler may
 drop what comes with the connection without a word: that it is in effect is asked before anything else is."""
 
-import contextlib
-import os
 import secrets
-import socket
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import RowFactory, tuple_row
+
+from walproof.machine.answering import answering
 
 _SINCE = 170000
 _ANSWER_S = 2.0
@@ -84,25 +81,3 @@ def hint_of_refused_database(printed: str) -> str | None:
     if _NO_SUCH_DATABASE not in printed:
         return None
     return "walproof's own database has a new name in each run: in pgbouncer.ini, [databases] * = host=… port=…"
-
-
-@contextlib.contextmanager
-def answering(connection: "psycopg.Connection[Any]", within_s: float = 10.0) -> Iterator[None]:
-    """Short questions: a member that logs us in and then is silent, or whose rows never end, is cut off in time.
-
-    Cut off at the socket, where libpq waits; psycopg.OperationalError then. No timeout of the server's would do.
-    """
-    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-        timer = threading.Timer(within_s, _cut, (wire,))
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()
-
-
-def _cut(wire: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        wire.shutdown(socket.SHUT_RDWR)

@@ -54,7 +54,8 @@ class StatsConnection:
         deadline = self._clock.now() + self._timeout_s
         while True:
             while pg.is_busy():
-                if not select.select([pg.socket], [], [], max(0.0, deadline - self._clock.now()))[0]:
+                left_s = deadline - self._clock.now()  # asked each time: rows that never end are always there
+                if left_s <= 0 or not select.select([pg.socket], [], [], left_s)[0]:
                     raise errors.QueryCanceled(f"no answer within {self._timeout_s:g} s")
                 pg.consume_input()
             result = pg.get_result()

@@ -55,6 +55,8 @@ class Endpoint:
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
     named: tuple[str, ...] = ()
     """Hosts that the user named, in lower case."""
+    binding: str = ""
+    """channel_binding of walproof's own sessions on all other hosts: who passes a login on to a member has none."""
 
     def at(self, *hosts: tuple[str, int], **options: str) -> "Endpoint":
         """The same at other hosts, with options beside its own."""
@@ -108,6 +110,8 @@ class Endpoint:
         (process_settings, postinit.c). What is sent through a pool qualifies names instead.
         """
         words = self.words(**more)
+        if self.binding:
+            words.setdefault("channel_binding", self.binding)
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"

@@ -10,8 +10,9 @@ import psycopg
 
 from walproof.errors import ODD, Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
-from walproof.load.open_session import answering, open_session
+from walproof.load.open_session import open_session
 from walproof.load.own_tables import comment_on, has_schema, make
+from walproof.machine.answering import answering
 from walproof.machine.quoting import pasted
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome

@@ -17,6 +17,7 @@ from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active
 from walproof.links import devices
 from walproof.links.devices import exists, inside
+from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
@@ -33,7 +34,7 @@ def pause_replay(blueprint: Blueprint, member: str) -> None:
     """No WAL is replayed from now on; UsageError where the member leads, TargetError where it does not answer."""
     active.check_possible(blueprint, PAUSED, member)
     try:
-        with _connected(blueprint, member) as connection:
+        with _connected(blueprint, member) as connection, answering(connection, 60.0):
             if connection.execute(_STATE).fetchone() is None:
                 raise UsageError(f"{member} leads: it replays nothing", "walproof lab status")
             with active.added(blueprint, PAUSED, member):
@@ -67,7 +68,7 @@ def resume_replay(blueprint: Blueprint, member: str) -> None:
     def resumed() -> bool:
         if _postmaster_since(blueprint, member) > (paused[0].since or 0.0):
             return True
-        with suppress(psycopg.Error), _connected(blueprint, member) as connection:
+        with suppress(psycopg.Error), _connected(blueprint, member) as connection, answering(connection):
             _resume(connection)
             return True
         return False

@@ -67,6 +67,7 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
         tuple((str(k), str(v)) for k, v in raw["options"]),
         bool(raw["pooled"]),
         tuple(map(str, raw["named"])),
+        str(raw["binding"]),
     )
 
 

@@ -15,6 +15,7 @@ import yaml
 from walproof.errors import Error, MachineError
 from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import from_json
+from walproof.targets.cnpg.kubeconfig import server_of
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, Tree, refused, unanswered
 
 try:
@@ -231,9 +232,16 @@ class Client:
         )
 
     def _logged_in_again(self, refused: str | None) -> bool:
-        """Whether there is another credential now than the one that was refused: then it is used from now on."""
+        """Whether there is another credential now than the one that was refused: then it is used from now on.
+
+        Of the same server: neither is another's credential sent here, nor a run that began here brought there.
+        """
         if self._renewed is not None and self._headers().get("authorization") == refused:
-            self._use(self._renewed())
+            renewed = self._renewed()
+            if server_of(renewed) != server_of(self._configuration):
+                why = f"{self.server} does not accept this user any more, and the kubeconfig names another server now"
+                raise ApiError(why, "kubectl config view; once it names the one that was asked, again", code=401)
+            self._use(renewed)
         return self._headers().get("authorization") != refused
 
     def _parsed(self, text: str) -> Tree:

@@ -39,6 +39,13 @@ def connection(context: str, environment: Mapping[str, str]) -> tuple[Configurat
     return configuration, ""
 
 
+def server_of(configuration: Configuration) -> tuple[object, ...]:
+    """Which server it is for, and how that is known and reached."""
+    authority = configuration.ssl_ca_cert and Path(configuration.ssl_ca_cert).read_bytes()
+    names = (configuration.host, configuration.verify_ssl, configuration.tls_server_name, configuration.proxy)
+    return (*names, authority)
+
+
 def _in_cluster(configuration: Configuration, environment: Mapping[str, str]) -> None:
     try:
         load_incluster_config(client_configuration=configuration)
@@ -59,6 +66,7 @@ def _from_files(paths: Sequence[Path], context: str, configuration: Configuratio
     if chosen not in known:
         listed = ", ".join(dict.fromkeys(known)) or "none"
         raise UsageError(f"the kubeconfig has no context {chosen}", f"the contexts are {listed}")
+    _refuse_unknown(trees, chosen)
     try:
         merged = KubeConfigMerger(os.pathsep.join(map(str, paths))).config
         loader = KubeConfigLoader(config_dict=merged, active_context=chosen, config_base_path=None)
@@ -87,6 +95,27 @@ def _entry(trees: Sequence[Mapping[str, Any]], section: str, part: str, name: st
     entries = (e for t in trees for e in t.get(section) or () if e.get("name") == name)
     content = next(entries, {part: None}).get(part)
     return content if isinstance(content, dict) else {}
+
+
+_HONOURED = {
+    "cluster": "server certificate-authority certificate-authority-data insecure-skip-tls-verify tls-server-name "
+    "proxy-url disable-compression extensions",
+    "user": "client-certificate client-certificate-data client-key client-key-data token tokenFile username password "
+    "exec auth-provider extensions",
+}
+"""Of these the client leaves out auth-provider, and disable-compression, which limits nothing."""
+
+
+def _refuse_unknown(trees: Sequence[Mapping[str, Any]], context: str) -> None:
+    """UsageError for a key that is not honoured: it may be a limit, as `as` is, without which all rights are used."""
+    named = _entry(trees, "contexts", "context", context)
+    for part, honoured in _HONOURED.items():
+        name = str(named.get(part) or "")
+        if unknown := sorted(set(map(str, _entry(trees, f"{part}s", part, name))) - set(honoured.split())):
+            raise UsageError(
+                f"the {part} {name} of the kubeconfig has {', '.join(unknown)}, which walproof does not obey",
+                "name a context without it: for `as`, one with a token of that user's own (kubectl create token)",
+            )
 
 
 def _needs_credential(trees: Sequence[Mapping[str, Any]], context: str, configuration: Configuration) -> None:

@@ -3,6 +3,7 @@
 A member is reached at its pod's address, or at a port here that leads to it through the API server."""
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -162,7 +163,10 @@ class CnpgAccess:
 
     def parameters(self, credential: Credential) -> Endpoint:
         passfile = password_file(credential.password)
-        login = Endpoint((), self.state.cluster.database, credential.user, passfile, (("connect_timeout", "5"),))
+        # The operator's servers have TLS and SCRAM; libpq's own variable says otherwise, as for LDAP.
+        binding = os.environ.get("PGCHANNELBINDING", "require")
+        options = (("connect_timeout", "5"),)
+        login = Endpoint((), self.state.cluster.database, credential.user, passfile, options, binding=binding)
         return with_named_hosts(login, self.file)
 
     def log_in_as(self, credential: Credential) -> None:

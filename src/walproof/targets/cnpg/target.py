@@ -395,5 +395,6 @@ def open_cnpg(address: str) -> CnpgCluster:
     """The cluster of an address or a target file; UsageError, MachineError or ApiError when there is none."""
     path, file = read_address(address)
     configuration, context = connection(file.context, os.environ)
-    api = Client(configuration, file.namespace, context, lambda: connection(file.context, os.environ)[0])
+    # The context that was opened: the current one may be another by then.
+    api = Client(configuration, file.namespace, context, lambda: connection(context, os.environ)[0])
     return CnpgCluster(path or shown(file.cluster, context), file, api)

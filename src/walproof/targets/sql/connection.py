@@ -11,7 +11,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
-from walproof.load.open_session import answering, hint_of_refused_database, open_session
+from walproof.load.open_session import hint_of_refused_database, open_session
+from walproof.machine.answering import answering
 from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 
 from walproof.errors import ODD, Error
 from walproof.load.open_session import open_session
+from walproof.machine.answering import answering
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.standby_names import NO_STANDBYS, folded
@@ -51,7 +52,8 @@ class _Observed(BaseModel):
 
 def observe(connection: psycopg.Connection[Row]) -> Row:
     """The member's row; ValueError where it is not of this shape: whoever answers at its address declares the types."""
-    return _Observed.model_validate(connection.execute(OBSERVE).fetchone()).model_dump()
+    with answering(connection, _LONGEST_S):
+        return _Observed.model_validate(connection.execute(OBSERVE).fetchone()).model_dump()
 
 
 def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:

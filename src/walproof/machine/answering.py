@@ -1,0 +1,56 @@
+"""Short questions over a socket: whoever answers in place of a server ends neither our patience nor our memory.
+
+No timeout of the server's would do. Linux only: what came is asked of TCP (linux/tcp.h)."""
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from time import monotonic
+from typing import Protocol
+
+_MOST = 64 << 20
+"""Bytes of an answer."""
+_LOOK_S = 0.05
+_RECEIVED = struct.Struct("=128xQ")
+"""tcpi_bytes_received of struct tcp_info."""
+
+
+class Wired(Protocol):
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+
+
+@contextlib.contextmanager
+def answering(connection: Wired, within_s: float = 10.0) -> Iterator[None]:
+    """A member that logs us in and then is silent, or whose rows never end, is cut off in time, and before 64 MiB.
+
+    Cut off at the socket, where libpq waits; psycopg.OperationalError then.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        answered = threading.Event()
+        watch = threading.Thread(target=_watch, args=(wire, within_s, answered), name="answering", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            answered.set()
+            watch.join()
+
+
+def _watch(wire: socket.socket, within_s: float, answered: threading.Event) -> None:
+    until, most = monotonic() + within_s, _received(wire) + _MOST
+    while not answered.wait(min(_LOOK_S, within_s)):
+        if monotonic() > until or _received(wire) > most:
+            with contextlib.suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)
+            return
+
+
+def _received(wire: socket.socket) -> int:
+    """Bytes that came in so far; 0 where that is not TCP."""
+    with contextlib.suppress(OSError, struct.error):
+        return int(_RECEIVED.unpack(wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size))[0])
+    return 0

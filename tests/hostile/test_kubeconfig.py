@@ -1,0 +1,77 @@
+"""A kubeconfig that changes in the middle of a run, and one that limits itself."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.test_cnpg_client import answering, status
+from walproof.errors import UsageError
+from walproof.targets.cnpg import target
+from walproof.targets.cnpg.kubeconfig import connection
+from walproof.targets.cnpg.kubernetes_api import PODS, ApiError
+
+
+@dataclass
+class Servers:
+    """Two API servers that accept no token any more, what each was asked, and the kubeconfig that names them."""
+
+    file: Path
+    urls: dict[str, str] = field(default_factory=dict)
+    seen: dict[str, list[str]] = field(default_factory=lambda: {"staging": [], "prod": []})
+
+    def write(self, current: str, **renamed: str) -> None:
+        named = {name: renamed.get(name, name) for name in self.urls}
+        tree = {
+            "clusters": [{"name": n, "cluster": {"server": self.urls[named[n]]}} for n in named],
+            "contexts": [{"name": n, "context": {"cluster": n, "user": n}} for n in named],
+            "users": [{"name": n, "user": {"token": f"of-{named[n]}"}} for n in named],
+            "current-context": current,
+        }
+        self.file.write_text(yaml.safe_dump(tree))
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
+    made = Servers(tmp_path / "config")
+    monkeypatch.setenv("KUBECONFIG", str(made.file))
+    with ExitStack() as stack:
+        for name, seen in made.seen.items():
+            made.urls[name] = stack.enter_context(answering(401, status("Unauthorized"), seen))
+        made.write("staging")
+        yield made
+
+
+@pytest.mark.parametrize(("current", "renamed"), [("prod", {}), ("staging", {"staging": "prod"})])
+def test_a_run_stays_on_the_server_that_was_opened_and_sends_it_no_others_token(
+    current: str, renamed: dict[str, str], servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kubectl config use-context` elsewhere, or a context of that name that leads elsewhere; then a token expires."""
+    monkeypatch.setattr(target, "CnpgCluster", lambda _path, _file, api: api)
+    api: Any = target.open_cnpg("cnpg:default/pg")
+    servers.write(current, **renamed)
+    acts: tuple[Callable[[], object], ...] = (
+        lambda: api.list(PODS),
+        lambda: api.exec("pg-1", ["true"]),
+        lambda: api.delete(PODS, "pg-1", uid="u"),
+    )
+    for act in acts:
+        with pytest.raises(ApiError) as wrong:
+            act()
+        assert wrong.value.code == 401
+    assert servers.seen["prod"] == [] and servers.seen["staging"] != []
+    assert not [line for line in servers.seen["staging"] if "of-prod" in line]
+
+
+@pytest.mark.parametrize(("part", "key"), [("user", "as"), ("user", "as-groups"), ("cluster", "read-only")])
+def test_a_key_that_is_not_obeyed_is_refused(part: str, key: str, servers: Servers) -> None:
+    """`as` limits what kubectl does: without it, all rights behind it would be used."""
+    tree = yaml.safe_load(servers.file.read_text())
+    tree[f"{part}s"][0][part][key] = "system:serviceaccount:default:dev"
+    servers.file.write_text(yaml.safe_dump(tree))
+    with pytest.raises(UsageError, match=f"has {key}, which walproof does not obey"):
+        connection("", {"KUBECONFIG": str(servers.file)})
