@@ -124,13 +124,15 @@ def test_the_files_refuse_who_is_or_can_become_a_superuser(
         "DROP ROLE IF EXISTS member; CREATE ROLE member LOGIN PASSWORD 'member' IN ROLE postgres",
         "DROP ROLE IF EXISTS runner",
         "CREATE ROLE runner LOGIN PASSWORD 'runner' IN ROLE app, pg_execute_server_program",
+        "DROP ROLE IF EXISTS maker",
+        "CREATE ROLE maker LOGIN CREATEROLE PASSWORD 'maker' IN ROLE app",
         user="postgres",
     )
     loss = TableLoss(Table((1, 2, 3), None, "", 1, "public", name, ("id",), root=1))
     loss.changes.append(Change("insert", ("1",), None, state="clean"))
     paths = [one.path for one in _files(pair, own_folder, [loss], [])]
     hidden = "ALTER DATABASE app SET session_authorization = app"
-    for setting, users in (("SELECT 1", ("postgres", "member", "runner")), (hidden, ("postgres",))):
+    for setting, users in (("SELECT 1", ("postgres", "member", "runner", "maker")), (hidden, ("postgres",))):
         _do(pair, setting, user="postgres", database="postgres")
         for user in users:
             done = _psql(pair, own_folder / "here", paths, *words, user=user)

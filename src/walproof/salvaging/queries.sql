@@ -158,9 +158,10 @@ WHERE n.nspname = %s::name AND c.relname = %s::name AND c.relkind = 'r'
 LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE
 
 -- name: identity
--- The last column: whether the session, or a function in it, can become a superuser, or run programs.
+-- The last column: whether the session, or a function in it, can become a superuser, run programs, or give roles away
+-- (CREATEROLE gave any away before 16, and since then those that it made).
 SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_num')::int / 10000,
-  EXISTS (SELECT FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
+  EXISTS (SELECT FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolcreaterole OR rolname IN
     ('pg_execute_server_program', 'pg_write_server_files', 'pg_read_server_files')))
 FROM pg_control_system()
 
