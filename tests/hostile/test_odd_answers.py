@@ -2,6 +2,7 @@
 
 import io
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -90,7 +91,8 @@ def test_a_member_that_answers_oddly_does_not_answer(
         poller.close()
 
 
-def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [OverflowError("odd"), RecursionError("of JSON"), struct.error("a binary row")])
+def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> None:
     monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(collector, "_AGAIN_S", 0.01)
     monkeypatch.setattr(collector, "PACE_S", 0.01)
@@ -99,7 +101,7 @@ def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) ->
     def odd(what: str) -> None:
         left[what] = max(0, left[what] - 1)
         if left[what]:
-            raise OverflowError(f"odd {what}")
+            raise wrong
 
     class Asked:
         def look(self) -> LeaseSeen:

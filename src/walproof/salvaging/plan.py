@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
-from walproof.lab.privileges import apart
+from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
 from walproof.model import session_settings
 from walproof.salvaging import data_directory
@@ -83,7 +83,7 @@ def require_root() -> None:
     """A refusal where the copy's server could not be kept apart from all else."""
     if os.geteuid() != 0:
         raise refused("not-root")
-    done = subprocess.run([*apart(), "true"], capture_output=True, text=True, check=False, cwd="/")
+    done = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False, cwd="/")
     if done.returncode:
         raise refused("no-namespaces", why=done.stderr.strip()[-200:])
 
