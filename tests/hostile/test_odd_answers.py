@@ -124,7 +124,7 @@ def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch, wr
     live = Collector(target)
     try:
         wait_for(Wait.PROGRAM_READY, lambda: lease.silent is not None and not any(left.values()), RealClock())
-        wait_for(Wait.PROGRAM_READY, lambda: "not read: odd links" in str(live.picture.events), RealClock())
+        wait_for(Wait.PROGRAM_READY, lambda: f"not read: {wrong}" in str(live.picture.events), RealClock())
         assert live.stale_s is not None
         console = Console(record=True, file=io.StringIO())
         console.print(rendered(live.picture, live.stale_s + 60))
