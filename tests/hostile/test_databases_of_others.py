@@ -325,10 +325,30 @@ def test_the_ledger_of_a_plain_target_keeps_to_the_same_rule(thief: PlainPair, t
         run(thief, "DROP SCHEMA walproof CASCADE; DROP FUNCTION public.rise")
 
 
-def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: PlainPair) -> None:
+@pytest.fixture
+def dba(thief: PlainPair) -> Iterator[str]:
+    """A DSN of a superuser that asks for the role dba, of which nobody is member yet."""
+    run(thief, "CREATE ROLE dba CREATEDB; GRANT CREATE ON DATABASE postgres TO dba")
+    yield f"{pair_dsn(thief, 'n1')} options='-c role=dba'"
+    run(thief, "DROP OWNED BY dba CASCADE; DROP ROLE dba")
+
+
+def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: PlainPair, dba: str) -> None:
     """Also where the DSN asks for another role, which then owns it."""
-    with opened(f"{pair_dsn(thief, 'n1')} options='-c role=thief'") as target:
+    with opened(dba) as target:
         target.open_database()
         name = target.member_endpoint(target.leader()).database
         row = own_database._row(target.member_endpoint(target.leader()), name)
-        assert row is not None and (row["owner"], row["me"]) == ("thief", "thief")
+        assert row is not None and (row["owner"], row["me"]) == ("dba", "dba")
+
+
+@pytest.mark.parametrize("role", ["dba", "thief"])
+def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba: str, role: str) -> None:
+    """They would own it, and could give it triggers, which run in sessions of the superuser who has logged in."""
+    run(thief, "GRANT dba TO thief; GRANT CREATE ON DATABASE postgres TO thief")
+    with opened(dba.replace("dba", role)) as target:
+        with pytest.raises(MachineError, match=f"thief may act as {role}, .* with the rights of postgres"):
+            target.open_database()
+        with pytest.raises(MachineError, match=f"thief may act as {role}"):
+            Canary(target, (Level.LOCAL,), print)
+    assert run(thief, "SELECT FROM pg_namespace WHERE nspname = 'walproof'") == []

@@ -62,3 +62,12 @@ SELECT DISTINCT r.rolname::text
   FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.grantee
  WHERE c.oid = pg_catalog.to_regclass(%(table)s)::pg_catalog.oid AND a.grantee <> c.relowner
+
+-- name: sharer
+-- Who may become the role that owns what is made here, and not the one that logged in, with whose rights code in it would
+-- run: a trigger may say SET ROLE NONE. No row where both are one role.
+SELECT r.rolname::text, current_user::text, session_user::text
+  FROM pg_catalog.pg_roles r
+ WHERE r.rolcanlogin AND pg_catalog.pg_has_role(r.oid, current_user, 'MEMBER')
+   AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')
+ ORDER BY 1 LIMIT 1
