@@ -21,8 +21,10 @@ from walproof.errors import MachineError
 from walproof.lab import mount_view
 from walproof.lab.blueprint import Blueprint
 from walproof.links.devices import NAMESPACES
+from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.machine.quoting import pasted
+from walproof.model.waiting import Wait, wait_for
 
 FIRST_UID, MOST_LABS, ALONE = 60600, 254, 329
 """Lab N runs as uid and gid 60600 + N, up to 60854, and what runs alone as one of the 329 after it: a range that
@@ -49,15 +51,23 @@ def number_of_no_lab() -> Iterator[int]:
 
     It is held by a name of a socket, which goes with this process. MachineError when none is free.
     """
-    running = {uid - FIRST_UID for one in psutil.process_iter(["uids"]) for uid in one.info["uids"] or ()}
-    free = {*range(MOST_LABS + 1, MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - running
+    free = {*range(MOST_LABS + 1, MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - _running()
     with closing(socket.socket(socket.AF_UNIX)) as name:
         for number in random.sample(sorted(free), len(free)):
             with suppress(OSError):  # another walproof's
                 name.bind(f"\0walproof-user-{member_uid(number)}")
-                yield number
-                return
-        raise MachineError("no user is free to run a program alone", "end the processes of uids 60855 to 61183: `ps`")
+                break
+        else:
+            raise MachineError("no user is free to run a program alone", "end what runs as uids 60855 to 61183: `ps`")
+        try:
+            yield number
+        finally:
+            wait_for(Wait.PROGRAM_GONE, lambda: number not in _running(), RealClock())
+
+
+def _running() -> set[int]:
+    """Numbers of labs, and beyond, as whose user a process runs."""
+    return {uid - FIRST_UID for one in psutil.process_iter(["uids"]) for uid in one.info["uids"] or ()}
 
 
 def numbers_of_accounts() -> set[int]:
@@ -148,12 +158,15 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder`; `folder`/passwd is
     its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with it, and with us.
+    No file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    dies = [str(program("setpriv")), "--pdeathsig", "KILL", "--"]
-    alone = [*dies, str(program("unshare")), "--ipc", "--net", "--pid", "--fork", "--mount-proc", "--"]
+    # The first of the namespace stays root: the death signal that --kill-child gives it would go with its user.
+    dies, fork = [str(program("setpriv")), "--pdeathsig", "KILL", "--"], [str(program("unshare")), "--fork"]
+    alone = [*dies, *fork, "--ipc", "--net", "--pid", "--kill-child", "--mount-proc", "--", *fork, "--"]
     view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
     seeing = _seeing({**view, "closed": closed_folders([*needed, folder])}, [])
-    return [*alone, *seeing, *without_rights(number, [*dies, *argv])]
+    limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
+    return [*alone, *seeing, *without_rights(number, [*limit, *argv])]
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ What PostgreSQL 14 knows comes with the connection (`model.session_settings`); a
 So transaction_timeout, which 17 added, is taken back first of all once the server has said its version. A pooler may
 drop what comes with the connection without a word: that it is in effect is asked before anything else is."""
 
+import secrets
 from typing import Any
 
 import psycopg
@@ -19,14 +20,22 @@ _NO_SUCH_DATABASE = "no such database"
 _ENDED = "due to transaction timeout"
 _NO_LIMIT = "-c transaction_timeout=0"
 _PATH = "-c search_path=pg_catalog"
+_PROOF = "walproof.session"
 _DROPPED = "the startup parameter options was dropped (ignore_startup_parameters of PgBouncer)"
 
 
 def open_session(
     conninfo: str, row_factory: RowFactory[Any] = tuple_row, *, prepare_threshold: int | None = 5
 ) -> "psycopg.Connection[Any]":
-    """A connection in autocommit; psycopg.Error where there is none, or where a search_path that is sent is not its."""
-    options = str(conninfo_to_dict(conninfo).get("options") or "")
+    """A connection in autocommit; psycopg.Error where there is none, or where its options do not arrive.
+
+    Whoever drops them, a pooler, cannot show what nobody else knows; a search_path that fits may be the owner's.
+    """
+    options, proof = str(conninfo_to_dict(conninfo).get("options") or ""), ""
+    if _PATH in options:
+        proof = secrets.token_hex(8)
+        options = f"{options} -c {_PROOF}={proof}"
+        conninfo = make_conninfo(conninfo, options=options)
 
     def connection(words: str) -> "psycopg.Connection[Any]":
         return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
@@ -34,7 +43,7 @@ def open_session(
     opened = None
     try:
         opened = connection(conninfo)
-        _prepare(opened, is_path_sent=_PATH in options)
+        _prepare(opened, proof)
     except psycopg.Error as wrong:
         if opened is not None:
             opened.close()
@@ -42,18 +51,25 @@ def open_session(
             raise
         # So short that it has ended the login, or this very statement: the server is known by now to have the setting.
         opened = connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
-        _prepare(opened, is_path_sent=_PATH in options)
+        _prepare(opened, proof)
     return opened
 
 
-def _prepare(opened: "psycopg.Connection[Any]", *, is_path_sent: bool) -> None:
+def _prepare(opened: "psycopg.Connection[Any]", proof: str) -> None:
     """Statements that look no name up: what a database's owner has put into his search_path would run."""
     with answering(opened, _ANSWER_S), opened.cursor(row_factory=tuple_row) as cursor:
         if opened.info.server_version >= _SINCE:
             cursor.execute("SET transaction_timeout = 0")
-        if is_path_sent and cursor.execute("SHOW search_path").fetchall() != [("pg_catalog",)]:
+        if proof and not _has_arrived(cursor, proof):
             opened.close()
             raise psycopg.OperationalError(_DROPPED)
+
+
+def _has_arrived(cursor: "psycopg.Cursor[Any]", proof: str) -> bool:
+    try:
+        return cursor.execute(f"SHOW {_PROOF}".encode()).fetchall() in ([(proof,)], [(proof.encode(),)])
+    except errors.UndefinedObject:
+        return False
 
 
 def hint_of_refused_database(printed: str) -> str | None:

@@ -34,8 +34,8 @@ BEGAN_BEFORE = (
     "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
     " VACUUM has removed are not seen"
 )
-_LINES = 10_000
-"""Of pg_waldump, after which the share is told again."""
+_LONGEST, _LINES = 1 << 26, 10_000
+"""Letters of one line of pg_waldump, and lines, after which the share is told again."""
 
 
 def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:
@@ -101,7 +101,8 @@ def read_wal(
     lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
         with copied.waldump(span) as process:
-            for number, line in enumerate(process.stdout or (), 1):
+            lines = iter(partial(process.stdout.readline, _LONGEST), "") if process.stdout else ()
+            for number, line in enumerate(lines, 1):
                 lost.add(line)
                 if number % _LINES == 0:
                     done((lost.end - plan.begin) / whole)

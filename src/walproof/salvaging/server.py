@@ -2,17 +2,18 @@
 
 It replays its WAL in single-user mode, where no event trigger fires, and then answers on a private socket."""
 
+import os
 import re
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import psutil
 import psycopg
 
 from walproof.lab.privileges import confined_alone, member_uid
@@ -28,6 +29,19 @@ _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")
 SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read_text("utf-8").splitlines())
 """Of our sessions in the copy: no database or role of it sets them otherwise, and no library of it is loaded."""
+
+
+_READ = 1 << 20
+
+
+def _ends(file: BinaryIO) -> tuple[str, str]:
+    """The first and the last MiB of what the copy's server printed: its catalogs may make it print without an end."""
+    length = file.seek(0, os.SEEK_END)
+    parts = []
+    for at in (0, max(0, length - _READ)):
+        file.seek(at)
+        parts.append(file.read(_READ).decode(errors="replace"))
+    return parts[0], parts[1]
 
 
 @dataclass(slots=True)
@@ -76,14 +90,16 @@ class Copy:
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         options = ("--single", "-D", self.work / "data", "-c", "lock_timeout=10s")
-        with self._start(["postgres", *options, "--", database], **pipes) as process:
-            out, said = process.communicate(commands)
-        wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
+        with tempfile.TemporaryFile(dir=self.work) as out, tempfile.TemporaryFile(dir=self.work) as log:
+            files = {"stdin": subprocess.PIPE, "stdout": out, "stderr": log}
+            with self._start(["postgres", *options, "--", database], **files) as process:
+                process.communicate(commands)
+            (answer, _), (first, last) = _ends(out), _ends(log)
+        wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", first + last)
         if process.returncode or wrong:
-            raise refused(refusal, why=wrong[1] if wrong else said.strip()[-300:])
-        return out
+            raise refused(refusal, why=wrong[1][:300] if wrong else last.strip()[-300:])
+        return answer
 
     def replay(self) -> None:
         """Replay the WAL to its end; make our role; `databases` are those that a session can open."""
@@ -116,12 +132,11 @@ class Copy:
         try:
             wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or self._answers(), RealClock())
             if process.poll() is not None:
-                raise refused("no-start", why=log.read_text(errors="replace").strip()[-300:])
+                with log.open("rb") as said:
+                    raise refused("no-start", why=_ends(said)[1].strip()[-300:])
             yield
         finally:
-            with suppress(psutil.NoSuchProcess):
-                for first in psutil.Process(process.pid).children():
-                    first.kill()  # the first of its namespace: it ends once all that run there have
+            process.kill()  # and with it all that runs in its namespace
             process.wait()
 
     def _answers(self) -> bool:

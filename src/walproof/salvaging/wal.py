@@ -147,7 +147,10 @@ class LostWal:
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
     _last: str = ""
     _left_out: int = 0
-    """The position of the last record, and lines of the span that follow another one."""
+    _first: int = 0
+    _is_forged: bool = False
+    """The position of the last record, and lines since that follow another one; of the first record, and whether a line
+    was left out that says to be among those that were read: then one of these was text that led past a true one."""
 
     @property
     def all_blocks_known(self) -> bool:
@@ -163,8 +166,10 @@ class LostWal:
         xid, lsn, size = int(number), position(at), self.segment_size
         if self._last and (before != self._last or lsn < self.end):
             self._left_out += 1
+            self._is_forged |= self._first <= lsn < self.end
             return
-        self._last = at  # what was left out stays so: two texts of users can lead past records between them
+        self._first = self._first if self._last else lsn
+        self._last, self._left_out = at, 0
         is_switch = manager == "XLOG" and text.startswith("SWITCH")  # the rest of its segment is empty
         self.end = (lsn // size + 1) * size if is_switch else record_end(lsn, int(length), size)
         if lsn < self.fork and xid:
@@ -209,11 +214,11 @@ class LostWal:
 
     def close(self, until: int) -> None:
         """The end of a span, which must reach `until`."""
-        if self._left_out:
+        if self._left_out or self._is_forged:
             self.undecided.append("text that users wrote into the WAL looks like its records: the counts are not sure")
         if self.end < until:
             self.undecided.append(f"the WAL was read up to {lsn_text(self.end)}, and needed up to {lsn_text(until)}")
-        self._last, self._left_out = "", 0
+        self._last, self._left_out, self._is_forged = "", 0, False
 
     def _transaction(self, xid: int, text: str, *, lost: bool) -> None:
         kind = text.split(" ", 1)[0]
