@@ -1,6 +1,7 @@
 """JSON, TOML and YAML of strangers, nested deep: one sentence and the right exit code, no traceback."""
 
 import json
+import os
 import tomllib
 import zlib
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.records import price_events, recorded
 from walproof.errors import TargetError, UsageError
+from walproof.machine import untrusted
 from walproof.machine.untrusted import DEEPEST, from_json, from_toml
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.proving import history
@@ -208,3 +210,24 @@ def test_the_deepest_is_read(nested: Callable[[int], str]) -> None:
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_json(text)
+
+
+def test_a_tree_of_any_depth_is_removed_and_no_link_in_it_followed(tmp_path: Path) -> None:
+    """The programs of a lab, and of an old primary, make folders in folders; rmtree calls itself once a level."""
+    precious, tree = tmp_path / "precious", tmp_path / "tree"
+    precious.mkdir()
+    (precious / "file").touch()
+    tree.mkdir()
+    opened = os.open(tree, os.O_RDONLY)
+    for level in range(3000):
+        os.mkdir("d", dir_fd=opened)
+        for name in ("one", "two"):
+            os.symlink(precious, name, dir_fd=opened)
+        if level % 500 == 0:
+            os.mkdir("beside", dir_fd=opened)
+        below = os.open("d", os.O_RDONLY, dir_fd=opened)
+        os.close(opened)
+        opened = below
+    os.close(opened)
+    untrusted.remove_tree(tree)
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "precious"]

@@ -23,7 +23,7 @@ from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.list_and_destroy import destroy_lab, sweep
 from walproof.lab.privileges import MOST_LABS, member_uid
-from walproof.machine import pid_files
+from walproof.machine import pid_files, untrusted
 from walproof.machine.clock import RealClock
 
 DEAD = "999999999 1 0-0-0"
@@ -290,7 +290,7 @@ def test_a_lab_raised_anew_after_it_was_listed_stays(
 def test_what_cannot_be_removed_keeps_its_mark(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = planted(state, "lab", DEAD)
     (folder / "n1").mkdir()
-    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(untrusted, "remove_tree", lambda *_, **__: None)
     impatient = RealClock()
     impatient.patience = 0.01
     with pytest.raises(Error, match="could not be removed"):

@@ -9,18 +9,21 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 from rich.console import Console
 
+from tests.unit.test_watching import snapshot, view
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.facts import PatroniFacts
 from walproof.model.leader_lease import LeaseSeen
-from walproof.model.topology import Endpoint, Role
+from walproof.model.topology import Endpoint, Role, Snapshot
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.simulated.target import simulated
 from walproof.targets.sql import doctor_facts, observe
 from walproof.watching import collector
 from walproof.watching.collector import Collector, LeaseWatch, RecentWaits
+from walproof.watching.exporter import Metrics
 from walproof.watching.terminal import rendered
 
 SENDER = {"name": "n2", "state": "streaming", "sync_state": "quorum", "address": "n2", "replayed": 5000}
@@ -142,3 +145,12 @@ def test_the_doctor_does_not_take_a_manager_for_none(
     monkeypatch.setattr(doctor_facts, "_LONGEST_S", 0.2)
     with pytest.raises(TargetError, match=why):
         doctor_facts.gathered("c", {}, manager)
+
+
+def test_a_member_that_is_gone_is_told_of_no_more() -> None:
+    metrics = Metrics()
+    metrics.record_snapshot(snapshot(1.0), 1)
+    assert b'walproof_lag_bytes{member="n3"}' in generate_latest(metrics.registry)
+    metrics.record_snapshot(Snapshot(replace(view(2.0), members=view(2.0).members[:2]), None, 0, 0.0), 1)
+    told = generate_latest(metrics.registry)
+    assert b'member="n3"' not in told and b'walproof_member_up{member="n2"} 1.0' in told

@@ -67,6 +67,22 @@ def test_after_a_power_cut_what_was_flushed_is_there_and_what_was_not_is_gone(tm
     assert not disk_images.mounted(disk)
 
 
+@needs_images
+def test_a_file_system_is_dead_by_itself_alone_not_by_what_the_labs_user_puts_there(on_image: Blueprint) -> None:
+    disk = on_image.data_dir("n1").parent
+    for name in (".alive", "ballast"):
+        (disk / name).mkdir()
+    assert not crashes.is_dead(disk)
+    with pytest.raises(MachineError, match="the disk of n1 cannot be filled: File exists"):
+        disks._fill(on_image, "n1")
+    (disk / "ballast").rmdir()
+    disks._fill(on_image, "n1")
+    assert os.statvfs(disk).f_bavail == 0 and not crashes.is_dead(disk)
+    with disk_images.opened(on_image, "n1") as opened:
+        crashes.shut_down(opened)
+    assert crashes.is_dead(disk)
+
+
 OTHER_ROOTS, OTHER_USERS = ["unshare", "--mount"], [*AS_USER, "unshare", "--user", "--map-root-user", "--mount"]
 
 

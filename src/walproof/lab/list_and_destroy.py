@@ -4,7 +4,6 @@ Complete or not, with a readable blueprint or without; only what is marked."""
 
 import os
 import re
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from walproof.lab import disk_images, home, members, network_links, rootless
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.privileges import member_uid
 from walproof.links.devices import NAMESPACES
+from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
 from walproof.model.ports import Clock
 from walproof.model.waiting import Wait, wait_for
@@ -209,13 +209,14 @@ def _remove_folder(blueprint: Blueprint, clock: Clock) -> None:
     def removed() -> bool:
         others = [e for e in blueprint.home.iterdir() if e.name != home.IDENTITY] if blueprint.home.is_dir() else []
         for entry in others:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                with suppress(OSError):
+            with suppress(OSError):
+                if entry.is_dir() and not entry.is_symlink():
+                    untrusted.remove_tree(entry)
+                else:
                     entry.unlink()
         if not any(os.path.lexists(entry) for entry in others):
-            shutil.rmtree(blueprint.home, ignore_errors=True)
+            with suppress(OSError):
+                untrusted.remove_tree(blueprint.home)
         return not blueprint.home.exists()
 
     try:

@@ -18,7 +18,15 @@ import psutil
 from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import confined, is_user_of_labs, isolated_python, let_read, make_folder, member_uid
+from walproof.lab.privileges import (
+    APART,
+    confined,
+    is_user_of_labs,
+    isolated_python,
+    let_read,
+    make_folder,
+    member_uid,
+)
 from walproof.links.devices import NAMESPACES
 from walproof.links.settings import check_members
 from walproof.machine import pid_files, processors, untrusted
@@ -291,7 +299,9 @@ class LabTraces:
         first = int(names[0][8:16], 16) * 0x100000000 + int(names[0][16:], 16) * _SEGMENT_BYTES
         argv += ["--start", lsn_text(max(since, first))]
         argv = confined(self.blueprint, argv)
-        dumped = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace")
+        dumped: subprocess.CompletedProcess[str] = subprocess.run(
+            argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace", **APART
+        )
         return (dumped.stdout + dumped.stderr)[:_MOST_BYTES]
 
     def discard(self) -> None:

@@ -9,8 +9,9 @@ import pwd
 import random
 import socket
 import stat
+import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,9 @@ def make_log(path: Path, owner: int) -> None:
         os.close(opened)
 
 
+APART: Mapping[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+"""How a confined program is started (subprocess): rights that it has not, our terminal has, into which a process of our
+session types (TIOCSTI of /dev/tty). Ctrl-C does not reach it: who waits for it ends it."""
 _PROGRAMS = ("etcd", "haproxy", "pgbouncer")
 
 

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import secrets
 import stat
 import tomllib
 import unicodedata
@@ -20,6 +21,7 @@ DEEPEST = 100
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NO_FIELD = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of Unicode: controls, formats (bidirectional, of no width), surrogates, ends of lines and paragraphs."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -157,18 +159,47 @@ def remove(trusted: Path, path: Path) -> None:
         os.unlink(path.name, dir_fd=folder)
 
 
+def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
+    """Remove a folder and all that others put there, however deep: two descriptors, no recursion, no link followed.
+
+    Folders below it are moved up into it first. OSError where something stays.
+    """
+    opened = os.open(folder, _FOLDER, dir_fd=dir_fd)
+    try:
+        while names := os.listdir(opened):
+            for name in names:
+                if _is_folder(opened, name):
+                    _emptied(opened, name)
+                    os.rmdir(name, dir_fd=opened)
+                else:
+                    os.unlink(name, dir_fd=opened)
+    finally:
+        os.close(opened)
+    os.rmdir(folder, dir_fd=dir_fd)
+
+
+def _emptied(above: int, folder: str) -> None:
+    inside = os.open(folder, _FOLDER, dir_fd=above)
+    try:
+        for name in os.listdir(inside):
+            if _is_folder(inside, name):
+                os.rename(name, secrets.token_hex(16), src_dir_fd=inside, dst_dir_fd=above)
+            else:
+                os.unlink(name, dir_fd=inside)
+    finally:
+        os.close(inside)
+
+
+def _is_folder(opened: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=opened, follow_symlinks=False).st_mode)
+
+
 def create(trusted: Path, path: Path) -> int:
     """A new file for writing, in the place of what lies there; its descriptor. OSError when it cannot be."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     remove(trusted, path)
     with _folder(trusted, path) as folder:
         return os.open(path.name, flags, 0o600, dir_fd=folder)
-
-
-def probe(trusted: Path, path: Path) -> None:
-    """Create the file and remove it; OSError where the file system refuses."""
-    os.close(create(trusted, path))
-    remove(trusted, path)
 
 
 def names(trusted: Path, folder: Path) -> list[str]:

@@ -4,13 +4,13 @@ Each folder above it belongs to root or the current user, and no other may write
 place of what root writes. A folder like /tmp, where everyone may write, is refused although it is sticky."""
 
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from walproof.machine import untrusted
 from walproof.salvaging.refusals import refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -51,7 +51,7 @@ class PrivateFolder:
     def remove(self, name: str) -> None:
         """Remove a folder in it and all that is below, links themselves."""
         with suppress(OSError):
-            shutil.rmtree(name, dir_fd=self.opened)
+            untrusted.remove_tree(name, self.opened)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.lab.privileges import number_of_no_lab
-from walproof.machine.untrusted import one_line
+from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, number, word
@@ -87,7 +86,8 @@ def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
             yield work.path, Path(sockets)
     finally:
         out.remove(name)
-        shutil.rmtree(sockets, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(sockets)
 
 
 def read_wal(

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from walproof.lab.privileges import confined_alone, member_uid
+from walproof.lab.privileges import APART, confined_alone, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
 from walproof.model.units import lsn_text
@@ -80,6 +80,7 @@ class Copy:
             [self.old.programs.parent, self.sockets],
         )
         confined = confined_alone(self.number, typed, needed, self.work)
+        pipes = {**APART, **pipes}
         return subprocess.Popen(confined, env=environment(), cwd="/", text=True, errors="replace", **pipes)
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
@@ -94,7 +95,11 @@ class Copy:
         with tempfile.TemporaryFile(dir=self.work) as out, tempfile.TemporaryFile(dir=self.work) as log:
             files = {"stdin": subprocess.PIPE, "stdout": out, "stderr": log}
             with self._start(["postgres", *options, "--", database], **files) as process:
-                process.communicate(commands)
+                try:
+                    process.communicate(commands)
+                except BaseException:
+                    process.kill()
+                    raise
             (answer, _), (first, last) = _ends(out), _ends(log)
         wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", first + last)
         if process.returncode or wrong:
@@ -127,8 +132,7 @@ class Copy:
         """The copy answers while the block runs; a refusal with its last words when it does not."""
         log = self.work / "server.log"
         with log.open("wb") as out:
-            pipes = {"stdout": out, "stderr": out, "start_new_session": True}
-            process = self._start(["postgres", "-D", self.work / "data"], **pipes)
+            process = self._start(["postgres", "-D", self.work / "data"], stdout=out, stderr=out)
         try:
             wait_for(Wait.PROGRAM_READY, lambda: process.poll() is not None or self._answers(), RealClock())
             if process.poll() is not None:

@@ -4,7 +4,7 @@ Reads through the poller, commit waits and a canary; changes nothing but the can
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -55,6 +55,7 @@ class Metrics:
         self.lease = Gauge("walproof_leader_lease_seconds", "Its lease runs for at most", ["member"], registry=r)
         self.pool = Gauge("walproof_pgbouncer_clients", "Clients of the pool", ["state"], registry=r)
         self._synchronous: frozenset[str] | None = None
+        self._told: dict[Gauge, set[str]] = {}
 
     def record_probe(self, probe: Probe) -> None:
         """Count one canary commit by outcome; only plain acknowledgements count as latency."""
@@ -74,10 +75,9 @@ class Metrics:
         self.waiting.set(snapshot.waiting)
         self.longest.set(snapshot.longest_wait_s)
         self.leader.set(1 if view.leader else 0)
+        self._of_members(self.up, {m.name: 0 if m.role is Role.UNKNOWN else 1 for m in view.members})
+        self._of_members(self.lag, {m.name: m.lag_bytes for m in view.members if m.lag_bytes is not None})
         for member in view.members:
-            self.up.labels(member.name).set(0 if member.role is Role.UNKNOWN else 1)
-            if member.lag_bytes is not None:
-                self.lag.labels(member.name).set(member.lag_bytes)
             if member.name == view.leader and member.timeline:
                 self.timeline.set(member.timeline)
         if view.leader:
@@ -85,6 +85,14 @@ class Metrics:
             if self._synchronous is not None and synchronous != self._synchronous:
                 self.changes.inc()
             self._synchronous = synchronous
+
+    def _of_members(self, gauge: Gauge, values: Mapping[str, float]) -> None:
+        """Of the members there are now: one that is gone, or not known, is neither up nor 0 bytes behind."""
+        for name in self._told.get(gauge, set()) - values.keys():
+            gauge.remove(name)
+        for name, value in values.items():
+            gauge.labels(name).set(value)
+        self._told[gauge] = set(values)
 
     def record_waits(self, made: Observation | None) -> None:
         """Set what commits wait for by cause; none where nothing is known, as where no leader answers."""

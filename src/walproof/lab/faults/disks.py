@@ -182,7 +182,12 @@ def tracer(pid: int) -> int:
 def _fill(blueprint: Blueprint, member: str) -> None:
     with disk_images.opened(blueprint, member) as opened:
         for place in (Path(f"/proc/self/fd/{folder}") for folder in opened):
-            with os.fdopen(untrusted.create(place, place / _BALLAST), "ab") as file:
+            try:
+                made = untrusted.create(place, place / _BALLAST)
+            except OSError as wrong:  # the folder is the lab's user's
+                why = f"the disk of {member} cannot be filled: {wrong.strerror}"
+                raise MachineError(why, "ls -la its folder") from None
+            with os.fdopen(made, "ab") as file:
                 step = 64 << 20
                 while step >= 4096:
                     try:

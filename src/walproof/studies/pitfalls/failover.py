@@ -6,7 +6,7 @@ import time
 
 from walproof.lab import configuration, home, members, network_links, patroni
 from walproof.lab.faults import catalogue, crashes
-from walproof.lab.privileges import confined, make_folder, member_uid
+from walproof.lab.privileges import APART, confined, make_folder, member_uid
 from walproof.model.drill import Drill, Finding, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait
@@ -57,7 +57,7 @@ def anybody(lab: PitfallLab) -> Finding:
                 env=home.environment(lab.blueprint, PGPASSWORD=home.read_secrets(lab.blueprint)["postgres"]),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,
+                **APART,
             )
             commit.answered(20)
             who = lab.query(

@@ -1,7 +1,6 @@
 """The lab as a target: everything walproof can do to a cluster, it can do to its own."""
 
 import platform
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from walproof.lab.configuration import dynamic_config
 from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
+from walproof.machine import untrusted
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
@@ -96,7 +96,8 @@ class LabOldDisks:
                 try:
                     yield member, path
                 finally:
-                    shutil.rmtree(path, ignore_errors=True)
+                    with suppress(OSError):
+                        untrusted.remove_tree(path)
 
     def dsn(self) -> str:
         return self._leader().client_conninfo(user="replicator")
