@@ -14,6 +14,7 @@ from typing import cast
 import psycopg
 import pytest
 
+from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import wheel_bin
 from walproof.errors import TargetError
@@ -23,20 +24,27 @@ from walproof.model.guarantee import Level
 from walproof.model.topology import Endpoint
 from walproof.salvaging.data_directory import OldServer
 from walproof.salvaging.server import Copy
+from walproof.targets.cnpg.members import CnpgAccess
+from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import connected, password_file, resolved, session
+from walproof.targets.sql.connection import connected, enters, password_file, resolved, session
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
 STRANGER, NAMED = "127.0.0.2", "127.0.0.1"
 
 
-class Thief:
-    """A server that asks for the password in clear text, on every address of this machine; `heard` is what it got."""
+CLEAR = struct.pack(">II", 8, 3)  # AuthenticationCleartextPassword
+SCRAM = struct.pack(">II", 8 + 15, 10) + b"SCRAM-SHA-256\0\0"
 
-    def __init__(self, listening: socket.socket) -> None:
+
+class Thief:
+    """A server that asks for the password, on every address of this machine; `heard` is what it got."""
+
+    def __init__(self, listening: socket.socket, asks: bytes = CLEAR) -> None:
+        self.asks = asks
         self.port = int(listening.getsockname()[1]) if listening.family == socket.AF_INET else 0
         self.heard: list[bytes] = []
         self.asked = threading.Event()
@@ -56,7 +64,7 @@ class Thief:
     def _talk(self, client: socket.socket) -> None:
         while struct.unpack(">I", _message(client)[:4])[0] != 3 << 16:  # SSLRequest, GSSENCRequest
             client.sendall(b"N")
-        client.sendall(b"R" + struct.pack(">II", 8, 3))  # AuthenticationCleartextPassword
+        client.sendall(b"R" + self.asks)
         if client.recv(1) == b"p":
             self.heard.append(_message(client).rstrip(b"\0"))
         self.asked.set()
@@ -68,9 +76,9 @@ def _message(client: socket.socket) -> bytes:
 
 
 @contextmanager
-def listening() -> Iterator[Thief]:
+def listening(asks: bytes = CLEAR) -> Iterator[Thief]:
     with socket.create_server(("0.0.0.0", 0)) as server:
-        yield Thief(server)
+        yield Thief(server, asks)
 
 
 @pytest.fixture
@@ -94,6 +102,28 @@ def test_a_member_that_only_cluster_names_is_told_no_password(thief: Thief, tmp_
         open_patroni(str(fake.file(tmp_path / "cluster.toml"))).observe()
     assert thief.asked.wait(5)
     assert thief.heard == []
+
+
+@pytest.mark.parametrize("user_says", ["nothing", "PGCHANNELBINDING", "[members]"])
+def test_who_has_a_pods_address_is_given_no_login_to_pass_on(monkeypatch: pytest.MonkeyPatch, user_says: str) -> None:
+    monkeypatch.delenv("PGCHANNELBINDING", raising=False)
+    if user_says == "PGCHANNELBINDING":
+        monkeypatch.setenv(user_says, "prefer")
+    members = {"members": {"pg-1": f"{STRANGER}:1"}} if user_says == "[members]" else {}
+    file = CnpgFile.model_validate({"kind": "cnpg", "cluster": "default/pg", "reach": "pods", **members})
+    endpoint = CnpgAccess(FakeApi(), file).login
+    with listening(SCRAM) as passes_on:
+        endpoint = endpoint.at((STRANGER, passes_on.port))
+        for way in (enters, WAYS["as the application"]):
+            passes_on.asked.clear()
+            with suppress(psycopg.OperationalError):
+                way(endpoint)
+            assert passes_on.asked.wait(5)
+            assert bool(passes_on.heard) == (user_says != "nothing")
+        if not passes_on.heard:
+            with pytest.raises(TargetError, match="does not prove to be") as refused, connected(endpoint):
+                pass
+            assert "PGCHANNELBINDING=prefer" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("more", ['dsn = "host=127.0.0.2"', '[members]\nn1 = "127.0.0.2:5432"'])

@@ -1,25 +1,32 @@
 """A member that speaks PostgreSQL, logs us in, and then is silent, chatters, or sends rows without end."""
 
+import re
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
 
+import walproof
 from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
+from walproof.load.ledger.reader import Reader
+from walproof.load.ledger.task_and_attempt_files import ReaderTask
+from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres
 from walproof.targets.sql import observe
-from walproof.targets.sql.connection import asked
+from walproof.targets.sql.connection import asked, connected
+from walproof.targets.sql.doctor_facts import gathered
 from walproof.targets.sql.observe import rows_of
 
 SAYS = ("server_version", "17.0"), ("client_encoding", "UTF8"), ("standard_conforming_strings", "on")
@@ -93,22 +100,22 @@ def test_one_that_answers_in_time_is_left_alone() -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("limit", ["time", "bytes"])
-@pytest.mark.timeout(60)
-def test_a_poller_cuts_off_rows_that_never_end(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`watch --exporter` is meant to run for ever."""
-    monkeypatch.setattr(observe, "_LONGEST_S", 0.2 if limit == "time" else 600.0)
-    if limit == "bytes":
-        monkeypatch.setattr("walproof.machine.answering._MOST", 1 << 20)
+@contextmanager
+def endless() -> Iterator[tuple[Endpoint, threading.Event]]:
+    """A member that shows its options as it should, and then sends rows, until it is cut off or 4 s are over."""
     cut = threading.Event()
 
     def serve(connection: socket.socket) -> None:
-        connection.recv(1 << 16)
+        found = re.search(rb"walproof\.session=(\w+)", connection.recv(1 << 16))
         connection.sendall(LET_IN.replace(b"17.0", b"15.0"))  # of which no SET is asked first
         connection.recv(1 << 16)
-        connection.sendall(COLUMNS)
+        if found:
+            shown = message(b"D", struct.pack(">HI", 1, len(found[1])) + found[1]) + message(b"C", b"SHOW\0")
+            connection.sendall(COLUMNS + shown + message(b"Z", b"I"))
+            connection.recv(1 << 16)
         try:
-            while True:
+            connection.sendall(COLUMNS)
+            for _ in range(400):
                 connection.sendall(ROW * 1000)
                 time.sleep(0.01)
         except OSError:
@@ -116,9 +123,54 @@ def test_a_poller_cuts_off_rows_that_never_end(limit: str, monkeypatch: pytest.M
 
     with serving(serve) as port:
         plain = (("sslmode", "disable"), ("gssencmode", "disable"))
-        endpoint = Endpoint((("127.0.0.1", port),), "postgres", "u", None, plain)
+        yield Endpoint((("127.0.0.1", port),), "postgres", "u", None, plain), cut
+
+
+@pytest.mark.parametrize("limit", ["time", "bytes"])
+@pytest.mark.timeout(60)
+def test_a_poller_cuts_off_rows_that_never_end(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`watch --exporter` is meant to run for ever."""
+    monkeypatch.setattr(observe, "_LONGEST_S", 0.2 if limit == "time" else 600.0)
+    if limit == "bytes":
+        monkeypatch.setattr("walproof.machine.answering.MOST", 1 << 20)
+    with endless() as (endpoint, cut):
         poller = observe.SqlPoller(lambda: {"n1": endpoint}, RealClock())
         try:
             assert cut.wait(20)
         finally:
             poller.close()
+
+
+def configures(endpoint: Endpoint) -> None:
+    with connected(endpoint) as connection:
+        connection.execute("SELECT 1")
+
+
+ASKS: dict[str, Callable[[Endpoint], object]] = {
+    "configuration": configures,
+    "statistics": lambda endpoint: StatsConnection(endpoint.conninfo(), RealClock(), 600.0).query(b"SELECT 1"),
+    "ledger": lambda endpoint: Reader("n1", endpoint, ReaderTask("", (), (), 1, 1)).read(),
+    "doctor": lambda endpoint: gathered("t", {"n1": endpoint}, None),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.timeout(60)
+def test_every_question_is_cut_off_before_memory_is_full(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walproof.machine.answering.MOST", 1 << 20)
+    monkeypatch.setattr("walproof.load.statistics_connection.MOST", 1 << 20)
+    with endless() as (endpoint, cut):
+        with suppress(psycopg.Error):
+            ASKS[ask](endpoint)
+        assert cut.wait(20)
+
+
+def test_a_session_that_is_opened_elsewhere_is_asked_within_the_same_limits() -> None:
+    """Or it is a client of the application in a lab, of a salvage's own copy, or asked nothing."""
+    src = Path(walproof.__file__).parent
+    unasked = {
+        "load/open_session.py", "salvaging/server.py", "salvaging/plan.py", "studies/pitfalls/pitfall_lab.py",
+        "targets/cnpg/pitfalls.py",
+    }  # fmt: skip
+    texts = {str(path.relative_to(src)): path.read_text("utf-8") for path in src.rglob("*.py")}
+    assert {name for name, text in texts.items() if "psycopg.connect(" in text and "answering(" not in text} <= unasked

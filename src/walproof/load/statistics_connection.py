@@ -1,11 +1,14 @@
 """A connection for the same few statements again and again: prepared, rows as text, an answer in time or an error."""
 
+import os
 import select
+import socket
 
 import psycopg
 from psycopg import errors, pq
 
 from walproof.load.open_session import open_session
+from walproof.machine.answering import MOST, received
 from walproof.model.ports import Clock
 
 Row = tuple[str | None, ...]
@@ -19,6 +22,7 @@ class StatsConnection:
 
     def __init__(self, conninfo: str, clock: Clock, timeout_s: float = 2.0) -> None:
         self._connection = open_session(conninfo)
+        self._wire = socket.socket(fileno=os.dup(self._connection.fileno()))
         self._clock = clock
         self._timeout_s = timeout_s
         self._prepared: dict[bytes, bytes] = {}
@@ -34,6 +38,7 @@ class StatsConnection:
         return self._connection.info.backend_pid
 
     def close(self) -> None:
+        self._wire.close()
         self._connection.close()
 
     def query(self, statement: bytes, *values: str) -> list[Row]:
@@ -51,10 +56,13 @@ class StatsConnection:
 
     def _answer(self) -> pq.abc.PGresult:
         pg, last = self._connection.pgconn, None
+        most = received(self._wire) + MOST
         deadline = self._clock.now() + self._timeout_s
         while True:
             while pg.is_busy():
                 left_s = deadline - self._clock.now()  # asked each time: rows that never end are always there
+                if received(self._wire) > most:
+                    raise psycopg.OperationalError("an answer that does not end")
                 if left_s <= 0 or not select.select([pg.socket], [], [], left_s)[0]:
                     raise errors.QueryCanceled(f"no answer within {self._timeout_s:g} s")
                 pg.consume_input()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Protocol
 
-_MOST = 64 << 20
+MOST = 64 << 20
 """Bytes of an answer."""
 _LOOK_S = 0.05
 _RECEIVED = struct.Struct("=128xQ")
@@ -41,15 +41,15 @@ def answering(connection: Wired, within_s: float = 10.0) -> Iterator[None]:
 
 
 def _watch(wire: socket.socket, within_s: float, answered: threading.Event) -> None:
-    until, most = monotonic() + within_s, _received(wire) + _MOST
+    until, most = monotonic() + within_s, received(wire) + MOST
     while not answered.wait(min(_LOOK_S, within_s)):
-        if monotonic() > until or _received(wire) > most:
+        if monotonic() > until or received(wire) > most:
             with contextlib.suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)
             return
 
 
-def _received(wire: socket.socket) -> int:
+def received(wire: socket.socket) -> int:
     """Bytes that came in so far; 0 where that is not TCP."""
     with contextlib.suppress(OSError, struct.error):
         return int(_RECEIVED.unpack(wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size))[0])

@@ -88,8 +88,13 @@ class Endpoint:
         return not {host.lower() for host, _ in self.hosts} <= set(self.named)
 
     def client_conninfo(self, **more: str) -> str:
-        """`words` as a libpq connection string."""
-        return _text(self.words(**more))
+        """`words` as a libpq connection string, of a session of walproof's own as the application has it."""
+        return _text(self._bound(**more))
+
+    def _bound(self, **more: str) -> dict[str, str]:
+        """`words`, bound to the channel on a stranger's host; a program's are not: the wheel's pgbench has no TLS."""
+        words = self.words(**more)
+        return {"channel_binding": self.binding, **words} if self.binding and self._has_strangers else words
 
     def program(self, *argv: str, **more: str) -> tuple[str, ...]:
         """A program of PostgreSQL's with `words` behind it.
@@ -109,9 +114,7 @@ class Endpoint:
         (SESSION, which a DSN's options and `more` override). What the connection brings goes before that
         (process_settings, postinit.c). What is sent through a pool qualifies names instead.
         """
-        words = self.words(**more)
-        if self.binding:
-            words.setdefault("channel_binding", self.binding)
+        words = self._bound(**more)
         if not self.pooled:
             first = "-c role=none -c session_authorization=" + re.sub(r"([\s\\])", r"\\\1", words.get("user", ""))
             end = f"-c search_path=pg_catalog {AS_PSYCOPG_READS}"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from walproof.load.ledger.task_and_attempt_files import ReaderTask, last_rows, read_reader_task
 from walproof.load.open_session import open_session
+from walproof.machine.answering import answering
 from walproof.machine.clock import now
 from walproof.machine.sql_file import statements
 from walproof.model.load import Outcome, WitnessReport
@@ -163,7 +164,8 @@ class Reader:
                 self._session += 1
             at = now(self._task.clock_offset)
             parameters = {"drill": self._task.drill, "writers": self._task.writers}
-            row = self._connection.execute(_READ, parameters).fetchone()
+            with answering(self._connection):
+                row = self._connection.execute(_READ, parameters).fetchone()
         except psycopg.Error:
             if self._connection is not None:
                 self._connection.close()

@@ -178,9 +178,11 @@ class CnpgAccess:
         return credential_of(self.api, self.file.login_secret)
 
     def parameters(self, credential: Credential) -> Endpoint:
-        passfile = password_file(credential.password)
-        # The operator's servers have TLS and SCRAM; libpq's own variable says otherwise, as for LDAP.
-        binding = os.environ.get("PGCHANNELBINDING", "require")
+        """What members are logged in to with. Every instance has TLS, and SCRAM unless spec.postgresql says otherwise.
+
+        The Cluster's authority is not asked for: its secret holds the key that makes any certificate of it.
+        """
+        passfile, binding = password_file(credential.password), os.environ.get("PGCHANNELBINDING") or "require"
         options = (("connect_timeout", "5"),)
         login = Endpoint((), self.state.cluster.database, credential.user, passfile, options, binding=binding)
         return with_named_hosts(login, self.file)

@@ -147,7 +147,8 @@ def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subp
 
 def _came_and_left(endpoint: Endpoint, mode: str) -> None:
     try:
-        psycopg.connect(endpoint.conninfo(sslmode=mode, connect_timeout="5")).close()
+        unbound = {"channel_binding": mode} if mode == "disable" else {}  # without TLS there is no channel to bind to
+        psycopg.connect(endpoint.conninfo(sslmode=mode, connect_timeout="5", **unbound)).close()
     except psycopg.Error as wrong:
         raise TargetError(
             f"no session with sslmode={mode}: {' '.join(str(wrong).split())}", "ssl and pg_hba.conf decide"

@@ -17,6 +17,7 @@ import psycopg
 from walproof.errors import ODD, Error, TargetError, WaitTimeout
 from walproof.load.local_runner import LocalRunner
 from walproof.load.open_session import open_session
+from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.load import LoadLimits, LoadRunner
@@ -112,7 +113,7 @@ class ExternalCluster(ABC):
         members = self.members()
         for member, endpoint in members.items():
             try:
-                with open_session(endpoint.conninfo(connect_timeout="2")) as connection:
+                with open_session(endpoint.conninfo(connect_timeout="2")) as connection, answering(connection):
                     facts[f"postgres version of {member}"] = connection.info.parameter_status("server_version") or "?"
                     if member == view.leader:
                         facts["postgres"] = str(connection.info.server_version // 10000)

@@ -21,6 +21,8 @@ OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
     "krbsrvname", "require_auth", "options",
 )  # fmt: skip
+_WORK_S = 600.0
+"""A database made or dropped takes long on a slow disk."""
 OLDEST, NEWEST = 140000, 190000
 
 
@@ -95,6 +97,11 @@ def connection_error(wrong: psycopg.Error) -> TargetError:
             f"the server asks for the password in clear text, and only the cluster names it: {words}",
             "name its host in the DSN or the target file, or set password_encryption and pg_hba.conf to scram-sha-256",
         )
+    if "channel binding" in lower:
+        return TargetError(
+            f"who answers there does not prove to be a server that knows this user: {words}",
+            "PGCHANNELBINDING=prefer (or the DSN's channel_binding) where it lets in by LDAP, certificate or trust",
+        )
     if "password" in lower:
         return TargetError(
             f"the password is refused or missing: {words}",
@@ -147,12 +154,15 @@ def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
     return connection
 
 
-def connected(endpoint: Endpoint) -> "psycopg.Connection[dict[str, Any]]":
+@contextlib.contextmanager
+def connected(endpoint: Endpoint) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
     """An administrator's connection in autocommit, rows as dictionaries; TargetError when it cannot be made."""
     try:
-        return open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
+        opened = open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
+    with opened as connection, answering(connection, _WORK_S):
+        yield connection
 
 
 def enters(endpoint: Endpoint) -> bool:

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import ODD, Error, TargetError
 from walproof.load.open_session import open_session
+from walproof.machine.answering import answering
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.access_path import AccessPath
@@ -107,7 +108,7 @@ def _place(endpoint: Endpoint) -> str:
 
 def _member(name: str, endpoint: Endpoint) -> tuple[MemberFacts, tuple[str, ...]]:
     try:
-        with _connect(endpoint) as connection:
+        with _connect(endpoint) as connection, answering(connection, _LONGEST_S):
             return _inspected(connection, name, endpoint)
     except (psycopg.Error, *ODD) as wrong:
         words = " ".join(str(wrong).split())
@@ -192,7 +193,7 @@ def _functions(connection: "psycopg.Connection[Row]", endpoint: Endpoint) -> tup
         if name in unseen:
             continue
         try:
-            with _connect(endpoint, dbname=name) as inside:
+            with _connect(endpoint, dbname=name) as inside, answering(inside, _LONGEST_S):
                 functions += _of_database(inside)
         except psycopg.Error:
             unseen.append(name)
