@@ -191,6 +191,8 @@ FROM (SELECT oid, true FROM touched UNION ALL SELECT oid, false FROM checked WHE
 ) AS own(name) ON is_written ORDER BY 3, 6
 
 -- name: limits
+-- The first ends the session, which no function catches, once our connection is gone: with us, or cut by us.
+SET LOCAL client_connection_check_interval = '2s';
 SET LOCAL lock_timeout = '300ms';
 SET LOCAL statement_timeout = '30s';
 SET LOCAL idle_in_transaction_session_timeout = '60s'
