@@ -226,7 +226,7 @@ def logs(member: str, lines: int, lab: str | None, as_json: bool) -> None:
     """The last lines of every log of MEMBER; "access" for HAProxy and PgBouncer."""
     blueprint = home.load(lab)
     text = members.logs(blueprint, member if member == "access" else _known(blueprint, member), lines)
-    print_result({"member": member, "logs": text}, text, as_json=as_json)
+    print_result({"member": member, "logs": text}, *text.expandtabs().split("\n"), as_json=as_json)
 
 
 @cloup.command(cls=Command)
