@@ -14,10 +14,10 @@ NOT_HEEDED = "accepts nothing: others own it, or may write in it"
 
 
 CASES = [
-    ("ours", "ours", 0o644, {"files", "live"}),
+    ("ours", "ours", 0o644, ("files", "live")),
     ("ours", "ours", 0o646, set()),
     ("ours", "theirs", 0o644, set()),
-    ("theirs", "ours", 0o644, {"files", "live"}),
+    ("theirs", "ours", 0o644, ("files", "live")),
     ("theirs", "theirs", 0o644, {"files"}),
 ]
 """Whose the folder is and the file in it, the file's mode, and where it is heeded."""
