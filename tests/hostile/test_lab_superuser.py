@@ -65,6 +65,18 @@ def test_etcd_answers_members_alone(lab: Blueprint) -> None:
                 socket.create_connection((lab.address(member), port), timeout=0.3)
 
 
+def test_what_root_runs_in_a_members_namespace_is_not_the_labs(lab: Blueprint) -> None:
+    """As `ip netns exec wp1-n2 tcpdump`."""
+    argv = ["ip", "netns", "exec", lab.namespace("n2")]
+    for as_user in ([], ["setpriv", "--reuid=65534", "--clear-groups"]):
+        with subprocess.Popen([*argv, *as_user, "sh", "-c", "echo in; exec sleep 600"], stdout=-1) as other:
+            try:
+                assert other.stdout is not None and other.stdout.readline() == b"in\n"
+                assert other.pid not in [p.pid for p in members.processes(lab, "n2")] != []
+            finally:
+                other.kill()
+
+
 def test_a_0600_file_of_root_is_not_read(superuser: psycopg.Connection, of_root: Path) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="Permission denied"):
         superuser.execute("SELECT pg_read_file(%s)", (str(of_root),))

@@ -17,7 +17,7 @@ from tests.fixtures.kubernetes.kinds import CHAOS
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import Cut
 from walproof.errors import TargetError
-from walproof.machine.pid_files import machine
+from walproof.machine.pid_files import here, machine
 from walproof.model.drill import Capability, Victim
 from walproof.model.waiting import Wait
 from walproof.proving.faults import CATALOGUE
@@ -35,6 +35,8 @@ from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
+
+BOOT = here().partition(" ")[2]
 
 NAME, LEADER = "cnpg:default/pg", Victim.LEADER
 OWNER = Cluster.model_validate(recorded("cluster"))
@@ -221,7 +223,7 @@ def test_what_a_killed_run_left_is_found_by_its_label_without_its_journal(
 ) -> None:
     api = client(cluster, tmp_path)
     for number, (member, maker) in enumerate(
-        (("pg-2", f"{machine()} 999999999 1 no-boot"), ("pg-3", "elsewhere 7 1 a-boot"))
+        (("pg-2", f"{machine()} 999999999 1 {BOOT}"), ("pg-3", "elsewhere 7 1 a-boot"))
     ):
         chaos(api).faults()[Capability.ISOLATE].inject(member)
         cluster.store.modify(

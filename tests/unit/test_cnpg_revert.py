@@ -15,7 +15,7 @@ from tests.unit.test_cnpg_role_and_revert import NAME as FAKE
 from tests.unit.test_cnpg_role_and_revert import made, made_by, reverted, roles
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
-from walproof.machine.pid_files import machine
+from walproof.machine.pid_files import here, machine
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.records.journal import Journal, registered
 from walproof.targets.choose import choose
@@ -26,6 +26,8 @@ from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external import own_database
 from walproof.targets.simulated.clock import VirtualClock
+
+BOOT = here().partition(" ")[2]
 
 NAME = "cnpg:default/pg?context=stand-in"
 SECRET = "pg-walproof"
@@ -95,7 +97,7 @@ def killed_on(here: StandIn) -> None:
     keep_journal(target, None)
     target.journal.note(1.0, NAME, "load pods", SECRET, before=None, after="0a1b2c3d")
     meta = created_objects.metadata(SECRET, cluster_of(here), {created_objects.RUN: "0a1b2c3d"})
-    meta |= {"namespace": "default", "annotations": {created_objects.MADE_BY: f"{machine()} 999999999 1 no-boot"}}
+    meta |= {"namespace": "default", "annotations": {created_objects.MADE_BY: f"{machine()} 999999999 1 {BOOT}"}}
     here.serving.api.store.create(named("Secret"), created_objects.secret(meta, "Opaque", {}))
 
 
@@ -169,7 +171,7 @@ def test_what_names_no_machine_is_removed_by_hand_and_keeps_no_ended_run_s_datab
 ) -> None:
     api = FakeApi()
     name = made(api, Journal(tmp_path / "journal.jsonl")).user
-    made_by(api, f"{machine()} 999999999 1 no-boot")
+    made_by(api, f"{machine()} 999999999 1 {BOOT}")
     load = created_objects.secret(created_objects.metadata("pg-walproof", api.cluster), "Opaque", {})
     del load["metadata"]["annotations"]
     api.put(SECRETS, load)

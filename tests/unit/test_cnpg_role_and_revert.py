@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, view
 from walproof.errors import TargetError, WaitTimeout
-from walproof.machine.pid_files import machine
+from walproof.machine.pid_files import here, machine
 from walproof.model.ports import Reverting
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import created_objects
@@ -21,6 +21,8 @@ from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.simulated.clock import VirtualClock
+
+BOOT = here().partition(" ")[2]
 
 NAME = "cnpg:default/pg"
 SECRET = "pg-walproof-role"
@@ -281,7 +283,7 @@ def test_what_an_ended_run_left_is_found_by_its_label(
     if secret != "there":
         api.remove(SECRETS, "pg-walproof-role")
     before = copy.deepcopy(api.objects)
-    lost, dead = Journal(tmp_path / "another.jsonl"), f"{machine()} 999999999 1 no-boot"
+    lost, dead = Journal(tmp_path / "another.jsonl"), f"{machine()} 999999999 1 {BOOT}"
     assert reverted(api, lost, monkeypatch) == [] and api.objects == before, "its maker is this process, which runs"
     made_by(api, "elsewhere 7 1 a-boot")
     sentences = reverted(api, lost, monkeypatch)
@@ -316,7 +318,7 @@ def test_a_member_whose_node_is_away_keeps_nothing_else_from_being_reverted(
 def test_a_role_that_is_not_walproofs_is_not_adopted(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = f"{MARK}: {machine()} 999999999 1 no-boot"
+    dead = f"{MARK}: {machine()} 999999999 1 {BOOT}"
     theirs = [THEIRS, THEIRS | {"name": "walproof_admin", "comment": dead}, THEIRS | {"name": "walproof_01234567"}]
     api.change(CLUSTERS, "pg", {"spec": {"managed": {"roles": theirs}}})
     assert reverted(api, journal, monkeypatch) == [] and roles(api) == theirs
@@ -351,7 +353,7 @@ def test_what_the_operator_remembers_of_the_role_goes_too(
 def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = f"{machine()} 999999999 1 no-boot"
+    dead = f"{machine()} 999999999 1 {BOOT}"
     for name, owner in (("pg-walproof", "pg"), ("pg2-walproof", "pg2"), ("pg-walproof-role", "pg2")):
         tree = created_objects.secret(
             created_objects.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {}

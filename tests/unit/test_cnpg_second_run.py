@@ -9,11 +9,13 @@ import pytest
 from tests.fixtures.kubernetes.kinds import named
 from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running
 from walproof.machine.clock import RealClock
-from walproof.machine.pid_files import machine, name_of_machine
+from walproof.machine.pid_files import here, machine, name_of_machine
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.created_objects import MADE_BY, refuse_beside
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.kubernetes_api import ApiError
+
+BOOT = here().partition(" ")[2]
 
 ODD = "\x1b]0;pwned\a\x1b[2J$(touch${IFS}pwned)"
 """By one who may make secrets: a maker that moves the terminal, and is run where the hint is pasted."""
@@ -45,7 +47,8 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("made_by", "says", "hint"),
     [
-        (f"{machine()} 999999999 1 no-boot", "was killed on this cluster", "walproof revert removes"),
+        (f"{machine()} 7 1 another-boot", "is at work on, or was killed on, this cluster", "--ended-on"),
+        (f"{machine()} 999999999 1 {BOOT}", "was killed on this cluster", "walproof revert removes"),
         (f"{gethostname()}/00000000 7 1 boot", "is at work on, or was killed on, this cluster", "--ended-on"),
         ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
         ("", "is at work on, or was killed on, this cluster", "kubectl delete job/pg-walproof -n default"),

@@ -46,12 +46,17 @@ def network_of(path: Path) -> tuple[int, int] | None:
 
 
 def processes(blueprint: Blueprint, member: str) -> list[psutil.Process]:
-    """Every process inside the member's network namespace, oldest first; zombies left out."""
+    """Every process of the lab inside the member's network namespace, oldest first; zombies left out.
+
+    Under root another's are not the lab's, whoever put them there (`ip netns exec`).
+    """
     network, inside = network_of(NAMESPACES / blueprint.namespace(member)), []
     for pid in sorted(psutil.pids()) if network else ():
         if network_of(Path(f"/proc/{pid}/ns/net")) == network:
-            with suppress(psutil.Error):
-                inside.append(psutil.Process(pid))
+            with suppress(OSError, psutil.Error):
+                process = psutil.Process(pid)
+                if process.uids().real == member_uid(blueprint.number) or _mark(pid) == str(blueprint.home):
+                    inside.append(process)
     return inside
 
 
@@ -173,7 +178,6 @@ def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
 
     What others write into their environment is theirs: root neither ends them nor waits for their end.
     """
-    start = f"{home.MARK}=".encode()
     for pid in psutil.pids():
         if pid == os.getpid():
             continue
@@ -181,9 +185,13 @@ def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
             process = psutil.Process(pid)
             user = process.uids().real
             if user == os.geteuid() or (is_user_of_labs(user) and process.status() != psutil.STATUS_ZOMBIE):
-                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                mark = next((v.removeprefix(start) for v in variables if v.startswith(start)), b"")
-                yield process, user, os.fsdecode(mark)
+                yield process, user, _mark(pid)
+
+
+def _mark(pid: int) -> str:
+    start = f"{home.MARK}=".encode()
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
 
 
 _MOST_LOG = 4 << 20

@@ -87,11 +87,13 @@ def name_of_machine(process: str) -> str:
 def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
     """Whether that process has ended; None where only another machine can tell, and not in `ended_on`.
 
+    Nor can another boot: machines of one image have one name and one machine-id, and any of them may be at work.
+
     >>> ended("elsewhere/1a2b3c4d 1 2 3"), ended("elsewhere/1a2b3c4d 1 2 3", frozenset(["elsewhere"]))
     (None, True)
     """
     there, _, known = process.partition(" ")
-    if there != machine():
+    if there != machine() or not known.endswith(f" {_BOOT.read_text().strip()}"):
         return True if name_of_machine(process) in ended_on else None
     pid = known.partition(" ")[0]
     return not pid.isdigit() or identity(int(pid)) != known
