@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -184,7 +183,7 @@ def test_a_lab_of_another_machine_is_nobodys_to_judge_here(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as there:
-        there.setattr(socket, "gethostname", lambda: "ci-7")
+        there.setattr(pid_files, "machine", lambda: "ci-7/00000000")
         planted(state, "demo", DEAD)
         planted(state, "lab", "")
     before = everything(state)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 
 from tests.fixtures.recorded_machines import from_text, machine
 from walproof.lab import requirements
+from walproof.lab.home import Identity
 from walproof.lab.requirements import MISSING, Output, Row, State
-from walproof.machine import programs
+from walproof.machine import pid_files, programs
 from walproof.machine.programs import program
 
 NONE = Output("", MISSING)
@@ -143,3 +145,12 @@ def test_programs_of_a_distribution_without_package_manager_of_ours_are_named() 
     assert programs.install_command(["etcd"], None) == "install etcd and put them on PATH"
     assert programs.family("") is None
     assert programs.family("ID\n=\nID_LIKE") is None
+
+
+def test_a_machine_that_is_called_another_name_meanwhile_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DHCP, cloud-init and a laptop on a VPN change it: a lab's number and processes are here all the same."""
+    marked = Identity(1, "demo", pid_files.identity(os.getpid()) or "", pid_files.here())
+    process = pid_files.this_process()
+    monkeypatch.setattr(socket, "gethostname", lambda: "renamed")
+    assert marked.is_here and marked.owner_pid == os.getpid() and not marked.elsewhere
+    assert pid_files.ended(process) is False

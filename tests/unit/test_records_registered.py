@@ -228,7 +228,7 @@ def test_a_run_on_another_machine_of_the_same_name_may_go_on(
         pass
     there = pid_files.this_process()
     machine, _, process = there.partition(" ")
-    run, over = Run("0" * 32, "", process, machine), f"{machine} {killed.pid} 1 a-boot"
+    run, over = Run("0" * 32, "", process, machine), f"{machine} {killed.pid} 1 {boot.read_text().strip()}"
     assert (pid_files.ended(there), pid_files.ended(over), run.goes_on()) == (False, True, "")
     if another_boot:
         boot.write_text("0b7c9a52-0000-4000-8000-000000000002\n")

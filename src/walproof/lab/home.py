@@ -172,12 +172,12 @@ class Identity:
     @property
     def is_here(self) -> bool:
         """Whether it was made on this boot of this machine."""
-        return self.place in ("", pid_files.here())
+        return not self.place or pid_files.is_here(self.place)
 
     @property
     def elsewhere(self) -> str:
         """The name of the other machine or container that it was made on, which alone can tell what lives; "" here."""
-        same = self.place.partition(" ")[0] in ("", pid_files.machine())
+        same = self.is_here or self.place.partition(" ")[0] == pid_files.machine()
         return "" if same else pid_files.name_of_machine(self.place) or "another machine"
 
     @property

@@ -62,6 +62,11 @@ def here() -> str:
     return f"{machine()} {_BOOT.read_text().strip()}"
 
 
+def is_here(place: str) -> bool:
+    """Whether that was `here`, whatever the machine was called then: its name may change while it runs."""
+    return place.partition("/")[2] == here().partition("/")[2]
+
+
 def _bytes(read: Callable[[], bytes]) -> bytes:
     try:
         return read()
@@ -93,7 +98,7 @@ def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
     (None, True)
     """
     there, _, known = process.partition(" ")
-    if there != machine() or not known.endswith(f" {_BOOT.read_text().strip()}"):
+    if not is_here(f"{there} {known.rpartition(' ')[2]}"):
         return True if name_of_machine(process) in ended_on else None
     pid = known.partition(" ")[0]
     return not pid.isdigit() or identity(int(pid)) != known
