@@ -3,6 +3,8 @@
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.event import Described
-from walproof.model.ports import Reverting
+from walproof.model.ports import SILENT, Reverting
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, longest_s
 from walproof.pricing.estimates import mixed_versions
@@ -22,6 +24,7 @@ from walproof.targets.external.faults_by_command import UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
 from walproof.targets.patroni.target_file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
+from walproof.targets.sql import settings
 from walproof.targets.sql.connection import check_version, resolved
 from walproof.targets.sql.settings import same_value
 
@@ -269,3 +272,28 @@ def test_members_of_different_versions_put_a_caveat_on_every_price() -> None:
     assert mixed_versions([described("18.1", "18.0")])
     assert not mixed_versions([described("18.1", "18.1")])
     assert not mixed_versions([described("18.1", "unreachable")])
+
+
+def test_a_member_that_is_gone_keeps_no_other_from_being_undone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    altered: list[tuple[str, str, str | None]] = []
+
+    @contextmanager
+    def connected(endpoint: Endpoint) -> Iterator[str]:
+        if endpoint.hosts[0][0] == "gone":
+            raise TargetError("n1 does not answer")
+        yield endpoint.hosts[0][0]
+
+    monkeypatch.setattr(settings, "connected", connected)
+    monkeypatch.setattr(settings, "auto_conf", lambda _: {"commit_delay": "9"})
+    monkeypatch.setattr(settings, "alter", lambda *words: altered.append(words))
+    monkeypatch.setattr(settings.AutoConf, "_reload", lambda *_: None)
+    journal = Journal(tmp_path / "j.jsonl")
+    for member in ("n1", "n2"):
+        journal.note(1.0, "t", f"{settings.AUTO} {member}", "commit_delay", before=None, after="9")
+    members = {"n1": Endpoint((("gone", 1),)), "n2": Endpoint((("here", 1),))}
+    with pytest.raises(TargetError, match="n1 does not answer"):
+        settings.AutoConf("t", RealClock(), members).undo(journal.pending(), journal.undone, SILENT)
+    assert altered == [("here", "commit_delay", None)]
+    assert [change.what for change in journal.pending()] == [f"{settings.AUTO} n1"]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.guarantee import Difference
@@ -200,16 +200,22 @@ class AutoConf:
     def undo(self, changes: Sequence[Any], done: Callable[[Any], None], reverting: Reverting) -> list[str]:
         """Revert, newest first; sentences about what was left because another user changed it since.
 
-        What is not walproof's is never set again, nor is the order of the file, which means nothing to PostgreSQL.
+        What is not walproof's is never set again, nor is the order of the file, which means nothing to PostgreSQL. A
+        member that is gone keeps no other from being reverted; its error comes last.
         """
         left: list[str] = []
+        failed: Error | None = None
         for member, endpoint in self._members.items():
             mine = [c for c in changes if c.what == f"{AUTO} {member}"]
             if not mine:
                 continue
-            with connected(endpoint) as connection:
-                left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
-            self._reload(member, [c.name for c in mine])
+            try:
+                with connected(endpoint) as connection:
+                    left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
+                self._reload(member, [c.name for c in mine])
+            except Error as wrong:
+                failed = failed or wrong
+                continue
             for change in mine:
                 done(change)
         for change in changes:
@@ -217,6 +223,8 @@ class AutoConf:
                 done(change)
             elif change.what not in {f"{AUTO} {member}" for member in self._members}:
                 left.append(f"{change.what} {change.name}: no such member here, left alone")
+        if failed is not None:
+            raise failed
         return left
 
 
