@@ -21,7 +21,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.lab import home, patroni
 from walproof.lab.blueprint import ETCD_METRICS_PORT, ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.patroni import wait_until_healthy
-from walproof.lab.privileges import APART, confined_check, make_folder, make_log, member_uid, write_private
+from walproof.lab.privileges import apart, confined_check, make_folder, make_log, member_uid, write_private
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
@@ -221,7 +221,7 @@ def canonical(bin_dir: Path, name: str, value: str | None) -> str | None:
         argv = [str(bin_dir / "postgres"), "-D", folder, "-C", name, "-c", f"{name}={value}"]
         argv = confined_check(argv, Path(folder))
         done: subprocess.CompletedProcess[str] = subprocess.run(
-            argv, capture_output=True, text=True, check=False, **APART
+            argv, capture_output=True, text=True, check=False, **apart()
         )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

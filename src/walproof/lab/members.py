@@ -19,7 +19,7 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import home, member_init
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import (
-    APART,
+    apart,
     confined,
     is_user_of_labs,
     isolated_python,
@@ -300,7 +300,7 @@ class LabTraces:
         argv += ["--start", lsn_text(max(since, first))]
         argv = confined(self.blueprint, argv)
         dumped: subprocess.CompletedProcess[str] = subprocess.run(
-            argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace", **APART
+            argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace", **apart()
         )
         return (dumped.stdout + dumped.stderr)[:_MOST_BYTES]
 

@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from walproof.lab import mount_view
 from walproof.lab.blueprint import Blueprint
 from walproof.links.devices import NAMESPACES
 from walproof.machine.clock import RealClock
-from walproof.machine.programs import program
+from walproof.machine.programs import program, search_path
 from walproof.machine.quoting import pasted
 from walproof.model.waiting import Wait, wait_for
 
@@ -129,9 +129,16 @@ def make_log(path: Path, owner: int) -> None:
         os.close(opened)
 
 
-APART: Mapping[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True}
-"""How a confined program is started (subprocess): rights that it has not, our terminal has, into which a process of our
-session types (TIOCSTI of /dev/tty). Ctrl-C does not reach it: who waits for it ends it."""
+def apart(**given: Any) -> dict[str, Any]:
+    """How a confined program is started, for subprocess: what it would inherit of us is a right, too.
+
+    No terminal, into which a process of our session types (TIOCSTI), no variable and no folder of ours; but what is
+    `given`. Ctrl-C does not reach it: who waits for it ends it.
+    """
+    environment = {"PATH": search_path(), "LC_ALL": "C.UTF-8"}
+    return {"stdin": subprocess.DEVNULL, "start_new_session": True, "cwd": "/", "env": environment, **given}
+
+
 _PROGRAMS = ("etcd", "haproxy", "pgbouncer")
 
 
@@ -155,8 +162,9 @@ def confined(blueprint: Blueprint, argv: Sequence[str], *, member: str = "") -> 
 def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
     """The command line of a program that belongs to no lab yet, as the user of none, that may read `folder`."""
     limited = without_rights(0, argv)
-    closed = closed_folders([Path(argv[0]).parents[1], folder]) if os.geteuid() == 0 else {}
-    return [*_seeing({"closed": closed}, []), *limited] if closed else limited
+    if os.geteuid() != 0:
+        return limited
+    return [*_seeing({"closed": closed_folders([Path(argv[0]).parents[1], folder])}, []), *limited]
 
 
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:

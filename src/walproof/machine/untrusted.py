@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import stat
 import tomllib
 import unicodedata
@@ -183,7 +182,7 @@ def _emptied(above: int, folder: str) -> None:
     try:
         for name in os.listdir(inside):
             if _is_folder(inside, name):
-                os.rename(name, secrets.token_hex(16), src_dir_fd=inside, dst_dir_fd=above)
+                os.rename(name, os.urandom(16).hex(), src_dir_fd=inside, dst_dir_fd=above)
             else:
                 os.unlink(name, dir_fd=inside)
     finally:

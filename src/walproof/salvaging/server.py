@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import psycopg
 
-from walproof.lab.privileges import APART, confined_alone, member_uid
+from walproof.lab.privileges import apart, confined_alone, member_uid
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
 from walproof.model.units import lsn_text
@@ -80,8 +80,8 @@ class Copy:
             [self.old.programs.parent, self.sockets],
         )
         confined = confined_alone(self.number, typed, needed, self.work)
-        pipes = {**APART, **pipes}
-        return subprocess.Popen(confined, env=environment(), cwd="/", text=True, errors="replace", **pipes)
+        pipes = apart(env=environment(), **pipes)
+        return subprocess.Popen(confined, text=True, errors="replace", **pipes)
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""

@@ -6,7 +6,7 @@ import time
 
 from walproof.lab import configuration, home, members, network_links, patroni
 from walproof.lab.faults import catalogue, crashes
-from walproof.lab.privileges import APART, confined, make_folder, member_uid
+from walproof.lab.privileges import apart, confined, make_folder, member_uid
 from walproof.model.drill import Drill, Finding, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait
@@ -54,10 +54,9 @@ def anybody(lab: PitfallLab) -> Finding:
             program = str(lab.blueprint.postgres_bin / "pg_receivewal")
             receiver = subprocess.Popen(
                 confined(lab.blueprint, [program, "-d", conninfo, "-D", str(folder), "--synchronous"]),
-                env=home.environment(lab.blueprint, PGPASSWORD=home.read_secrets(lab.blueprint)["postgres"]),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                **APART,
+                **apart(env=home.environment(lab.blueprint, PGPASSWORD=home.read_secrets(lab.blueprint)["postgres"])),
             )
             commit.answered(20)
             who = lab.query(
