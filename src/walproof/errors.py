@@ -9,6 +9,7 @@ Error                   one sentence and a hint
 └── UndecidedError      it ran, and the result is undecided             UNDECIDED
 """
 
+import struct
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
@@ -63,8 +64,11 @@ class UndecidedError(Error):
     exit_code = ExitCode.UNDECIDED
 
 
-ODD = (Error, OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError)
-"""What comes of an answer that may have any shape: who looks on takes it as no answer, and looks again."""
+ODD = (
+    Error, OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RuntimeError, struct.error,
+)  # fmt: skip
+"""What comes of an answer that may have any shape: who looks on takes it as no answer, and looks again. The server
+chooses its types, so also what psycopg's loaders raise (RecursionError of JSON, struct.error of binary rows)."""
 
 
 def failures_of(parts: Iterable[Callable[[], object]]) -> list[Exception]:

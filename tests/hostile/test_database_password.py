@@ -29,7 +29,7 @@ from walproof.targets.cnpg.target_file import CnpgFile
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.target import open_patroni
-from walproof.targets.sql.connection import connected, enters, resolved
+from walproof.targets.sql.connection import connected, enters, password_file, resolved, session
 from walproof.targets.sql.observe import observed
 
 SECRET = "of-the-directory"
@@ -135,6 +135,29 @@ def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_pat
     assert set(thief.heard) == {SECRET.encode()}
 
 
+@pytest.mark.parametrize("client", [False, True], ids=["own session", "as a client"])
+@pytest.mark.parametrize("by", ["variables", "service"])
+def test_a_server_is_told_its_own_password_and_none_that_is_exported_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, client: bool
+) -> None:
+    """Nor is another server asked in its place, where PGHOSTADDR is exported."""
+    if by == "variables":
+        monkeypatch.setenv("PGPASSWORD", "of-another")
+        monkeypatch.setenv("PGHOSTADDR", STRANGER)
+    else:
+        (tmp_path / "services").write_text(f"[other]\npassword=of-another\nhostaddr={STRANGER}\n")
+        monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+        monkeypatch.setenv("PGSERVICE", "other")
+    with socket.create_server((NAMED, 0)) as server:
+        there = Thief(server)
+        dsn = f"host={NAMED} port={there.port} password=of-this-one"
+        endpoint = with_named_hosts(resolved(dsn), TargetFile(kind="postgres"))
+        with pytest.raises(psycopg.OperationalError):
+            session(endpoint, client=client)
+        assert there.asked.wait(5)
+        assert there.heard == [b"of-this-one"]
+
+
 def test_a_standby_of_pg_stat_replication_is_told_no_password(thief: Thief) -> None:
     parameters = with_named_hosts(resolved(f"host={NAMED} port={thief.port}"), TargetFile(kind="postgres"))
     observe(lambda: {"n2": parameters.at((STRANGER, thief.port))})
@@ -167,11 +190,24 @@ WAYS: dict[str, Callable[[Endpoint], object]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("named", [(), (STRANGER,), (NAMED,)], ids=["of a lab", "named", "another is named"])
 def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: tuple[str, ...]) -> None:
-    endpoint = Endpoint(((STRANGER, thief.port),), named=named)
+    endpoint = Endpoint(((STRANGER, thief.port),), passfile=password_file(SECRET), named=named)
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
         WAYS[way](endpoint)
     assert thief.asked.wait(5)
     assert set(thief.heard) == ({SECRET.encode()} if named == (STRANGER,) else set())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
+    thief: Thief, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """libpq takes PGPASSWORD before a password file, and PGHOSTADDR for every host."""
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    own = password_file("its own")
+    with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
+        WAYS[way](Endpoint(((STRANGER, thief.port),), passfile=own, named=(STRANGER,)))
+    assert thief.asked.wait(5)
+    assert set(thief.heard) == {b"its own"}
 
 
 def test_the_refusal_of_a_clear_password_says_what_to_do(thief: Thief) -> None:

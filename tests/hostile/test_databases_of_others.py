@@ -233,9 +233,12 @@ OF_US = f"CREATE SCHEMA walproof; {TABLE}"
         (f"{OF_US}; ALTER TABLE walproof.walproof_canary OWNER TO thief", "its owner is thief"),
         ("CREATE SCHEMA walproof; CREATE VIEW walproof.walproof_canary AS SELECT 1", "it is no plain table"),
         ("CREATE SCHEMA walproof; CREATE TABLE walproof.walproof_canary (level text)", "its comment is"),
+        ("CREATE PUBLICATION p FOR ALL TABLES", "publication p sends it to subscribers"),
+        (f"{OF_US}; CREATE PUBLICATION p FOR TABLE walproof.walproof_canary", "publication p sends it to subscribers"),
+        ("CREATE SCHEMA walproof; CREATE PUBLICATION p FOR TABLES IN SCHEMA walproof", "publication p sends it"),
     ],
 )  # fmt: skip
-def test_a_canary_writes_to_no_table_that_another_role_made_or_could_change(
+def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(
     thief: PlainPair, made: str, why: str
 ) -> None:
     """In the DSN's database, which is another's. Nothing there is changed."""
@@ -250,11 +253,14 @@ def test_a_canary_writes_to_no_table_that_another_role_made_or_could_change(
         "thief",
     )
     run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
+    there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
+    before = run(thief, there, "app")
     with (
         opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
         pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
     ):
         Canary(target, (Level.LOCAL,), print)
+    assert run(thief, there, "app") == before
 
 
 def test_default_privileges_give_no_other_role_a_right_on_the_canarys_table(thief: PlainPair) -> None:
@@ -319,10 +325,30 @@ def test_the_ledger_of_a_plain_target_keeps_to_the_same_rule(thief: PlainPair, t
         run(thief, "DROP SCHEMA walproof CASCADE; DROP FUNCTION public.rise")
 
 
-def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: PlainPair) -> None:
+@pytest.fixture
+def dba(thief: PlainPair) -> Iterator[str]:
+    """A DSN of a superuser that asks for the role dba, of which nobody is member yet."""
+    run(thief, "CREATE ROLE dba CREATEDB; GRANT CREATE ON DATABASE postgres TO dba")
+    yield f"{pair_dsn(thief, 'n1')} options='-c role=dba'"
+    run(thief, "DROP OWNED BY dba CASCADE; DROP ROLE dba")
+
+
+def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: PlainPair, dba: str) -> None:
     """Also where the DSN asks for another role, which then owns it."""
-    with opened(f"{pair_dsn(thief, 'n1')} options='-c role=thief'") as target:
+    with opened(dba) as target:
         target.open_database()
         name = target.member_endpoint(target.leader()).database
         row = own_database._row(target.member_endpoint(target.leader()), name)
-        assert row is not None and (row["owner"], row["me"]) == ("thief", "thief")
+        assert row is not None and (row["owner"], row["me"]) == ("dba", "dba")
+
+
+@pytest.mark.parametrize("role", ["dba", "thief"])
+def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba: str, role: str) -> None:
+    """They would own it, and could give it triggers, which run in sessions of the superuser who has logged in."""
+    run(thief, "GRANT dba TO thief; GRANT CREATE ON DATABASE postgres TO thief")
+    with opened(dba.replace("dba", role)) as target:
+        with pytest.raises(MachineError, match=f"thief may act as {role}, .* with the rights of postgres"):
+            target.open_database()
+        with pytest.raises(MachineError, match=f"thief may act as {role}"):
+            Canary(target, (Level.LOCAL,), print)
+    assert run(thief, "SELECT FROM pg_namespace WHERE nspname = 'walproof'") == []

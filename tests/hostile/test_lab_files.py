@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,7 @@ import pytest
 from walproof.errors import MachineError
 from walproof.lab import client_access, create, home, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import FIRST_UID, is_user_of_labs
+from walproof.lab.privileges import is_user_of_labs, users_of_lab
 from walproof.machine import untrusted
 
 of_root = pytest.mark.skipif(os.geteuid() != 0, reason="labs have users of their own under root alone")
@@ -113,9 +114,12 @@ def sleeping(user: int, **environment: str) -> Iterator[psutil.Process]:
 
 @of_root
 def test_what_left_its_namespace_and_took_off_the_mark_is_still_the_labs(a_home: Blueprint) -> None:
-    assert is_user_of_labs(FIRST_UID + a_home.number)
-    for process in sleeping(FIRST_UID + a_home.number):
-        assert process in members.marked(a_home)
+    assert len(users_of_lab(a_home.number)) == 2
+    for uid in users_of_lab(a_home.number):
+        assert is_user_of_labs(uid)
+        for process in sleeping(uid):
+            assert process in members.marked(a_home)
+            assert process not in members.marked(replace(a_home, number=0)), "nobody knows whose it is"
 
 
 @of_root

@@ -1,14 +1,16 @@
 """What a lab of root's must withstand: processes of its own user, other users above its state folder, no rights."""
 
+import grp
 import os
+import pwd
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -126,15 +128,6 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path, monkeypatch: pyt
     assert home.open_state().stat().st_mode & 0o777 == 0o700
 
 
-def test_a_primary_group_of_several_accounts_is_not_ones_own(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path / "team", mode=0o775)
-    os.chown(folder, 0, 100)  # users, as on openSUSE
-    with ExitStack() as stack:
-        for number, answer in (("geteuid", 1000), ("getegid", 100)):
-            stack.enter_context(mock.patch.object(os, number, lambda answer=answer: answer))
-        assert home._of_others(folder) == folder
-
-
 def test_without_the_right_to_mount_there_are_no_images() -> None:
     argv = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-P", "-c"]
     done = subprocess.run(
@@ -142,3 +135,27 @@ def test_without_the_right_to_mount_there_are_no_images() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "no CAP_SYS_ADMIN" in done.stdout or (disk_images.unavailable() or "") in done.stdout.strip() != "None"
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "accounts", "is_own"),
+    [
+        (1000, (), {"me": 1000}, True), (1000, ("me", "root"), {"me": 1000}, True), (0, (), {"me": 1000}, True),
+        (1000, ("agent",), {"me": 1000}, False), (1000, (), {"me": 1000, "agent": 1000}, False),
+        (100, (), {"me": 100, "agent": 100}, False), (0, ("agent",), {"me": 1000}, False),
+    ],
+)  # fmt: skip
+def test_a_group_is_ones_own_by_who_is_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    group: int,
+    members: tuple[str, ...],
+    accounts: dict[str, int],
+    is_own: bool,
+) -> None:
+    """A group that bears the user's name has other members on many machines: `usermod -aG postgres telegraf`."""
+    entries = [SimpleNamespace(pw_name=name, pw_gid=gid) for name, gid in accounts.items()]
+    monkeypatch.setattr(pwd, "getpwall", lambda: entries)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: entries[0])
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=list(members)))
+    assert home._is_own_group(group, tmp_path) == is_own

@@ -23,7 +23,7 @@ from walproof.lab.client_access import runs
 from walproof.lab.create import LabOrder, design
 from walproof.lab.faults import catalogue, crashes
 from walproof.lab.list_and_destroy import destroy_lab
-from walproof.lab.privileges import FIRST_UID
+from walproof.lab.privileges import FIRST_UID, MOST_LABS
 from walproof.machine import pid_files, processors
 from walproof.machine.clock import RealClock
 
@@ -110,14 +110,30 @@ def _all(lab: Blueprint) -> list[psutil.Process]:
 
 def test_no_process_of_the_lab_has_a_capability_or_is_nobody(lab: Blueprint) -> None:
     found = _all(lab)
+    inside = {p for m in lab.members for p in members.processes(lab, m)}
     assert len(found) > 12
     for process in found:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
-        assert set(status["Uid"] + status["Gid"]) == {str(FIRST_UID + lab.number)}, process
+        own = FIRST_UID + lab.number + (0 if process in inside else MOST_LABS)
+        assert set(status["Uid"] + status["Gid"]) == {str(own)}, process
         assert status["Groups"] == []
         assert {status[f"Cap{which}"][0] for which in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}, process
         assert status["NoNewPrivs"] == ["1"]
+
+
+def test_no_program_on_the_hosts_network_is_traced_or_told_anything(
+    superuser: psycopg.Connection, lab: Blueprint
+) -> None:
+    """Whoever has its uid has its sockets, by pidfd_getfd(2): the host's loopback, and the way out."""
+    for name in ("haproxy", "pgbouncer"):
+        pid = pid_files.living(lab.access_dir / f"{name}.pid")
+        seen = sh(
+            superuser,
+            f"cat /proc/{pid}/cmdline | tr '\\0' ' '; readlink /proc/{pid}/ns/net; kill -0 {pid} && echo OURS; true",
+        )
+        assert name in seen and "net:[" not in seen and "OURS" not in seen
+    assert "Permission denied" in sh(superuser, f"ls {lab.access_run_dir} 2>&1; true")
 
 
 def test_a_setuid_program_gives_no_rights(superuser: psycopg.Connection) -> None:

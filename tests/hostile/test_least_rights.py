@@ -8,17 +8,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
-from walproof.errors import MachineError
+from walproof.errors import MachineError, TargetError
 from walproof.lab import members, privileges
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import crashes
 from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_of_accounts, write_private
 from walproof.load.local_runner import LocalWorkspace
 from walproof.machine import pid_files, programs, untrusted
+from walproof.model.sample import SYSBENCH, Workload, WorkloadKind
+from walproof.model.topology import Endpoint
+from walproof.targets.sql import workloads
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its user")
 THEIRS = "not ours, unchanged"
@@ -222,6 +226,21 @@ def test_a_child_imports_nothing_from_its_work_directory(planted_module: Path) -
         assert "IMPORTED" not in workspace.fetch("log")[0].read_text()
     finally:
         workspace.close()
+
+
+def test_no_lua_of_the_current_folder_makes_sysbenchs_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sysbench looks for its tests, and for what they require, in ./?.lua first."""
+    (tmp_path / "oltp_read_write.lua").touch()
+    program = tmp_path / "bin" / SYSBENCH
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nls *.lua src *.so lib >&2\npwd >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workloads, "comment_on", lambda *_: None)
+    workload = Workload(WorkloadKind.SCRIPT, 1, script="oltp_read_write", driver=SYSBENCH)
+    with pytest.raises(TargetError, match=r"^sysbench prepare: /\Z"):
+        workloads._sysbench(MagicMock(), Endpoint((("127.0.0.1", 1),)), workload)
 
 
 def test_a_first_process_that_does_not_listen_yet_is_sent_no_signal(sleeper: int) -> None:

@@ -66,3 +66,12 @@ def test_no_name_begins_a_line_for_programs_of_ci(end: str) -> None:
         tree = ElementTree.fromstring(xml)
         assert not [one for node in tree.iter() for value in node.attrib.values() for one in begun(value)]
     assert not begun(outputs.as_junit(examinations, skipped))
+
+
+@ends
+def test_no_name_begins_a_line_that_a_verb_prints(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    console_output.print_result({}, f"reverted on x{end}{FORGED}", "another line", as_json=False)
+    out = capsys.readouterr().out
+    assert not begun(out)
+    assert len(out.splitlines()) == 2
+    assert "\u202e" not in out

@@ -2,6 +2,7 @@
 
 import io
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -90,7 +91,8 @@ def test_a_member_that_answers_oddly_does_not_answer(
         poller.close()
 
 
-def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [OverflowError("odd"), RecursionError("of JSON"), struct.error("a binary row")])
+def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> None:
     monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(collector, "_AGAIN_S", 0.01)
     monkeypatch.setattr(collector, "PACE_S", 0.01)
@@ -99,7 +101,7 @@ def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) ->
     def odd(what: str) -> None:
         left[what] = max(0, left[what] - 1)
         if left[what]:
-            raise OverflowError(f"odd {what}")
+            raise wrong
 
     class Asked:
         def look(self) -> LeaseSeen:
@@ -122,7 +124,7 @@ def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch) ->
     live = Collector(target)
     try:
         wait_for(Wait.PROGRAM_READY, lambda: lease.silent is not None and not any(left.values()), RealClock())
-        wait_for(Wait.PROGRAM_READY, lambda: "not read: odd links" in str(live.picture.events), RealClock())
+        wait_for(Wait.PROGRAM_READY, lambda: f"not read: {wrong}" in str(live.picture.events), RealClock())
         assert live.stale_s is not None
         console = Console(record=True, file=io.StringIO())
         console.print(rendered(live.picture, live.stale_s + 60))
@@ -142,7 +144,7 @@ def odd_manager() -> PatroniFacts:
 def test_the_doctor_does_not_take_a_manager_for_none(
     manager: Callable[[], PatroniFacts], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_facts, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(doctor_facts, "_LONGEST_S", 0.2 if manager is not odd_manager else 60.0)
     with pytest.raises(TargetError, match=why):
         doctor_facts.gathered("c", {}, manager)
 

@@ -1,10 +1,14 @@
-"""What another's advice calls its classes and its doubts adds no line to a recipe, and no statement."""
+"""What another's advice calls its classes and its doubts adds no line to a recipe, no statement and no command."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.priced_records import price_record, prove_record
+from tests.fixtures.records import recorded
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import recipes
@@ -24,3 +28,14 @@ def test_a_class_and_a_doubt_are_one_word_or_one_comment(evil: str) -> None:
         if recipe.name == "application":
             (role,) = [line for line in recipe.text.split("\n") if line.startswith("-- or for a role")]
             assert f'ROLE "{evil.replace(chr(34), chr(34) * 2)}"' in role or 'ROLE U&"x' in role
+
+
+def test_the_command_to_type_next_is_made_here(walproof: Walproof, tmp_path: Path) -> None:
+    record = str(recorded(tmp_path / "p", "price", price_record()))
+    advice = json.loads(walproof("advise", record, "--target", "sim", "--rpo", "0", "--json")[1])
+    advice["prove"] = "touch pasted; walproof prove --target sim"
+    advice["cluster"]["target"] = "/of/a/stranger.toml"
+    (tmp_path / "advice.json").write_text(json.dumps(advice))
+    code, _, err = walproof("apply", "advice.json", "--target", "sim")
+    assert code == 4, err
+    assert "hint: walproof prove --target sim --levels " in err

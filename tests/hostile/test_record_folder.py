@@ -7,7 +7,7 @@ import pytest
 
 from walproof.errors import MachineError
 from walproof.records import writer
-from walproof.records.layout import EVENTS, FILES
+from walproof.records.layout import EVENTS, FILES, HEADER, opener
 from walproof.records.writer import Writer
 
 
@@ -54,3 +54,38 @@ def test_a_folder_of_another_user_in_the_place_of_a_new_record_is_refused(monkey
     with pytest.raises(MachineError, match="another user has put his own in its place"):
         Writer(None, "prove")
     assert [path.name for path in Path("records").glob("*/*")] == []
+
+
+@pytest.mark.parametrize("last", ['{"torn', '{"whole": 1}'])
+def test_a_record_that_is_continued_is_mended_in_the_file_that_was_opened(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """A link that is put in its place meanwhile has nothing cut off or written where it leads."""
+    his = elsewhere / "his"
+    his.write_text("a line\nanother, without an end")
+    with Writer(Path("r"), "price"):
+        pass
+    before = Path("r", EVENTS).read_text()
+    Path("r", EVENTS).write_text(before + last)
+
+    def swapping(path: str, flags: int) -> int:
+        file = opener(path, flags)
+        if path.endswith(EVENTS):
+            Path("r", EVENTS).rename("moved")
+            Path("r", EVENTS).symlink_to(his)
+        return file
+
+    monkeypatch.setattr(writer, "opener", swapping)
+    with Writer(Path("r"), "price", resume=True):
+        pass
+    assert his.read_text() == "a line\nanother, without an end"
+    kept = before if "torn" in last else f"{before}{last}\n"
+    assert Path("moved").read_text().startswith(kept + '{"at":')
+
+
+@pytest.mark.parametrize("place", [HEADER + ".new", f"{FILES}/x.log"])
+def test_a_pipe_in_a_record_keeps_nobody_waiting(elsewhere: Path, place: str) -> None:
+    Path("r", FILES).mkdir(parents=True)
+    os.mkfifo(Path("r", place))
+    with pytest.raises(MachineError, match="cannot write the record"), Writer(Path("r"), "prove") as emit:
+        emit.keep("x.log", "ours")

@@ -109,3 +109,14 @@ def test_all_that_a_program_on_the_copy_began_ends_with_it_and_with_us(own_folde
                 assert _running(number)
                 process.kill()  # as pdeathsig does where walproof was killed
         wait_for(Wait.PROGRAM_READY, lambda: not _running(number), RealClock())
+
+
+def test_a_statement_to_paste_has_the_name_of_a_transaction_quoted() -> None:
+    """Who may prepare a transaction chooses its gid; who commits it is a superuser, perhaps."""
+    gid = "a'; ALTER ROLE thief SUPERUSER; --"
+    tree = {
+        "fork": {"lsn": "0/1", "timeline": 1}, "lost_transactions": 0, "lost_wal_bytes": 1, "undecided": [],
+        "databases": [], "prepared_on_new_primary": [{"gid": gid, "database": "app"}], "notes": [],
+    }  # fmt: skip
+    (line,) = (line for line in report.text(tree) if line.startswith("COMMIT PREPARED"))
+    assert line.startswith("COMMIT PREPARED 'a''; ALTER ROLE thief SUPERUSER; --' was lost")

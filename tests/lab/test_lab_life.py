@@ -21,7 +21,7 @@ from walproof.lab import configuration, home, members, network_links
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.client_access import routed_leader
 from walproof.lab.patroni import observe, wait_until_healthy
-from walproof.lab.privileges import member_uid
+from walproof.lab.privileges import users_of_lab
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
@@ -83,7 +83,7 @@ def test_secrets_are_in_files_that_only_their_owner_reads(created: Blueprint) ->
     holding = [path for path in created.home.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
     assert len(holding) >= 5
     assert all(path.stat().st_mode & 0o037 == 0 for path in holding)
-    assert {path.stat().st_gid for path in holding if path.stat().st_mode & 0o040} == {member_uid(created.number)}
+    assert {path.stat().st_gid for path in holding if path.stat().st_mode & 0o040} == users_of_lab(created.number)
     assert not any(path.suffix == ".log" for path in holding)
     for member in created.members:
         lines = [process.cmdline() for process in members.processes(created, member)]

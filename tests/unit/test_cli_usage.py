@@ -150,10 +150,13 @@ def test_psql_gets_every_argument_that_is_its_own(
     monkeypatch.setattr(home, "load", lambda name=None: blueprint)
     monkeypatch.setattr(lab_cluster, "_leader", lambda _: "n1")
     called: list[tuple[list[str], dict[str, str]]] = []
+    for name in (others := ("PGPASSWORD", "PGHOSTADDR", "PGSERVICE")):
+        monkeypatch.setenv(name, "of another cluster")
     monkeypatch.setattr(os, "execve", lambda _, argv, env: called.append((argv, env)))
     assert run(f"lab psql {typed}")[0] == 0
     argv, environment = called[0]
     assert argv[1:] == passed
+    assert not environment.keys() & set(others)
     assert environment["PGHOST"] == blueprint.address("n2" if "n2" in typed else "n1")
 
 

@@ -85,6 +85,8 @@ def test_the_endpoint_and_the_level_go_into_the_environment() -> None:
         "PGPASSFILE": "/x/pgpass",
         "PGSSLMODE": "require",
         "PGREQUIREAUTH": "!password",
+        "PGPASSWORD": "",
+        "PGHOSTADDR": "",
         "PGOPTIONS": "-c synchronous_commit=on",
     }
 

@@ -1,6 +1,7 @@
 """Samples without a server: how pgbench is called, its logs as columns, statistics read during a sample."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_the_built_in_workload_runs_prepared_with_the_level_in_the_session() -> 
 
 def test_the_password_is_never_on_the_command_line() -> None:
     assert "passfile='/x/pgpass'" in argv(Arm(Level.ON, 1))[-1]
-    assert not any("password=" in word for word in argv(Arm(Level.ON, 1)))
+    assert not any(re.search("password='[^']", word) for word in argv(Arm(Level.ON, 1)))
 
 
 def test_through_a_pool_the_level_goes_into_each_transaction() -> None:

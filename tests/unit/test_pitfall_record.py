@@ -65,7 +65,7 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
     record = read(tmp_path / "r")
     assert [e.kind for e in record.events] == ["claim-judged", "ended"]
     assert conclusion(record.events) == "The one published claim was reproduced here."
-    assert "2 were not run" in catalogue.as_text(runs, len(wanted))
+    assert "2 were not run" in catalogue.as_lines(runs, len(wanted))[0]
 
 
 @pytest.mark.usefixtures("no_lab")

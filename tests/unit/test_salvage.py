@@ -305,7 +305,7 @@ def test_a_target_is_asked_at_its_leader(
     code, _, err = walproof("salvage", "--old", str(directory), "--target", "c.toml", *words, "--dry-run")
     assert (code, led.closed) == (4, True), err
     own = {"host": "10.0.0.6", "port": "5433", "dbname": "app", "user": "postgres", "passfile": "/run/pgpass"}
-    assert conninfo_to_dict(asked[0]) == own | differs
+    assert {name: word for name, word in conninfo_to_dict(asked[0]).items() if word} == own | differs
 
 
 def test_a_target_without_a_leader_or_an_address_is_refused(directory: Path, walproof: Run) -> None:

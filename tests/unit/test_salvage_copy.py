@@ -2,6 +2,8 @@
 
 import errno
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +45,26 @@ def test_a_tablespace_elsewhere_is_copied_and_not_worked_on_in_place(directory: 
     assert size(old) > tablespace.joinpath("16384").stat().st_size
     with pytest.raises(MachineError, match="lies outside of --old"):
         size(old, in_place=True)
+
+
+@pytest.mark.parametrize("link", ["pg_tblspc/16500", "pg_wal"])
+def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
+    directory: Path, tmp_path: Path, tablespace: Path, link: str
+) -> None:
+    """A copy's links lead to the folders of the server that was copied: it may have come back, and have other rows."""
+    if link == "pg_wal":
+        (directory / "pg_tblspc/16500").unlink()
+        (directory / "pg_wal").rename(tmp_path / "wal")
+        (directory / "pg_wal").symlink_to(tmp_path / "wal")
+    shutil.copytree(directory, tmp_path / "back", symlinks=True)
+    assert inspect(directory, None).major == 15
+    program = shutil.copy("/bin/sleep", tmp_path / "postgres")
+    with subprocess.Popen([program, "600"], cwd=tmp_path / "back") as server:
+        try:
+            with pytest.raises(MachineError, match=f"is in use: PostgreSQL runs in it, process {server.pid}"):
+                inspect(directory, None)
+        finally:
+            server.kill()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

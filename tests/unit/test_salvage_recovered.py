@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import socket
 import subprocess
 import textwrap
 import threading
@@ -215,7 +216,7 @@ class Server:
     ) -> None:
         self.outside, self.code, self.fails, self.late, self.did = outside, code, fails, late, list[str]()
         self.sleeps, self.swapped, self.is_held = threading.Event(), swapped, False
-        self.info = SimpleNamespace(backend_pid=1)
+        self.wires = socket.socketpair()
 
     def execute(self, query: Any, parameters: object = None) -> Any:
         text = query.decode() if isinstance(query, bytes) else str(query)
@@ -240,6 +241,9 @@ class Server:
         if self.fails and self.fails in text:
             raise psycopg.errors.ForeignKeyViolation("it violates a foreign key")
         return []
+
+    def fileno(self) -> int:
+        return self.wires[0].fileno()
 
     def cancel(self) -> None:
         self.sleeps.set()

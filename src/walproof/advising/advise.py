@@ -33,7 +33,6 @@ from walproof.model.advice import (
     Advice,
     Choice,
     ClassChoice,
-    ClusterProfile,
     Environment,
     Evidence,
     PricedArm,
@@ -133,18 +132,21 @@ def advise(evidence: Evidence, required: Requirements, environment: Environment,
         caveats=evidence.caveats,
         dominated=len(meeting) - len(kept),
         classes=classes,
-        prove=_prove(choices, evidence.cluster) if choices and choices[0].undecided else "",
+        prove=prove_command(choices, evidence.cluster.target) if choices and choices[0].undecided else "",
     )
 
 
-def _prove(choices: Sequence[Choice], cluster: ClusterProfile) -> str:
-    """The command whose drills decide about these choices, on the cluster that the records describe."""
+def prove_command(choices: Sequence[Choice], target: str) -> str:
+    """The command whose drills decide about these choices, on the cluster of that name: one to paste, of our own words.
+
+    Advice that was read holds one too, which is its sender's.
+    """
     levels = ",".join(sorted({str(c.level) for c in choices}, key=lambda name: Level(name).strength))
-    return _drills(cluster, levels, "kill")
+    return _drills(target, levels, "kill")
 
 
-def _drills(cluster: ClusterProfile, levels: str, faults: str) -> str:
-    target = cluster.target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
+def _drills(target: str, levels: str, faults: str) -> str:
+    target = target.replace("lab ", "lab:", 1).replace("simulated", "sim") or "lab"
     consent = pasted("" if target.startswith(("lab", "sim")) else " --allow load,{faults:shell}", faults=faults)
     return pasted(
         "walproof prove --target {target:shell} --levels {levels:shell} --fault {faults:shell}{consent:composed}",
@@ -221,7 +223,7 @@ def _choice(
         year=year,
         undecided=undecided(arm, evidence),
         caveats=_caveats(arm, others, evidence, year),
-        failovers=failovers(timeouts, evidence, _drills(evidence.cluster, str(level), "kill,freeze")),
+        failovers=failovers(timeouts, evidence, _drills(evidence.cluster.target, str(level), "kill,freeze")),
     )
 
 

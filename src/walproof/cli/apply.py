@@ -8,7 +8,7 @@ from typing import Any
 
 import cloup
 
-from walproof.advising.advise import chosen, read_advice
+from walproof.advising.advise import chosen, prove_command, read_advice
 from walproof.advising.evidence import cluster_of
 from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
@@ -67,8 +67,8 @@ def apply(
         if not dry_run:
             consent.check(cluster, "undoing", ["config"], consent.read(allow))
         return _undo(cluster, configuration, dry_run=dry_run, as_json=as_json)
-    choice, unproven = _choice(stored or advice_of((advice,), options, cluster), number)
     name = _journal_name(cluster)
+    choice, unproven = _choice(stored or advice_of((advice,), options, cluster), number, name)
     journal = journal_of_apply(name, cluster.identity)
     layer = Layer(journal, complete=False)
     with nullcontext() if dry_run else applying(journal.path):
@@ -110,14 +110,14 @@ def _stored(path: str, options: dict[str, Any]) -> Advice | None:
     return None
 
 
-def _choice(advice: Advice, number: int | None) -> tuple[Choice, UndecidedError | None]:
+def _choice(advice: Advice, number: int | None, target: str) -> tuple[Choice, UndecidedError | None]:
     """The choice, and why it is not applied: no drill decides about it, and neither it nor its level was named."""
     choice = chosen(advice, number or 1)
     choice = replace(choice, caveats=(*choice.caveats, *advice.caveats))
     if not choice.undecided or number is not None or advice.requirements.level is not None:
         return choice, None
     why = f"choice 1 ({choice.text}) is not proven: {choice.undecided}"
-    return choice, UndecidedError(why, f"{advice.prove}; or name it: --choice 1")
+    return choice, UndecidedError(why, f"{prove_command(advice.choices, target)}; or name it: --choice 1")
 
 
 def _check_listed(choice: Choice, plan: ConfigPlan, where: str) -> None:

@@ -1,11 +1,14 @@
 """`walproof doctor`: findings about a cluster's durability, live or in files, and an exit code; reads only."""
 
+import os
+import stat
 import time
 from collections.abc import Callable
 from datetime import date
 from functools import partial
 from pathlib import Path
 
+import click
 import cloup
 from rich.text import Text
 
@@ -67,7 +70,8 @@ def doctor(
         return _print_checks(explain, as_json=printed[0])
     facts = None if files else _facts(target)
     declared, skipped = ([], Skipped()) if facts else _declared(files)
-    examinations = _accepted([Examination(facts.target, diagnosed(facts))] if facts else examined(declared, skipped))
+    examinations = [Examination(facts.target, diagnosed(facts))] if facts else examined(declared, skipped)
+    examinations = _accepted(examinations, set() if facts else {Path().stat().st_uid})
     writers: dict[str, Callable[[list[Examination], Skipped], str]] = {
         "sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github
     }  # fmt: skip
@@ -118,10 +122,17 @@ def _declared(files: tuple[str, ...]) -> tuple[list[Declared], Skipped]:
     return declared, skipped
 
 
-def _accepted(examinations: list[Examination]) -> list[Examination]:
-    """With what .walproof.toml of this folder accepts until today."""
+def _accepted(examinations: list[Examination], believed: set[int]) -> list[Examination]:
+    """With what .walproof.toml of this folder accepts until today, where it is this user's, root's, or `believed`'s.
+
+    Of a tree of files its owner accepts what is found in it, in a checkout of CI too; of a cluster nobody else does.
+    """
     try:
         with regular(Path(), Path(FILE)) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid not in {0, os.geteuid(), *believed} or status.st_mode & stat.S_IWOTH:
+                click.echo(f"{FILE} accepts nothing: others own it, or may write in it", err=True)
+                return examinations
             tree = from_toml(bounded(file, 1 << 20).decode())
     except FileNotFoundError:
         return examinations

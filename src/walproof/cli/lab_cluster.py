@@ -204,12 +204,16 @@ def psql(arguments: tuple[str, ...], member: str | None, lab: str | None) -> Non
     host, port = endpoint.hosts[0]
     # In the environment, not as arguments: psql's own -d and -U then replace database and user alone.
     where = {"PGHOST": host, "PGPORT": str(port), "PGDATABASE": endpoint.database, "PGUSER": endpoint.user}
+    where["PGPASSFILE"] = str(blueprint.passfile)
+    # Over these would go what is exported for another cluster.
+    others = {"PGPASSWORD", "PGHOSTADDR", "PGSERVICE"}
+    kept = {name: text for name, text in os.environ.items() if name not in others}
     sys.stdout.flush()
     # Python ignores it, and a program started in its place would, too.
     ignored = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         # In place of this process: Ctrl-C belongs to psql.
-        os.execve(program, [str(program), *arguments], {**os.environ, **where, "PGPASSFILE": str(blueprint.passfile)})
+        os.execve(program, [str(program), *arguments], kept | where)
     finally:
         signal.signal(signal.SIGPIPE, ignored)
 
@@ -222,7 +226,7 @@ def logs(member: str, lines: int, lab: str | None, as_json: bool) -> None:
     """The last lines of every log of MEMBER; "access" for HAProxy and PgBouncer."""
     blueprint = home.load(lab)
     text = members.logs(blueprint, member if member == "access" else _known(blueprint, member), lines)
-    print_result({"member": member, "logs": text}, text, as_json=as_json)
+    print_result({"member": member, "logs": text}, *text.expandtabs().split("\n"), as_json=as_json)
 
 
 @cloup.command(cls=Command)

@@ -181,7 +181,7 @@ def _pitfalls(raw: RawOptions, directory: Path | None, target: str | None, *, as
         writer(started("prove", raw, at=time.time(), seed=seed))
         outcomes, interrupted = catalogue.reproduce(runs, writer)
     tree = {"record": str(writer.directory), "pitfalls": [catalogue.as_dict(one) for one in outcomes]}
-    print_result(tree, catalogue.as_text(outcomes, len(wanted)), f"record: {writer.directory}", as_json=as_json)
+    print_result(tree, *catalogue.as_lines(outcomes, len(wanted)), f"record: {writer.directory}", as_json=as_json)
     return ExitCode.INTERRUPTED if interrupted else catalogue.exit_code(outcomes)
 
 

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,9 +15,9 @@ from walproof.cli.options import Command
 from walproof.cli.runs import Layer, applied_folder, applying, journal_of_apply, runs_folder
 from walproof.errors import Error, ExitCode, MachineError, UsageError
 from walproof.load.local_runner import remove_left
+from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
 from walproof.machine.redaction import without_secrets
-from walproof.machine.untrusted import printable
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
 from walproof.records.journal import NAME, Change, Journal, journals_in, registered
@@ -28,7 +27,9 @@ from walproof.targets.choose import choose, is_external
 from walproof.targets.configure import check_identity
 from walproof.targets.external import consent
 
-_warn = partial(click.echo, err=True)
+
+def _warn(sentence: str) -> None:
+    click.echo(untrusted.field(sentence), err=True)
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Reverted:
             self.left = cluster.revert(journal, reverting)
         except Error:
             for line in self.lines() if self.removed else ():
-                _warn(printable(line))
+                _warn(line)
             raise
         return self
 
@@ -132,7 +133,7 @@ def _reverted(
 def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
     """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
-        _warn(printable(text))
+        _warn(text)
     for run in registered(runs_folder()):
         if where := run.run.goes_on(ended_on):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import cloup
 from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
@@ -31,7 +31,9 @@ def _leader(target: str, differs: str | None) -> str:
         raise refused("no-dsn") from None
     cluster = choose(target)
     click.get_current_context().call_on_close(cluster.close)
-    return cluster.endpoint("direct").client_conninfo(**{name: str(word) for name, word in words.items()})
+    of_leader = conninfo_to_dict(cluster.endpoint("direct").client_conninfo())
+    # PGPASSWORD is that of the role which differs, perhaps.
+    return make_conninfo(**{name: str(word) for name, word in {**of_leader, **words}.items() if word})
 
 
 @cloup.command(cls=Command)

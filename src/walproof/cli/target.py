@@ -31,10 +31,12 @@ def cnpg(address: str | None, printed: bool, uses: str | None, dry_run: bool, as
     rights, wanted = rights_of("cnpg", address), tuple(dict.fromkeys(listed(uses or ",".join(USES), "for")))
     if not dry_run:
         text = rights.role(wanted)
-        print_result({"role": text}, text.rstrip(), as_json=as_json)
+        print_result({"role": text}, *text.rstrip().split("\n"), as_json=as_json)
         return ExitCode.HELD
     missing = {use: list(rights.missing([use])) for use in wanted}
     role = rights.role_of_missing(wanted) if any(missing.values()) else ""
     lines = [f"{use}: {'missing: ' + ', '.join(lacks) if lacks else 'allowed'}" for use, lacks in missing.items()]
-    print_result({"missing": missing, "role": role}, *lines, *([role.rstrip()] if role else []), as_json=as_json)
+    print_result(
+        {"missing": missing, "role": role}, *lines, *(role.rstrip().split("\n") if role else ()), as_json=as_json
+    )
     return ExitCode.ENVIRONMENT if role else ExitCode.HELD

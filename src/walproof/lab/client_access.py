@@ -16,7 +16,7 @@ from walproof.lab import home, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.machine_probes import why_taken
 from walproof.lab.patroni import observe
-from walproof.lab.privileges import confined, make_folder, member_uid, write_private
+from walproof.lab.privileges import access_uid, confined, make_folder, write_private
 from walproof.machine import pid_files
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
@@ -40,7 +40,7 @@ def check_ports(blueprint: Blueprint) -> None:
 
 
 def spawn(blueprint: Blueprint, name: str, argv: list[str], **variables: str) -> None:
-    """Start a program of the access layer as the members' user, with those environment variables too."""
+    """Start a program of the access layer as its own user, with those environment variables too."""
     folder = blueprint.access_dir
     environment = home.environment(blueprint, HOME=str(blueprint.access_run_dir), **variables)
     pid_files.start(confined(blueprint, argv), folder / f"{name}.pid", folder / f"{name}.log", environment, folder)
@@ -81,7 +81,7 @@ def routed_leader(blueprint: Blueprint) -> str | None:
 
 
 def _bounded(runtime: socket.socket) -> bytes:
-    """All that is answered; OSError where it does not end: the socket lies in a folder of the lab's user."""
+    """All that is answered; OSError where it does not end: the socket lies in a folder of HAProxy's user."""
     answer, clock = bytearray(), RealClock()
     until = clock.now() + _ANSWER_S
     while piece := runtime.recv(1 << 16):
@@ -174,7 +174,7 @@ def pgbouncer_version(output: str) -> tuple[int, int]:
 
 def write_access(blueprint: Blueprint, version: tuple[int, int]) -> None:
     """Folder and files of HAProxy and PgBouncer; PgBouncer needs the password to log in at the server by SCRAM."""
-    folder, owner = blueprint.access_dir, member_uid(blueprint.number)
+    folder, owner = blueprint.access_dir, access_uid(blueprint.number)
     make_folder(folder, 0o711)
     make_folder(blueprint.access_run_dir, owner=owner)
     password = home.read_secrets(blueprint)["postgres"]

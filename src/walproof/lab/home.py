@@ -102,15 +102,18 @@ def _of_others(folder: Path) -> Path | None:
 
 
 def _is_own_group(group: int, folder: Path) -> bool:
-    """Whether the folder's group is nobody else: root's, or this user's own, of the same name (user private groups).
+    """Whether nobody else is in the folder's group: this user's own (user private groups), or root's.
 
-    Under an ACL the mode's group is the mask of all that it names (acl(5)).
+    Accounts of the system have root's as their first group (sync, halt). Under an ACL the mode's group is the mask of
+    all that it names (acl(5)).
     """
     with suppress(OSError):
         os.getxattr(folder, "system.posix_acl_access")
         return False
     with suppress(KeyError):
-        return group == 0 or pwd.getpwuid(os.geteuid()).pw_name == grp.getgrgid(group).gr_name
+        accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
+        ours = {"root", pwd.getpwuid(os.geteuid()).pw_name}
+        return {*grp.getgrgid(group).gr_mem, *accounts} <= ours
     return False
 
 

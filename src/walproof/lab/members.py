@@ -26,6 +26,7 @@ from walproof.lab.privileges import (
     let_read,
     make_folder,
     member_uid,
+    users_of_lab,
 )
 from walproof.links.devices import NAMESPACES
 from walproof.links.settings import check_members
@@ -107,11 +108,10 @@ def kill_all(find: Callable[[], list[psutil.Process]], clock: Clock) -> None:
 
 
 def kill_marked(blueprint: Blueprint, clock: Clock) -> None:
-    """Kill every process of the lab with -9: all of its own user by one kill(2), which no fork gets away from."""
-    owner = member_uid(blueprint.number)
+    """Kill every process of the lab with -9: all of a user of its own by one kill(2), which no fork gets away from."""
 
     def found() -> list[psutil.Process]:
-        if os.geteuid() == 0 and is_user_of_labs(owner):
+        for owner in users_of_lab(blueprint.number):
             with suppress(subprocess.TimeoutExpired):
                 argv = isolated_python("-c", KILL_ALL, str(owner))
                 subprocess.run(argv, check=False, capture_output=True, timeout=_KILL_S)
@@ -157,10 +157,10 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
 def marked(blueprint: Blueprint) -> list[psutil.Process]:
     """Every process of the lab, in any namespace, this one left out: it carries the lab's mark in its environment.
 
-    Under root all that run as the lab's own user too, for who runs there may take the mark off and leave the namespace.
+    Under root all that run as a user of its own too, for who runs there may take the mark off and leave the namespace.
     """
-    own = member_uid(blueprint.number) if os.geteuid() == 0 and blueprint.number else None
-    return [process for process, user, mark in _carriers() if mark == str(blueprint.home) or user == own]
+    own = users_of_lab(blueprint.number)
+    return [process for process, user, mark in _carriers() if mark == str(blueprint.home) or user in own]
 
 
 def marks() -> set[str]:
@@ -289,7 +289,7 @@ class LabTraces:
     def describe(self, member: str, *, timeline: int, since: int) -> str:
         """Records from that position on, as pg_waldump prints them, the first 200 kB; MachineError without any.
 
-        It has the rights of the lab's user, who wrote them: it believes the counts and lengths in a record.
+        It has the rights and the network of the member, which wrote them: it believes the counts in a record.
         """
         folder = self._folder(member)
         names = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
@@ -298,7 +298,7 @@ class LabTraces:
         argv = [str(self.blueprint.postgres_bin / "pg_waldump"), "--path", str(folder), "--timeline", str(timeline)]
         first = int(names[0][8:16], 16) * 0x100000000 + int(names[0][16:], 16) * _SEGMENT_BYTES
         argv += ["--start", lsn_text(max(since, first))]
-        argv = confined(self.blueprint, argv)
+        argv = confined(self.blueprint, argv, member=member)
         dumped: subprocess.CompletedProcess[str] = subprocess.run(
             argv, capture_output=True, text=True, check=False, timeout=_DUMP_S, errors="replace", **apart()
         )

@@ -10,7 +10,7 @@ import yaml
 
 from walproof.lab import client_access, home
 from walproof.lab.blueprint import ETCD_METRICS_PORT, POSTGRES_PORT, REST_PORT, Blueprint
-from walproof.lab.privileges import make_folder, member_uid, write_private
+from walproof.lab.privileges import access_uid, make_folder, write_private
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
@@ -33,7 +33,7 @@ class Monitoring:
 
 def start(blueprint: Blueprint, wanted: Monitoring) -> None:
     """Start everything and wait until Prometheus answers; MachineError names a missing package."""
-    folder, owner = blueprint.access_dir, member_uid(blueprint.number)
+    folder, owner = blueprint.access_dir, access_uid(blueprint.number)
     rules, config, data = folder / "rules.yml", folder / "prometheus.yml", folder / "prometheus"
     make_folder(data, owner=owner)
     write_private(rules, wanted.rules, reader=owner)
@@ -100,7 +100,7 @@ def _exporters(blueprint: Blueprint) -> dict[str, str]:
 
 def _start_exporters(blueprint: Blueprint) -> None:
     password = blueprint.access_dir / "exporter-password"
-    write_private(password, home.read_secrets(blueprint)["postgres"], reader=member_uid(blueprint.number))
+    write_private(password, home.read_secrets(blueprint)["postgres"], reader=access_uid(blueprint.number))
     for member, listen in _exporters(blueprint).items():
         argv = [
             str(program("prometheus-postgres-exporter")),

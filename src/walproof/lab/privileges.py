@@ -2,17 +2,18 @@
 
 And who owns the lab's files: folders that steer the lab are root's, what members write is theirs. Starts nothing."""
 
+import fcntl
 import grp
 import json
 import os
 import pwd
 import random
-import socket
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,39 +28,53 @@ from walproof.machine.programs import program, search_path
 from walproof.machine.quoting import pasted
 from walproof.model.waiting import Wait, wait_for
 
-FIRST_UID, MOST_LABS, ALONE = 60600, 254, 329
-"""Lab N runs as uid and gid 60600 + N, up to 60854, and what runs alone as one of the 329 after it: a range that
-neither Debian nor systemd gives to an account."""
+FIRST_UID, MOST_LABS, ALONE = 60600, 254, 75
+"""The members of lab N run as uid and gid 60600 + N, up to 60854, its programs on the host's network as 254 more, up to
+61108, and what runs alone as one of the 75 after them: a range that neither Debian nor systemd gives to an account."""
 
 
 def member_uid(number: int) -> int:
-    """The uid, and gid, of the lab of that number (0: of no lab); one's own for an ordinary user."""
+    """The uid, and gid, of the members of the lab of that number (0: of no lab); one's own for an ordinary user."""
     return FIRST_UID + number if os.geteuid() == 0 else os.geteuid()
+
+
+def access_uid(number: int) -> int:
+    """The uid, and gid, of that lab's programs on the host's network: no member traces one or takes its sockets.
+
+    One uid for both would make a namespace no border: ptrace(2) and pidfd_getfd(2) ask for the uid alone.
+    """
+    return member_uid(MOST_LABS + number)
+
+
+def users_of_lab(number: int) -> set[int]:
+    """Every uid that the lab of that number alone has; none for an ordinary user, or without a number."""
+    return {member_uid(number), access_uid(number)} if os.geteuid() == 0 and number else set()
 
 
 def is_user_of_labs(uid: int) -> bool:
     """Whether a lab of root's may run as that user.
 
-    >>> is_user_of_labs(60601), is_user_of_labs(60600), is_user_of_labs(1000)
-    (True, False, False)
+    >>> is_user_of_labs(60601), is_user_of_labs(61108), is_user_of_labs(60600), is_user_of_labs(1000)
+    (True, True, False, False)
     """
-    return FIRST_UID < uid <= FIRST_UID + MOST_LABS
+    return FIRST_UID < uid <= FIRST_UID + 2 * MOST_LABS
 
 
 @contextmanager
 def number_of_no_lab() -> Iterator[int]:
     """A number, beyond those of labs, whose user no account, no process and no other walproof of this machine has.
 
-    It is held by a name of a socket, which goes with this process. MachineError when none is free.
+    It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
-    free = {*range(MOST_LABS + 1, MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - _running()
-    with closing(socket.socket(socket.AF_UNIX)) as name:
+    free = {*range(2 * MOST_LABS + 1, 2 * MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - _running()
+    opened = os.open("/run/walproof-users.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened) as locks:
         for number in random.sample(sorted(free), len(free)):
             with suppress(OSError):  # another walproof's
-                name.bind(f"\0walproof-user-{member_uid(number)}")
+                fcntl.fcntl(locks, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
                 break
         else:
-            raise MachineError("no user is free to run a program alone", "end what runs as uids 60855 to 61183: `ps`")
+            raise MachineError("no user is free to run a program alone", "end what runs as uids 61109 to 61183: `ps`")
         try:
             yield number
         finally:
@@ -72,9 +87,9 @@ def _running() -> set[int]:
 
 
 def numbers_of_accounts() -> set[int]:
-    """Numbers of labs whose uid or gid an account of this machine has: no lab may run as that user."""
+    """Numbers of labs of which an account of this machine has a uid or gid: no lab may run as that user."""
     accounts = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-    return {number - FIRST_UID for number in accounts}
+    return {number - FIRST_UID - more for number in accounts for more in (0, MOST_LABS)}
 
 
 def without_rights(number: int, argv: Sequence[str]) -> list[str]:
@@ -143,12 +158,13 @@ _PROGRAMS = ("etcd", "haproxy", "pgbouncer")
 
 
 def confined(blueprint: Blueprint, argv: Sequence[str], *, member: str = "") -> list[str]:
-    """The command line that runs argv as the lab's user, in the member's network namespace where one is named.
+    """The command line that runs argv in the member's network namespace as the members' user; without a member on the
+    host's network, as the user of such programs.
 
     A member has an IPC namespace too: shared memory of a PostgreSQL that is killed with -9 goes with its last process.
     Under root the program has a view of the files of its own, in which its user has a name (initdb asks for one).
     """
-    limited = without_rights(blueprint.number, argv)
+    limited = without_rights(blueprint.number + (0 if member else MOST_LABS), argv)
     enter = [str(program("nsenter")), f"--net={NAMESPACES / blueprint.namespace(member)}", "--"] if member else []
     spaces = ["--ipc"] if member else []
     if os.geteuid() != 0:
@@ -167,18 +183,25 @@ def confined_check(argv: Sequence[str], folder: Path) -> list[str]:
     return [*_seeing({"closed": closed_folders([Path(argv[0]).parents[1], folder])}, []), *limited]
 
 
+def namespaces() -> list[str]:
+    """The command line that runs what follows without network, in a namespace of processes that ends with us.
+
+    The first of the namespace stays root: the death signal that --kill-child gives it would go with its user.
+    """
+    fork = [str(program("unshare")), "--fork"]
+    spaces = ["--ipc", "--net", "--pid", "--kill-child", "--mount-proc"]
+    return [str(program("setpriv")), "--pdeathsig", "KILL", "--", *fork, *spaces, "--", *fork, "--"]
+
+
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder`; `folder`/passwd is
     its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with it, and with us.
     No file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    # The first of the namespace stays root: the death signal that --kill-child gives it would go with its user.
-    dies, fork = [str(program("setpriv")), "--pdeathsig", "KILL", "--"], [str(program("unshare")), "--fork"]
-    alone = [*dies, *fork, "--ipc", "--net", "--pid", "--kill-child", "--mount-proc", "--", *fork, "--"]
     view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
     seeing = _seeing({**view, "closed": closed_folders([*needed, folder])}, [])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
-    return [*alone, *seeing, *without_rights(number, [*limit, *argv])]
+    return [*namespaces(), *seeing, *without_rights(number, [*limit, *argv])]
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
@@ -202,14 +225,15 @@ def _passwd(blueprint: Blueprint) -> Path:
 
 
 def write_passwd(blueprint: Blueprint) -> None:
-    """The lab's own copy of /etc/passwd, in which its user has a name; the machine's file is never changed."""
+    """The lab's own copy of /etc/passwd, in which its users have names; the machine's file is never changed."""
     if os.geteuid() != 0:
         return
-    uid = member_uid(blueprint.number)
+    uids = {"": member_uid(blueprint.number), "-access": access_uid(blueprint.number)}
     lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    ours = f"walproof{blueprint.number}:x:{uid}:{uid}:walproof lab:{blueprint.home}:/usr/sbin/nologin"
+    rest = f"walproof lab:{blueprint.home}:/usr/sbin/nologin"
+    ours = [f"walproof{blueprint.number}{which}:x:{uid}:{uid}:{rest}" for which, uid in uids.items()]
     path = _passwd(blueprint)
-    write_private(path, "\n".join([*lines, ours, ""]))
+    write_private(path, "\n".join([*lines, *ours, ""]))
     path.chmod(0o644)
 
 

@@ -1,12 +1,13 @@
-"""Tables that walproof makes and writes to: made by this user and changed by nobody else, or walproof refuses them.
+"""Tables that walproof makes and writes to: of this user, changed by nobody else and sent nowhere, or it refuses them.
 
 A comment proves nothing: any owner may write one. What proves is the catalogue, read under a lock: owners, triggers,
-rules, policies, inheritance, defaults, and the rights by which another role could add one of these later."""
+rules, policies, inheritance, defaults, rights by which another role could add one of these later, publications."""
 
 from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import tuple_row
 
 from walproof.errors import MachineError
 from walproof.machine.sql_file import statements
@@ -23,6 +24,7 @@ def comment_on(connection: "psycopg.Connection[Any]", table: str, mark: str) -> 
     table's and its schema's owner is this user and no other role has a right to add a trigger, this holds afterwards
     too. MachineError says what is another's.
     """
+    refuse_shared(connection)
     _check_schema(connection, table)
     if (before := _seen(connection, table)) is None:
         return None
@@ -52,6 +54,18 @@ def make(connection: "psycopg.Connection[Any]", table: str, statement: bytes) ->
     _check_schema(connection, table)
     if _seen(connection, table) is None:
         raise _refusal(table, "another session removed it while walproof made it")
+
+
+def refuse_shared(connection: "psycopg.Connection[Any]") -> None:
+    """MachineError where the DSN asks for a role that others may become: what they put into its tables runs as us."""
+    row = connection.cursor(row_factory=tuple_row).execute(_STATEMENTS["sharer"]).fetchone()
+    if row is not None:
+        other, owner, login = map(str, row)
+        raise MachineError(
+            f"{other} may act as {owner}, which the DSN asks for, and would own what walproof makes: triggers in it"
+            f" would run with the rights of {login}",
+            "leave role out of the DSN's options, or ask for a role that nobody else is member of",
+        )
 
 
 def has_schema(connection: "psycopg.Connection[Any]") -> bool:
@@ -90,5 +104,5 @@ def _name(table: str) -> sql.Identifier:
 
 def _refusal(table: str, why: str) -> MachineError:
     return MachineError(
-        f"the table {table} is not walproof's, so it is left alone: {why}", "rename it, or name another database"
+        f"the table {table} is not walproof's alone, so it is left alone: {why}", "rename it, or name another database"
     )

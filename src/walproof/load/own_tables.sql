@@ -1,4 +1,4 @@
--- Whose a table of walproof's is, and who could make it run their code. Rows as tuples; NULL: nothing is wrong.
+-- Whose a table of walproof's is, who could make it run their code, and who gets its rows. Rows as tuples; NULL: nothing is wrong.
 
 -- name: schema
 -- No row where there is no schema walproof; else what is wrong with it.
@@ -40,6 +40,11 @@ SELECT c.oid::bigint, CASE
              OR (d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
                  AND d.objid IN (SELECT oid FROM pg_catalog.pg_constraint WHERE conrelid = c.oid))))
         THEN 'functions or types of users are in its columns, checks or indexes'
+    ELSE (
+        -- Those that have no such table would apply nothing any more, and their slots would keep WAL until the disk is full.
+        SELECT pg_catalog.concat('publication ', pg_catalog.min(p.pubname::text), ' sends it to subscribers')
+          FROM pg_catalog.pg_publication p, LATERAL pg_catalog.pg_get_publication_tables(p.pubname) t
+         WHERE t.relid = c.oid HAVING pg_catalog.count(*) > 0)
     END, coalesce(pg_catalog.obj_description(c.oid, 'pg_class'), '')
   FROM pg_catalog.pg_class c, pg_catalog.pg_roles me
  WHERE c.oid = pg_catalog.to_regclass(%(table)s)::pg_catalog.oid AND me.rolname = current_user
@@ -57,3 +62,12 @@ SELECT DISTINCT r.rolname::text
   FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
   LEFT JOIN pg_catalog.pg_roles r ON r.oid = a.grantee
  WHERE c.oid = pg_catalog.to_regclass(%(table)s)::pg_catalog.oid AND a.grantee <> c.relowner
+
+-- name: sharer
+-- Who may become the role that owns what is made here, and not the one that logged in, with whose rights code in it would
+-- run: a trigger may say SET ROLE NONE. No row where both are one role.
+SELECT r.rolname::text, current_user::text, session_user::text
+  FROM pg_catalog.pg_roles r
+ WHERE r.rolcanlogin AND pg_catalog.pg_has_role(r.oid, current_user, 'MEMBER')
+   AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')
+ ORDER BY 1 LIMIT 1

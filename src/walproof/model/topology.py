@@ -66,7 +66,8 @@ class Endpoint:
         """libpq's parameters for the application's clients; `more` overrides, but its `options` are added.
 
         A host that the cluster names, and the user did not, gets no password in clear text, which any server may ask
-        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's.
+        for (AuthenticationCleartextPassword): whoever writes a list of members would be told a superuser's. And
+        PGPASSWORD, PGHOSTADDR or a service in our environment is another server's: libpq takes these before a file.
         """
         words = {
             "host": ",".join(h for h, _ in self.hosts),
@@ -79,7 +80,8 @@ class Endpoint:
         if self._has_strangers:
             words.setdefault("require_auth", "!password")
         options = "" if self.pooled else f"{words.get('options', '')} {more.get('options', '')}".strip()
-        return {name: value for name, value in {**words, **more, "options": options}.items() if value}
+        given = {name: value for name, value in {**words, **more, "options": options}.items() if value}
+        return {"password": "", "hostaddr": "", **given}
 
     @property
     def _has_strangers(self) -> bool:

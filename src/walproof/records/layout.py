@@ -26,8 +26,8 @@ def make_folder(path: Path) -> None:
 
 
 def opener(path: str, flags: int) -> int:
-    """For open(): a file that it creates is its owner's alone; a link in its place is an OSError."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, FILE)
+    """For open(): a file that it creates is its owner's alone; a link in its place, or a pipe, is an OSError."""
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, FILE)
 
 
 @contextmanager

@@ -76,9 +76,9 @@ class Writer:
                 now = time()
                 header = Header(FORMAT, version(), verb, new_name(now, "").rstrip("-"))
                 _write_atomically(self._place / HEADER, header.text)
-            self._file = opener(str(self._place / EVENTS), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            self._file = opener(str(self._place / EVENTS), os.O_RDWR | os.O_APPEND | os.O_CREAT)
             if resume:
-                _end_last_line(self._place / EVENTS)
+                _end_last_line(self._file)
         except OSError as wrong:
             raise _unwritable(self.directory, wrong) from None
 
@@ -155,23 +155,19 @@ def _write_atomically(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def _end_last_line(path: Path) -> None:
-    """Make the file end with a newline again: a torn last line is cut off, a complete one keeps."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    data = path.read_bytes()
-    complete, _, rest = data.rpartition(b"\n")
-    if not rest:
+def _end_last_line(file: int) -> None:
+    """Make the open file end with a newline again: a torn last line is cut off, a complete one keeps."""
+    size, last = 0, b"\n"
+    with open(file, "rb", closefd=False) as lines:
+        for last in lines:
+            size += len(last)
+    if last.endswith(b"\n"):
         return
     try:
-        from_json(rest)
-        data += b"\n"
+        from_json(last)
+        os.write(file, b"\n")
     except ValueError:
-        data = complete + b"\n" if complete else b""
-    with path.open("r+b") as file:
-        file.truncate(len(data))
-        file.seek(max(len(data) - 1, 0))
-        file.write(data[-1:])
+        os.ftruncate(file, size - len(last))
 
 
 def _exists(directory: Path) -> UsageError:

@@ -68,11 +68,11 @@ def _finite(value: object) -> object:
 
 
 def print_result(tree: object, *lines: str, as_json: bool) -> None:
-    """The JSON object for a program, or the lines for a person."""
+    """The JSON object for a program, or the lines for a person: what is in one of others' words begins no other."""
     if as_json:
         print_json(tree)
     for line in () if as_json else lines:
-        click.echo(untrusted.printable(line))
+        click.echo(untrusted.field(line))
 
 
 def print_tables(conclusion: str, tables: Iterable[RenderableType], *lines: str | Text) -> None:

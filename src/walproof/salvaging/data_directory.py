@@ -87,7 +87,8 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
     if version not in ("14", "15", "16", "17", "18"):
         why = f"its PG_VERSION says {version[:40]}" if version else "it has no PG_VERSION"
         raise refused("no-data-directory", directory=directory, why=why)
-    _check_unused(directory)
+    for folder in (directory, *_elsewhere(directory)):
+        _check_unused(folder)
     where = _programs(int(version), programs)
     control = _control(directory, where)
     if "BACKUP METHOD: pg_rewind" in small_text(directory, "backup_label"):
@@ -105,12 +106,21 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
 
-def _check_unused(directory: Path) -> None:
-    """A refusal when a server works in it: its processes have the directory as their working directory."""
+def _elsewhere(directory: Path) -> list[Path]:
+    """What pg_wal and pg_tblspc of a data directory lead to."""
+    links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
+    return [Path(os.path.realpath(link)) for link in links if link.is_symlink()]
+
+
+def _check_unused(folder: Path) -> None:
+    """A refusal when a server works in it, or by a link in its own directory, where its processes are at home: a copy's
+    links lead to the folders of the server that was copied, or that has come back since."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended
-            if (entry / "comm").read_text().startswith("post") and (entry / "cwd").samefile(directory):
-                raise refused("in-use", directory=directory, pid=entry.name)
+            if (entry / "comm").read_text().startswith("post"):
+                home = Path(os.readlink(entry / "cwd"))
+                if any(one.samefile(folder) for one in (entry / "cwd", *_elsewhere(home)) if one.exists()):
+                    raise refused("in-use", directory=folder, pid=entry.name)
 
 
 def _programs(major: int, given: Path | None) -> Path:

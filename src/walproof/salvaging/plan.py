@@ -1,6 +1,7 @@
 """What is known before anything is copied: both servers inspected, the fork found, WAL and files listed. Only reads."""
 
 import os
+import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from walproof.errors import Error
+from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
 from walproof.model import session_settings
 from walproof.salvaging import data_directory
@@ -78,8 +80,12 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
 
 
 def require_root() -> None:
+    """A refusal where the copy's server could not be kept apart from all else."""
     if os.geteuid() != 0:
         raise refused("not-root")
+    done = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False, cwd="/")
+    if done.returncode:
+        raise refused("no-namespaces", why=done.stderr.strip()[-200:])
 
 
 @contextmanager

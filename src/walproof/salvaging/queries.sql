@@ -158,9 +158,10 @@ WHERE n.nspname = %s::name AND c.relname = %s::name AND c.relkind = 'r'
 LOCK TABLE ONLY {} IN SHARE UPDATE EXCLUSIVE MODE
 
 -- name: identity
--- The last column: whether the session, or a function in it, can become a superuser, or run programs.
+-- The last column: whether the session, or a function in it, can become a superuser, run programs, or give roles away
+-- (CREATEROLE gave any away before 16, and since then those that it made).
 SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_num')::int / 10000,
-  EXISTS (SELECT FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolname IN
+  EXISTS (SELECT FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER') AND (rolsuper OR rolcreaterole OR rolname IN
     ('pg_execute_server_program', 'pg_write_server_files', 'pg_read_server_files')))
 FROM pg_control_system()
 
@@ -190,6 +191,8 @@ FROM (SELECT oid, true FROM touched UNION ALL SELECT oid, false FROM checked WHE
 ) AS own(name) ON is_written ORDER BY 3, 6
 
 -- name: limits
+-- The first ends the session, which no function catches, once our connection is gone: with us, or cut by us.
+SET LOCAL client_connection_check_interval = '2s';
 SET LOCAL lock_timeout = '300ms';
 SET LOCAL statement_timeout = '30s';
 SET LOCAL idle_in_transaction_session_timeout = '60s'

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Template
+from jinja2 import Environment
 
+from walproof.machine.quoting import sql_text
 from walproof.machine.untrusted import one_line
 from walproof.model.units import lsn_text
 from walproof.salvaging.plan import Plan
@@ -70,9 +71,11 @@ def table_tree(loss: TableLoss) -> Tree:
 
 
 def text(tree: Tree) -> list[str]:
-    """The tree for people, as lines; a name of others makes none of them."""
-    template = (_FILES / "report.txt.j2").read_text("utf-8")
-    return str(Template(template, trim_blocks=True, lstrip_blocks=True).render(_one_line_each(tree))).splitlines()
+    """The tree for people, as lines; a name of others makes none of them, nor a statement."""
+    here = Environment(trim_blocks=True, lstrip_blocks=True)
+    here.filters["sql"] = sql_text
+    template = here.from_string((_FILES / "report.txt.j2").read_text("utf-8"))
+    return str(template.render(_one_line_each(tree))).splitlines()
 
 
 def _one_line_each(tree: Any) -> Any:

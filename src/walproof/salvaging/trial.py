@@ -4,6 +4,8 @@ Rows that it writes are locked until then: it waits for nobody's lock, and gives
 outside the transaction no rollback undoes, so without consent nothing is tried that would run a function of users: that
 is looked at under a lock in which no table can be swapped or changed, in the transaction that then runs the SQL."""
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -32,31 +34,23 @@ def tried(
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
         with new_session(dsn, reads_only=False, dbname=database) as session:
-            end = partial(_end, dsn, database, session.info.backend_pid)
-            return _in_time(session, allowed, losses, files, end)
+            return _in_time(session, allowed, losses, files)
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 
-def _end(dsn: str, database: str, pid: int) -> None:
-    with suppress(Error, psycopg.Error), new_session(dsn, dbname=database) as another:
-        another.execute("SELECT pg_terminate_backend(%s)", (pid,))
-
-
 def _in_time(
-    session: Session,
-    allowed: Collection[str],
-    losses: Sequence[TableLoss],
-    files: Sequence[SqlFile],
-    end: Callable[[], object],
+    session: Session, allowed: Collection[str], losses: Sequence[TableLoss], files: Sequence[SqlFile]
 ) -> list[str]:
     late, ended = threading.Event(), threading.Event()
+    wire = socket.socket(fileno=os.dup(session.fileno()))
 
     def give_up() -> None:
         late.set()
         session.cancel()
         if not ended.wait(GRACE_S):
-            end()
+            with suppress(OSError):
+                wire.shutdown(socket.SHUT_RDWR)  # the server ends a session whose client is gone (`limits`)
 
     timer = threading.Timer(LONGEST_S, give_up)
     timer.start()
@@ -67,6 +61,7 @@ def _in_time(
     finally:
         ended.set()
         timer.cancel()
+        wire.close()
     return [*says, f"it took longer than {LONGEST_S:.0f} s: rolled back before its end"] if late.is_set() else says
 
 

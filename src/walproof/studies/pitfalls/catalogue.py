@@ -269,14 +269,14 @@ def reproduce(wanted: Generator[PitfallRun, None, None], emit: Emit) -> tuple[li
     return runs, False
 
 
-def as_text(runs: Sequence[PitfallRun], asked: int) -> str:
-    """The runs as text, a conclusion first."""
+def as_lines(runs: Sequence[PitfallRun], asked: int) -> list[str]:
+    """The runs as lines, a conclusion first."""
     reproduced = sum(one.verdict == "reproduced" for one in runs)
     missing = f"; {asked - len(runs)} were not run" if len(runs) < asked else ""
     lines = [f"{reproduced} of {len(runs)} pitfalls reproduced{missing}."]
     for one in runs:
         lines += [f"{one.pitfall.number:4} {one.verdict:15} {one.pitfall.title}", f"     {one.evidence}"]
-    return "\n".join(lines)
+    return lines
 
 
 def exit_code(runs: Sequence[PitfallRun]) -> ExitCode:

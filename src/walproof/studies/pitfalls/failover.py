@@ -6,7 +6,7 @@ import time
 
 from walproof.lab import configuration, home, members, network_links, patroni
 from walproof.lab.faults import catalogue, crashes
-from walproof.lab.privileges import apart, confined, make_folder, member_uid
+from walproof.lab.privileges import access_uid, apart, confined, make_folder
 from walproof.model.drill import Drill, Finding, Verdict
 from walproof.model.guarantee import Level
 from walproof.model.waiting import Wait
@@ -47,7 +47,7 @@ def anybody(lab: PitfallLab) -> Finding:
             commit = lab.attempt("P6", connection=lab.connect(leader))
             waited = not commit.answered(3)
             folder = lab.blueprint.access_dir / "received"
-            make_folder(folder, owner=member_uid(lab.blueprint.number))
+            make_folder(folder, owner=access_uid(lab.blueprint.number))
             conninfo = lab.blueprint.member_endpoint(leader).client_conninfo(
                 dbname="", passfile="", application_name="a_backup_tool"
             )

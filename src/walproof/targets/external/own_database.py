@@ -18,6 +18,7 @@ import psycopg
 from psycopg import sql
 
 from walproof.errors import MachineError, TargetError, WaitTimeout
+from walproof.load.own_tables import refuse_shared
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
@@ -52,6 +53,7 @@ def is_there(endpoint: Endpoint, name: str) -> bool:
 def make(leader: Endpoint, name: str) -> None:
     """Make it, so that no role but this one and superusers can ever connect; TargetError when the role may not."""
     with connected(leader) as connection:
+        refuse_shared(connection)
         try:
             # Its own commits wait for no standby: where one is missing it must not hang.
             connection.execute("SET synchronous_commit = local")

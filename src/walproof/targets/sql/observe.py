@@ -65,7 +65,7 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
             # Connecting takes 2 s at most: no thread outlives this call, so that no second one asks meanwhile.
             with asked(endpoint, _LONGEST_S - 2, application_name="walproof observe") as connection:
                 rows[name] = observe(connection)
-        except (psycopg.Error, ValueError):
+        except (psycopg.Error, *ODD):
             return
 
     threads = [threading.Thread(target=ask, args=pair, daemon=True) for pair in members.items()]
@@ -240,7 +240,7 @@ class SqlPoller:
                     while not self._closed.is_set() and name in self._current:
                         self._answers[name] = _Answer(self._clock.now(), observe(connection))
                         self._closed.wait(self._pace_s)
-            except (psycopg.Error, ValueError):
+            except (psycopg.Error, *ODD):
                 self._answers.pop(name, None)
                 self._closed.wait(self._pace_s / 2)
 

@@ -134,7 +134,8 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
         return
     connection.execute("CHECKPOINT")
     for step in ("cleanup", "prepare") if comment is not None else ("prepare",):
-        done = _run(preparing(workload, endpoint, step))
+        # sysbench's Lua is looked for in the current folder first, which can be a stranger's.
+        done = _run(preparing(workload, endpoint, step), "/")
         if done.returncode:
             raise TargetError(f"sysbench {step}: {_last(done.stderr or done.stdout)}", "is there free space?")
     connection.execute(f"COMMENT ON TABLE sbtest1 IS '{mark}'".encode())
@@ -214,10 +215,10 @@ def _loading(endpoint: Endpoint, *argv: str) -> tuple[str, ...]:
     )
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    environment = {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/"), "PATH": search_path()}
+def _run(argv: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
+    env = {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/"), "PATH": search_path()}
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S, env=environment)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S, env=env, cwd=folder)
     except OSError as error:
         raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
 

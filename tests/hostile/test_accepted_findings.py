@@ -1,0 +1,44 @@
+""".walproof.toml of the current folder, which nobody named: whoever may write in that folder accepts nothing for us."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.sick import well, with_settings
+from walproof.cli import doctor
+
+ACCEPTS = '[[accept]]\ncheck = "fsync-off"\nreason = "fine"\nuntil = 2999-01-01\n'
+NOT_HEEDED = "accepts nothing: others own it, or may write in it"
+
+
+CASES = [
+    ("ours", "ours", 0o644, ("files", "live")),
+    ("ours", "ours", 0o646, set()),
+    ("ours", "theirs", 0o644, set()),
+    ("theirs", "ours", 0o644, ("files", "live")),
+    ("theirs", "theirs", 0o644, {"files"}),
+]
+"""Whose the folder is and the file in it, the file's mode, and where it is heeded."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("what", ["files", "live"])
+def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
+    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, int, set[str]], what: str
+) -> None:
+    folder, file, mode, heeded = case
+    if "theirs" in (folder, file) and os.geteuid() != 0:
+        pytest.skip("only root may give a file away")
+    (tmp_path / "postgresql.conf").write_text("fsync = off\n")
+    accepts = tmp_path / ".walproof.toml"
+    accepts.write_text(ACCEPTS)
+    accepts.chmod(mode)
+    for path, whose in ((tmp_path, folder), (accepts, file)):
+        if whose == "theirs":
+            os.chown(path, 1234, 1234)
+    monkeypatch.setattr(doctor, "_facts", lambda _: with_settings(well(), "n2", fsync="off"))
+    code, out, err = walproof("doctor", *(["postgresql.conf"] if what == "files" else ["--target", "prod"]))
+    assert (code, NOT_HEEDED in err) == ((0, False) if what in heeded else (1, True)), (out, err)
+    assert "fsync-off" in out
