@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.unit.test_cnpg_client import answering, status
-from walproof.errors import UsageError
+from walproof.errors import TargetError, UsageError
 from walproof.targets.cnpg import target
 from walproof.targets.cnpg.kubeconfig import connection
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError
@@ -75,3 +75,13 @@ def test_a_key_that_is_not_obeyed_is_refused(part: str, key: str, servers: Serve
     servers.file.write_text(yaml.safe_dump(tree))
     with pytest.raises(UsageError, match=f"has {key}, which walproof does not obey"):
         connection("", {"KUBECONFIG": str(servers.file)})
+
+
+def test_a_plugins_arguments_are_not_shown(servers: Servers) -> None:
+    tree = yaml.safe_load(servers.file.read_text())
+    words = {"command": "/bin/false", "args": ["--password", "hunter2hunter", "--oidc-client-secret", "s3cr3t"]}
+    tree["users"][0]["user"] = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **words}}
+    servers.file.write_text(yaml.safe_dump(tree))
+    with pytest.raises(TargetError, match="gave no credential") as wrong:
+        connection("", {"KUBECONFIG": str(servers.file)})
+    assert "/bin/false" in wrong.value.hint and "hunter2" not in wrong.value.hint and "s3cr3t" not in wrong.value.hint

@@ -1,5 +1,8 @@
 """A pod of another application that bears an instance's labels: it is no member, and nothing is done to it."""
 
+import os
+import socket
+import subprocess
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, Tree
-from walproof.targets.cnpg.members import CnpgAccess
+from walproof.targets.cnpg.members import CnpgAccess, Forward
 from walproof.targets.cnpg.objects import Cluster, Pod, read
 from walproof.targets.cnpg.state_and_doctor_facts import state_of
 from walproof.targets.cnpg.target_file import CnpgFile
@@ -133,3 +136,19 @@ def test_a_login_that_is_passed_on_by_who_answers_at_a_pods_address_is_no_sessio
     member = access.members()["pg-1"]
     assert f"channel_binding='{binding}'" in member.conninfo()
     assert "channel_binding" not in str(member.program("pgbench"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_port_that_leads_to_a_pod_leads_this_user_alone() -> None:
+    """It comes from 127.0.0.1 in the pod, which pg_hba.conf may trust."""
+    led, ours = socket.socketpair()
+    ours.sendall(b"postgres")
+    forward = Forward(lambda: led)
+    script = f"import socket; print(socket.create_connection({forward.place!r}).recv(8))"
+    try:
+        for user, answer in ((65534, "b''"), (0, "b'postgres'")):
+            argv = ["setpriv", f"--reuid={user}", "--clear-groups", "/usr/bin/python3", "-c", script]
+            assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == answer
+    finally:
+        forward.close()
+        ours.close()

@@ -28,7 +28,8 @@ _VALUE = rf"""
   | (?:\\.|[^\s\\])*[^\s'",;:)}}\]]
 """
 _SECRET = (
-    r"passw(?:or)?d|passphrase|\bpwd|api[_-]?key|secret[_-]access[_-]key|(?:key|client)[_-]secret|scram_\w+_key|token"
+    r"passw(?:or)?d|passphrase|\bpwd|api[_-]?key|secret[_-]access[_-]key|(?:key|client)[_-]secret"
+    r"|scram_(?:client|server|stored)_key|token"
 )
 _IN_TEXT = re.compile(
     rf"""(?P<name>

@@ -123,10 +123,10 @@ def _needs_credential(trees: Sequence[Mapping[str, Any]], context: str, configur
     name = str(_entry(trees, "contexts", "context", context).get("user") or "")
     plugin = _entry(trees, "users", "user", name).get("exec")
     if plugin and not configuration.api_key and not configuration.cert_file:
-        command = shlex.join([str(plugin.get("command")), *map(str, plugin.get("args") or ())])
+        command = shlex.quote(str(plugin.get("command")))  # its arguments may be secrets
         raise TargetError(
             f"the credential plugin of user {name} gave no credential: it failed, is missing, or asks to log in",
-            f"run it yourself, or log in again: {command}",
+            f"kubectl get --raw /version runs it: {command}; or log in again",
         )
 
 

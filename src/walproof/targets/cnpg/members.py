@@ -5,9 +5,11 @@ A member is reached at its pod's address, or at a port here that leads to it thr
 import contextlib
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -31,7 +33,7 @@ _CONNECT_S = 0.7
 
 
 class Forward:
-    """A port on 127.0.0.1 that leads to a port of a pod; every connection is a stream of its own."""
+    """A port on 127.0.0.1 that leads this user to a port of a pod; every connection is a stream of its own."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         """`connect` gives a connected socket; an Error of it ends the one connection that wanted it."""
@@ -55,6 +57,8 @@ class Forward:
 
     def _serve(self, client: socket.socket) -> None:
         try:
+            if user_of(client) != os.geteuid():
+                raise OSError("another user of this machine")
             pod = self._connect()
         except (Error, OSError):
             # As a pod does that is gone: the client sees its connection end.
@@ -66,6 +70,18 @@ class Forward:
         back.join()
         for end in (client, pod):
             end.close()
+
+
+def user_of(client: socket.socket) -> int | None:
+    """The user at the other end of a connection over 127.0.0.1, by /proc/net/tcp (proc(5)); None once it has ended."""
+    ends = [
+        f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
+        for host, port in (client.getpeername(), client.getsockname())
+    ]
+    for line in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        if (words := line.split())[1:3] == ends:
+            return int(words[7])
+    return None
 
 
 def _pumped(source: Any, sink: Any) -> None:
