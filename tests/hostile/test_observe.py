@@ -236,7 +236,7 @@ class _Failed:
 
 @pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
 def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
-    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=_Failed(state)))
+    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=_Failed(state), fileno=socket.socket().fileno))
     with pytest.raises(psycopg.Error, match="ошибка") as wrong:
         StatsConnection("", RealClock()).query(b"SELECT")
     assert wrong.value.sqlstate == state
@@ -245,7 +245,7 @@ def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, stat
 def test_silence_is_a_timeout_like_the_servers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, _writing = socket.socketpair()
     busy = SimpleNamespace(socket=reading.fileno(), is_busy=lambda: True, send_prepare=lambda *words: None)
-    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=busy))
+    monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=busy, fileno=reading.fileno))
     with pytest.raises(psycopg.Error) as wrong:
         StatsConnection("", RealClock(), timeout_s=0.0).query(b"SELECT")
     assert wrong.value.sqlstate == "57014"

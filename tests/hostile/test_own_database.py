@@ -184,7 +184,7 @@ def test_what_a_killed_run_of_an_earlier_version_left_is_removed(pair: PlainPair
 
 
 def test_what_cannot_be_made_is_no_longer_noted(pair: PlainPair, tmp_path: Path) -> None:
-    pair.sql("n1", "CREATE ROLE poor LOGIN")
+    pair.sql("n1", "CREATE ROLE poor")
     with opened(f"{pair_dsn(pair, 'n1')} options='-c role=poor'") as target:
         target.journal = Journal(tmp_path / "journal.jsonl")
         with pytest.raises(MachineError, match="may not make walproof's own database"):

@@ -216,7 +216,7 @@ class Server:
     ) -> None:
         self.outside, self.code, self.fails, self.late, self.did = outside, code, fails, late, list[str]()
         self.sleeps, self.swapped, self.is_held = threading.Event(), swapped, False
-        self.wires = socket.socketpair()
+        self.wires, self.info = socket.socketpair(), SimpleNamespace(backend_pid=1)
 
     def execute(self, query: Any, parameters: object = None) -> Any:
         text = query.decode() if isinstance(query, bytes) else str(query)

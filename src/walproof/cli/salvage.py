@@ -32,8 +32,9 @@ def _leader(target: str, differs: str | None) -> str:
     cluster = choose(target)
     click.get_current_context().call_on_close(cluster.close)
     of_leader = conninfo_to_dict(cluster.endpoint("direct").client_conninfo())
-    # PGPASSWORD is that of the role which differs, perhaps.
-    return make_conninfo(**{name: str(word) for name, word in {**of_leader, **words}.items() if word})
+    if "user" in words:
+        of_leader.pop("password", None)  # "": PGPASSWORD is that of the role which differs, perhaps
+    return make_conninfo(**{name: str(word) for name, word in {**of_leader, **words}.items()})
 
 
 @cloup.command(cls=Command)

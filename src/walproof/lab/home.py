@@ -104,16 +104,16 @@ def _of_others(folder: Path) -> Path | None:
 def _is_own_group(group: int, folder: Path) -> bool:
     """Whether nobody else is in the folder's group: this user's own (user private groups), or root's.
 
-    Accounts of the system have root's as their first group (sync, halt). Under an ACL the mode's group is the mask of
-    all that it names (acl(5)).
+    By its name too: accounts of a domain are not listed. Some of the system have root's as their first group (sync,
+    halt). Under an ACL the mode's group is the mask of all that it names (acl(5)).
     """
     with suppress(OSError):
         os.getxattr(folder, "system.posix_acl_access")
         return False
     with suppress(KeyError):
         accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
-        ours = {"root", pwd.getpwuid(os.geteuid()).pw_name}
-        return {*grp.getgrgid(group).gr_mem, *accounts} <= ours
+        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid()).pw_name
+        return (not group or known.gr_name == name) and {*known.gr_mem, *accounts} <= {"root", name}
     return False
 
 

@@ -65,9 +65,12 @@ SELECT DISTINCT r.rolname::text
 
 -- name: sharer
 -- Who may become the role that owns what is made here, and not the one that logged in, with whose rights code in it would
--- run: a trigger may say SET ROLE NONE. No row where both are one role.
+-- run: a trigger may say SET ROLE NONE. No row where both are one role. Before 16 CREATEROLE gives itself any role that is
+-- no superuser.
 SELECT r.rolname::text, current_user::text, session_user::text
   FROM pg_catalog.pg_roles r
- WHERE r.rolcanlogin AND pg_catalog.pg_has_role(r.oid, current_user, 'MEMBER')
+ WHERE r.rolcanlogin AND (pg_catalog.pg_has_role(r.oid, current_user, 'MEMBER')
+     OR r.rolcreaterole AND current_user OPERATOR(pg_catalog.<>) session_user
+       AND pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.<) 160000)
    AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')
  ORDER BY 1 LIMIT 1

@@ -104,6 +104,11 @@ def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
     return not pid.isdigit() or identity(int(pid)) != known
 
 
+def of_earlier_boot(process: str) -> bool:
+    """Whether that process ran before this machine's last boot: where nobody else's notes are read, it has ended."""
+    return process.partition(" ")[0] == machine() and not is_here(f"{machine()} {process.rpartition(' ')[2]}")
+
+
 def write(path: Path, pid: int) -> None:
     """Name that process in the file, renamed into place; a file without a process when it has ended already."""
     new = path.with_name(path.name + ".new")

@@ -34,13 +34,22 @@ def tried(
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
         with new_session(dsn, reads_only=False, dbname=database) as session:
-            return _in_time(session, allowed, losses, files)
+            return _in_time(session, allowed, losses, files, partial(_end, dsn, database, session.info.backend_pid))
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 
+def _end(dsn: str, database: str, pid: int) -> None:
+    with suppress(Error, psycopg.Error), new_session(dsn, dbname=database) as another:
+        another.execute("SELECT pg_terminate_backend(%s)", (pid,))
+
+
 def _in_time(
-    session: Session, allowed: Collection[str], losses: Sequence[TableLoss], files: Sequence[SqlFile]
+    session: Session,
+    allowed: Collection[str],
+    losses: Sequence[TableLoss],
+    files: Sequence[SqlFile],
+    end: Callable[[], object],
 ) -> list[str]:
     late, ended = threading.Event(), threading.Event()
     wire = socket.socket(fileno=os.dup(session.fileno()))
@@ -49,6 +58,7 @@ def _in_time(
         late.set()
         session.cancel()
         if not ended.wait(GRACE_S):
+            end()  # and where no other session is to be had:
             with suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)  # the server ends a session whose client is gone (`limits`)
 

@@ -15,7 +15,6 @@ import yaml
 from walproof.errors import Error, MachineError
 from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import from_json
-from walproof.targets.cnpg.kubeconfig import server_of
 from walproof.targets.cnpg.kubernetes_api import PODS, ApiError, Kind, Output, Tree, refused, unanswered
 
 try:
@@ -24,6 +23,8 @@ try:
     from kubernetes.config import ConfigException
     from kubernetes.stream.ws_client import ERROR_CHANNEL, portforward_call, websocket_call
     from websocket import WebSocketConnectionClosedException, WebSocketException
+
+    from walproof.targets.cnpg.kubeconfig import server_of
 except ModuleNotFoundError:
     raise MachineError(
         "CloudNativePG needs the Kubernetes client, which is not installed",
