@@ -47,8 +47,8 @@ def test_what_the_copys_server_prints_without_an_end_fills_no_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A function that its catalogs have in the place of PostgreSQL's may raise warnings for ever."""
-    endless = "yes | head -c 9000000"
-    assert len(_single(monkeypatch, tmp_path, "app", endless)[1]) == 1 << 20
+    endless = "yes | head -c 20000000"
+    assert len(_single(monkeypatch, tmp_path, "app", endless)[1]) == 16 << 20
     with pytest.raises(MachineError, match="why it ended"):
         _single(monkeypatch, tmp_path, "app", f"({endless}; echo 'FATAL:  why it ended') >&2; exit 1")
 

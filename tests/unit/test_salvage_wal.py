@@ -220,6 +220,15 @@ def test_text_of_users_that_looks_like_a_record_is_left_out_or_told(
     assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
 
 
+def test_a_text_of_no_length_in_the_place_of_a_record_is_told() -> None:
+    lost = LostWal(0x200, SEGMENT)
+    empty = line("Standby", 0, "0/00000208", "", "0/00000200").replace("     8/    8", "     0/    0")
+    for one in (FIRST, empty, NEXT_ONE, line("Transaction", 8, "0/00000210", FALSE, "0/00000208")):
+        lost.add(one)
+    lost.close(0x210)
+    assert 7 not in lost.xids and "looks like its records" in lost.undecided[0]
+
+
 def test_two_texts_that_lead_past_the_records_between_them_are_told() -> None:
     lost = LostWal(0x200, SEGMENT)
     first = line("Standby", 0, "0/00000210", "", "0/00000200")

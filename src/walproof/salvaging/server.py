@@ -31,11 +31,11 @@ SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read
 """Of our sessions in the copy: no database or role of it sets them otherwise, and no library of it is loaded."""
 
 
-_READ = 1 << 20
+_READ = 16 << 20
 
 
 def _ends(file: BinaryIO) -> tuple[str, str]:
-    """The first and the last MiB of what the copy's server printed: its catalogs may make it print without an end."""
+    """The first and the last MiB that the copy's server printed: its catalogs may make it print without an end."""
     length = file.seek(0, os.SEEK_END)
     parts = []
     for at in (0, max(0, length - _READ)):

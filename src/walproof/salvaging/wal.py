@@ -166,7 +166,7 @@ class LostWal:
         xid, lsn, size = int(number), position(at), self.segment_size
         if self._last and (before != self._last or lsn < self.end):
             self._left_out += 1
-            self._is_forged |= self._first <= lsn < self.end
+            self._is_forged |= self._first <= lsn <= self.end
             return
         self._first = self._first if self._last else lsn
         self._last, self._left_out = at, 0

@@ -213,8 +213,8 @@ class AutoConf:
                 with connected(endpoint) as connection:
                     left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
                 self._reload(member, [c.name for c in mine])
-            except Error as wrong:
-                failed = failed or wrong
+            except (Error, psycopg.Error) as wrong:
+                failed = failed or (wrong if isinstance(wrong, Error) else connection_error(wrong))
                 continue
             for change in mine:
                 done(change)
