@@ -42,3 +42,18 @@ def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
     code, out, err = walproof("doctor", *(["postgresql.conf"] if what == "files" else ["--target", "prod"]))
     assert (code, NOT_HEEDED in err) == ((0, False) if what in heeded else (1, True)), (out, err)
     assert "fsync-off" in out
+
+
+def test_another_users_folder_accepts_nothing_of_files_elsewhere(
+    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a file away")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "postgresql.conf").write_text("fsync = off\n")
+    (tmp_path / "theirs/.walproof.toml").write_text(ACCEPTS)
+    for path in (tmp_path / "theirs", tmp_path / "theirs/.walproof.toml"):
+        os.chown(path, 1234, 1234)
+    monkeypatch.chdir(tmp_path / "theirs")
+    code, _, err = walproof("doctor", str(tmp_path / "postgresql.conf"))
+    assert (code, NOT_HEEDED in err) == (1, True)

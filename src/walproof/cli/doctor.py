@@ -71,7 +71,7 @@ def doctor(
     facts = None if files else _facts(target)
     declared, skipped = ([], Skipped()) if facts else _declared(files)
     examinations = [Examination(facts.target, diagnosed(facts))] if facts else examined(declared, skipped)
-    examinations = _accepted(examinations, set() if facts else {Path().stat().st_uid})
+    examinations = _accepted(examinations, files)
     writers: dict[str, Callable[[list[Examination], Skipped], str]] = {
         "sarif": partial(outputs.as_sarif, version()), "junit": outputs.as_junit, "github": outputs.as_github
     }  # fmt: skip
@@ -122,11 +122,15 @@ def _declared(files: tuple[str, ...]) -> tuple[list[Declared], Skipped]:
     return declared, skipped
 
 
-def _accepted(examinations: list[Examination], believed: set[int]) -> list[Examination]:
-    """With what .walproof.toml of this folder accepts until today, where it is this user's, root's, or `believed`'s.
+def _accepted(examinations: list[Examination], files: tuple[str, ...]) -> list[Examination]:
+    """With what .walproof.toml of this folder accepts until today, where it is this user's or root's.
 
-    Of a tree of files its owner accepts what is found in it, in a checkout of CI too; of a cluster nobody else does.
+    Of files below this folder its owner accepts what is found, in a checkout of CI too; of others, and of a cluster,
+    nobody else does.
     """
+    here = Path().resolve()
+    is_of_here = files and all(Path(os.path.realpath(one)).is_relative_to(here) for one in files)
+    believed = {here.stat().st_uid} if is_of_here else set[int]()
     try:
         with regular(Path(), Path(FILE)) as file:
             status = os.fstat(file.fileno())

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import stat
 import tomllib
 import unicodedata
@@ -159,11 +160,16 @@ def remove(trusted: Path, path: Path) -> None:
 
 
 def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
-    """Remove a folder and all that others put there, however deep: two descriptors, no recursion, no link followed.
+    """Remove a folder and all that others put there, however deep, no link followed. OSError where something stays.
 
-    Folders below it are moved up into it first. OSError where something stays.
+    What is too deep for a recursion, or a descriptor a level, is moved up into the folder: last, for that takes space.
     """
-    opened = os.open(folder, _FOLDER, dir_fd=dir_fd)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True, dir_fd=dir_fd)
+    try:
+        opened = os.open(folder, _FOLDER, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return
     try:
         while names := os.listdir(opened):
             for name in names:
