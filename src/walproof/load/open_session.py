@@ -5,6 +5,7 @@ So transaction_timeout, which 17 added, is taken back first of all once the serv
 drop what comes with the connection without a word: that it is in effect is asked before anything else is."""
 
 import secrets
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -40,14 +41,17 @@ def open_session(
     def connection(words: str) -> "psycopg.Connection[Any]":
         return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
 
-    opened = None
+    opened, version, began = None, 0, monotonic()
     try:
         opened = connection(conninfo)
+        version = opened.info.server_version
         _prepare(opened, proof)
     except psycopg.Error as wrong:
+        # A reset takes the server's last words along.
+        is_limit = version >= _SINCE and opened is not None and opened.broken and monotonic() - began < _ANSWER_S
         if opened is not None:
             opened.close()
-        if not isinstance(wrong, errors.TransactionTimeout) and _ENDED not in str(wrong):
+        if not (is_limit or isinstance(wrong, errors.TransactionTimeout) or _ENDED in str(wrong)):
             raise
         # So short that it has ended the login, or this very statement: the server is known by now to have the setting.
         opened = connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))

@@ -1,4 +1,5 @@
--- Whose a table of walproof's is, who could make it run their code, and who gets its rows. Rows as tuples; NULL: nothing is wrong.
+-- Whose a table of walproof's is, who could make it run their code, and who gets its rows. Rows as tuples; NULL: nothing is
+-- wrong.
 
 -- name: schema
 -- No row where there is no schema walproof; else what is wrong with it.
