@@ -11,6 +11,8 @@ import pytest
 
 from tests.fixtures.data_directory import SEGMENT, directory, wal
 from walproof.errors import MachineError
+from walproof.machine.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import data_directory
 from walproof.salvaging.data_directory import inspect, size, wal_files
 from walproof.salvaging.wal import segment
@@ -61,6 +63,8 @@ def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
     program = shutil.copy("/bin/sleep", tmp_path / "postgres")
     with subprocess.Popen([program, "600"], cwd=tmp_path / "back") as server:
         try:
+            comm = Path(f"/proc/{server.pid}/comm")  # has its name a moment after the exec
+            wait_for(Wait.PROGRAM_READY, lambda: comm.read_text() == "postgres\n", RealClock(), pace_s=0.01)
             with pytest.raises(MachineError, match=f"is in use: PostgreSQL runs in it, process {server.pid}"):
                 inspect(directory, None)
         finally:

@@ -28,7 +28,8 @@ from walproof.machine.programs import program, search_path
 from walproof.machine.quoting import pasted
 from walproof.model.waiting import Wait, wait_for
 
-FIRST_UID, MOST_LABS, ALONE = 60600, 254, 75
+FIRST_UID, MOST_LABS = 60600, 254
+_ALONE = range(2 * MOST_LABS + 1, 2 * MOST_LABS + 76)
 """The members of lab N run as uid and gid 60600 + N, up to 60854, its programs on the host's network as 254 more, up to
 61108, and what runs alone as one of the 75 after them: a range that neither Debian nor systemd gives to an account."""
 
@@ -66,7 +67,7 @@ def number_of_no_lab() -> Iterator[int]:
 
     It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
-    free = {*range(2 * MOST_LABS + 1, 2 * MOST_LABS + 1 + ALONE)} - numbers_of_accounts() - _running()
+    free = {*_ALONE} - numbers_of_accounts() - _running()
     opened = os.open("/run/walproof-users.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(opened) as locks:
         for number in random.sample(sorted(free), len(free)):
@@ -74,7 +75,8 @@ def number_of_no_lab() -> Iterator[int]:
                 fcntl.fcntl(locks, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
                 break
         else:
-            raise MachineError("no user is free to run a program alone", "end what runs as uids 61109 to 61183: `ps`")
+            uids = f"{FIRST_UID + _ALONE[0]} to {FIRST_UID + _ALONE[-1]}"
+            raise MachineError("no user is free to run a program alone", f"end what runs as uids {uids}: `ps`")
         try:
             yield number
         finally:

@@ -62,6 +62,11 @@ def here() -> str:
     return f"{machine()} {_BOOT.read_text().strip()}"
 
 
+def _place_of(process: str) -> str:
+    """Where it ran, as `here`, of what `this_process` gave."""
+    return f"{process.partition(' ')[0]} {process.rpartition(' ')[2]}"
+
+
 def is_here(place: str) -> bool:
     """Whether that was `here`, whatever the machine was called then: its name may change while it runs."""
     return place.partition("/")[2] == here().partition("/")[2]
@@ -97,16 +102,16 @@ def ended(process: str, ended_on: frozenset[str] = frozenset()) -> bool | None:
     >>> ended("elsewhere/1a2b3c4d 1 2 3"), ended("elsewhere/1a2b3c4d 1 2 3", frozenset(["elsewhere"]))
     (None, True)
     """
-    there, _, known = process.partition(" ")
-    if not is_here(f"{there} {known.rpartition(' ')[2]}"):
+    if not is_here(_place_of(process)):
         return True if name_of_machine(process) in ended_on else None
+    known = process.partition(" ")[2]
     pid = known.partition(" ")[0]
     return not pid.isdigit() or identity(int(pid)) != known
 
 
 def of_earlier_boot(process: str) -> bool:
     """Whether that process ran before this machine's last boot: where nobody else's notes are read, it has ended."""
-    return process.partition(" ")[0] == machine() and not is_here(f"{machine()} {process.rpartition(' ')[2]}")
+    return process.partition(" ")[0] == machine() and not is_here(_place_of(process))
 
 
 def write(path: Path, pid: int) -> None:

@@ -1,7 +1,7 @@
 """The old primary's data directory: what it is, whether it is in use, which files of it are copied. Reads only.
 
-It may be a stranger's: no link but pg_wal and tablespaces is followed, and these only to
-what belongs to the directory's own user; no program of it run, no setting of it read."""
+It may be a stranger's: no link but pg_wal and tablespaces is followed, and these only to what is its own user's; no
+program of it is run, no setting of it read."""
 
 import errno
 import fcntl
@@ -87,8 +87,7 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
     if version not in ("14", "15", "16", "17", "18"):
         why = f"its PG_VERSION says {version[:40]}" if version else "it has no PG_VERSION"
         raise refused("no-data-directory", directory=directory, why=why)
-    for folder in (directory, *_elsewhere(directory)):
-        _check_unused(folder)
+    _check_unused(directory)
     where = _programs(int(version), programs)
     control = _control(directory, where)
     if "BACKUP METHOD: pg_rewind" in small_text(directory, "backup_label"):
@@ -112,15 +111,18 @@ def _elsewhere(directory: Path) -> list[Path]:
     return [Path(os.path.realpath(link)) for link in links if link.is_symlink()]
 
 
-def _check_unused(folder: Path) -> None:
-    """A refusal when a server works in it, or by a link in its own directory, where its processes are at home: a copy's
-    links lead to the folders of the server that was copied, or that has come back since."""
+def _check_unused(directory: Path) -> None:
+    """A refusal when a server works in it, its working directory, or in what it leads to, by a link of its own: a
+    copy's links lead to the folders of the server that was copied, or that has come back since."""
+    folders = (directory, *_elsewhere(directory))
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended
             if (entry / "comm").read_text().startswith("post"):
-                home = Path(os.readlink(entry / "cwd"))
-                if any(one.samefile(folder) for one in (entry / "cwd", *_elsewhere(home)) if one.exists()):
-                    raise refused("in-use", directory=folder, pid=entry.name)
+                theirs = (entry / "cwd", *_elsewhere(Path(os.readlink(entry / "cwd"))))
+                for used in (one for one in theirs if one.exists()):
+                    for folder in folders:
+                        if folder.exists() and used.samefile(folder):
+                            raise refused("in-use", directory=folder, pid=entry.name)
 
 
 def _programs(major: int, given: Path | None) -> Path:

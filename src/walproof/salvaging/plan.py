@@ -21,6 +21,7 @@ from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
+from walproof.salvaging.rows import UNREADABLE
 from walproof.salvaging.server import QUERIES, SESSION
 from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
 
@@ -106,7 +107,7 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
             yield opened
-    except (psycopg.Error, ValueError) as wrong:
+    except UNREADABLE as wrong:
         raise refused("no-answer", why=wrong) from None
 
 

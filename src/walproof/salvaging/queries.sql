@@ -66,11 +66,11 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- nor of an installed library. pg_depend is followed from what a query plans and prints (indexes, statistics, types), or
 -- from the table, by two kinds of edges: to what an object uses (so from a partition to its parent's key), and to what is
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
--- other table is a part: see outside. A domain may be given a check while
--- rows are written. 12 and 13 are the languages internal and C. PostgreSQL's own functions have no edges, and some run text
--- that is SQL or the name of a type (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY),
--- which an owner may add at any time: in defaults and checks, which alone may call what is not immutable, there are none but
--- those that are known to run nothing.
+-- other table is a part: see outside. A domain may be given a check while rows are written. 12 and 13 are the languages
+-- internal and C. PostgreSQL's own functions have no edges, and some run text that is SQL or the name of a type
+-- (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY), which an owner may add at any
+-- time: in defaults and checks, which alone may call what is not immutable, there are none but those that are known to run
+-- nothing.
 WITH RECURSIVE reached(class, object) AS (
   SELECT 'pg_class'::regclass::oid, indexrelid FROM pg_index WHERE indrelid = %(table)s::oid
   UNION SELECT 'pg_statistic_ext'::regclass::oid, oid FROM pg_statistic_ext WHERE stxrelid = %(table)s::oid
@@ -102,7 +102,8 @@ SELECT found.name FROM (
   JOIN pg_namespace n ON n.oid = y.typnamespace
   WHERE %(writes)s::bool AND class = 'pg_type'::regclass AND y.oid >= 16384 AND y.typtype = 'd'
   UNION SELECT 'an SQL/JSON constructor'::text FROM expression WHERE %(writes)s::bool AND tree ~ '[{]JSON'
-  UNION SELECT n.nspname::text || '.'::text || p.proname::text FROM expression, regexp_matches(tree, ':funcid ([0-9]+)', 'g') called, pg_proc p
+  UNION SELECT n.nspname::text || '.'::text || p.proname::text
+  FROM expression, regexp_matches(tree, ':funcid ([0-9]+)', 'g') called, pg_proc p
   JOIN pg_namespace n ON n.oid = p.pronamespace
   WHERE %(writes)s::bool AND p.oid = called[1]::oid AND p.provolatile <> 'i' AND p.proname <> ALL
     ('{age,clock_timestamp,concat,concat_ws,currval,current_database,current_setting,current_user,date,date_part,'

@@ -75,13 +75,9 @@ class Copy:
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
-        typed, needed = (
-            [str(self.old.programs / argv[0]), *map(str, argv[1:])],
-            [self.old.programs.parent, self.sockets],
-        )
-        confined = confined_alone(self.number, typed, needed, self.work)
-        pipes = apart(env=environment(), **pipes)
-        return subprocess.Popen(confined, text=True, errors="replace", **pipes)
+        typed = [str(self.old.programs / argv[0]), *map(str, argv[1:])]
+        confined = confined_alone(self.number, typed, [self.old.programs.parent, self.sockets], self.work)
+        return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""

@@ -218,10 +218,11 @@ class AutoConf:
                 continue
             for change in mine:
                 done(change)
+        known = {f"{AUTO} {member}" for member in self._members}
         for change in changes:
             if change.what.startswith(ORDER):
                 done(change)
-            elif change.what not in {f"{AUTO} {member}" for member in self._members}:
+            elif change.what not in known:
                 left.append(f"{change.what} {change.name}: no such member here, left alone")
         if failed is not None:
             raise failed
