@@ -16,6 +16,9 @@ NOT_HEEDED = "accepts nothing: others own it, or may write in it"
 CASES = [
     ("ours", "ours", 0o644, ("files", "live")),
     ("ours", "ours", 0o646, set()),
+    ("ours", "ours", 0o664, {"files", "live"}),
+    ("ours", "a team's", 0o664, set()),
+    ("ours", "a team's", 0o644, {"files", "live"}),
     ("ours", "theirs", 0o644, set()),
     ("theirs", "ours", 0o644, ("files", "live")),
     ("theirs", "theirs", 0o644, {"files"}),
@@ -29,7 +32,7 @@ def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
     tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, int, set[str]], what: str
 ) -> None:
     folder, file, mode, heeded = case
-    if "theirs" in (folder, file) and os.geteuid() != 0:
+    if {"theirs", "a team's"} & {folder, file} and os.geteuid() != 0:
         pytest.skip("only root may give a file away")
     (tmp_path / "postgresql.conf").write_text("fsync = off\n")
     accepts = tmp_path / ".walproof.toml"
@@ -38,6 +41,8 @@ def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
     for path, whose in ((tmp_path, folder), (accepts, file)):
         if whose == "theirs":
             os.chown(path, 1234, 1234)
+        elif whose != "ours":
+            os.chown(path, -1, 1234)
     monkeypatch.setattr(doctor, "_facts", lambda _: with_settings(well(), "n2", fsync="off"))
     code, out, err = walproof("doctor", *(["postgresql.conf"] if what == "files" else ["--target", "prod"]))
     assert (code, NOT_HEEDED in err) == ((0, False) if what in heeded else (1, True)), (out, err)

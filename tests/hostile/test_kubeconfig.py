@@ -77,6 +77,17 @@ def test_a_key_that_is_not_obeyed_is_refused(part: str, key: str, servers: Serve
         connection("", {"KUBECONFIG": str(servers.file)})
 
 
+def test_a_user_whose_name_is_a_number_is_looked_at_too(servers: Servers) -> None:
+    tree = yaml.safe_load(servers.file.read_text())
+    for context in tree["contexts"]:
+        context["context"]["user"] = 7
+    tree["users"][0] |= {"name": 7}
+    tree["users"][0]["user"]["as"] = "system:serviceaccount:default:dev"
+    servers.file.write_text(yaml.safe_dump(tree))
+    with pytest.raises(UsageError, match="names what is no text"):
+        connection("", {"KUBECONFIG": str(servers.file)})
+
+
 def test_a_plugins_arguments_are_not_shown(servers: Servers) -> None:
     tree = yaml.safe_load(servers.file.read_text())
     words = {"command": "/bin/false", "args": ["--password", "hunter2hunter", "--oidc-client-secret", "s3cr3t"]}

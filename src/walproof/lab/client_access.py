@@ -18,7 +18,7 @@ from walproof.lab.machine_probes import why_taken
 from walproof.lab.patroni import observe
 from walproof.lab.privileges import access_uid, confined, make_folder, write_private
 from walproof.machine import pid_files
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.machine.quoting import pasted
@@ -118,7 +118,7 @@ def pool_command(blueprint: Blueprint, command: str) -> None:
 
 def _console(blueprint: Blueprint) -> "psycopg.Connection[dict[str, Any]]":
     conninfo = blueprint.endpoint("pgbouncer", database="pgbouncer").conninfo()
-    return psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor, row_factory=dict_row)
+    return BoundedLogin.connect(conninfo, autocommit=True, cursor_factory=psycopg.ClientCursor, row_factory=dict_row)
 
 
 def pool_clients(blueprint: Blueprint) -> dict[str, int]:

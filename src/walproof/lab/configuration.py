@@ -22,7 +22,7 @@ from walproof.lab import home, patroni
 from walproof.lab.blueprint import ETCD_METRICS_PORT, ETCD_PORT, POSTGRES_PORT, REST_PORT, Blueprint
 from walproof.lab.patroni import wait_until_healthy
 from walproof.lab.privileges import apart, confined_check, make_folder, make_log, member_uid, write_private
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program
 from walproof.model.patroni_values import DEFAULTS, LEAST
@@ -310,7 +310,7 @@ def _state(blueprint: Blueprint, member: str, names: list[str]) -> dict[str, tup
     question = "SELECT name, setting, pending_restart FROM pg_catalog.pg_show_all_settings() WHERE name = ANY(%s)"
     try:
         with (
-            psycopg.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection,
+            BoundedLogin.connect(blueprint.member_endpoint(member).conninfo(), autocommit=True) as connection,
             answering(connection),
         ):
             rows = connection.execute(question, ([n.lower() for n in names],)).fetchall()

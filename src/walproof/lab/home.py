@@ -1,15 +1,13 @@
 """The lab's folder: its blueprint as JSON, its secrets, its lock. Knows nothing of processes."""
 
 import fcntl
-import grp
 import json
 import os
-import pwd
 import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import search_path
 from walproof.machine.quoting import pasted
+from walproof.machine.untrusted import is_own_group
 from walproof.model.waiting import Wait, wait_for
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII)
@@ -95,26 +94,10 @@ def _of_others(folder: Path) -> Path | None:
                 if one != link and (theirs := _of_others(one)) is not None:
                     return theirs
             elif (one == links[-1] or not status.st_mode & stat.S_ISVTX) and (
-                status.st_mode & 0o002 or (status.st_mode & 0o020 and not _is_own_group(status.st_gid, one))
+                status.st_mode & 0o002 or (status.st_mode & 0o020 and not is_own_group(status.st_gid, one))
             ):
                 return one
     return None
-
-
-def _is_own_group(group: int, folder: Path) -> bool:
-    """Whether nobody else is in the folder's group: this user's own (user private groups), or root's.
-
-    By its name too: accounts of a domain are not listed. Some of the system have root's as their first group (sync,
-    halt). Under an ACL the mode's group is the mask of all that it names (acl(5)).
-    """
-    with suppress(OSError):
-        os.getxattr(folder, "system.posix_acl_access")
-        return False
-    with suppress(KeyError):
-        accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
-        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid()).pw_name
-        return (not group or known.gr_name == name) and {*known.gr_mem, *accounts} <= {"root", name}
-    return False
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import psycopg
 from walproof.errors import TargetError, WaitTimeout
 from walproof.lab import home, members
 from walproof.lab.blueprint import Blueprint
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.machine.clock import now
 from walproof.model.facts import LEADER_ROLES
 from walproof.model.guarantee import read_standby_names
@@ -157,7 +157,7 @@ def standby_names(blueprint: Blueprint, member: str) -> str | None:
     def ask() -> None:
         with (
             suppress(psycopg.Error),
-            psycopg.connect(conninfo, autocommit=True) as connection,
+            BoundedLogin.connect(conninfo, autocommit=True) as connection,
             answering(connection, 2.0),
         ):
             row = connection.execute("SHOW synchronous_standby_names").fetchone()

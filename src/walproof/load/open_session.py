@@ -13,7 +13,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import RowFactory, tuple_row
 
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 
 _SINCE = 170000
 _ANSWER_S = 2.0
@@ -39,7 +39,8 @@ def open_session(
         conninfo = make_conninfo(conninfo, options=options)
 
     def connection(words: str) -> "psycopg.Connection[Any]":
-        return psycopg.connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
+        connect = BoundedLogin.connect
+        return connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
 
     opened, version, began = None, 0, monotonic()
     try:

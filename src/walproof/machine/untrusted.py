@@ -5,8 +5,10 @@ we can change, or that the user named."""
 
 import contextlib
 import errno
+import grp
 import json
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -250,3 +252,19 @@ def modified(trusted: Path, path: Path) -> float:
     """When the file was last written, seconds since the epoch; OSError where it is not there."""
     with _folder(trusted, path) as folder:
         return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mtime
+
+
+def is_own_group(group: int, of: Path | int) -> bool:
+    """Whether nobody else is in the group of that file, opened or by its path: this user's own, or root's.
+
+    By its name too: accounts of a domain are not listed. Some of the system have root's as their first group (sync,
+    halt). Under an ACL the mode's group is the mask of all that it names (acl(5)).
+    """
+    with contextlib.suppress(OSError):
+        os.getxattr(of, "system.posix_acl_access")
+        return False
+    with contextlib.suppress(KeyError):
+        accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
+        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid()).pw_name
+        return (not group or known.gr_name == name) and {*known.gr_mem, *accounts} <= {"root", name}
+    return False

@@ -105,10 +105,11 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
 
-def _elsewhere(directory: Path) -> list[Path]:
-    """What pg_wal and pg_tblspc of a data directory lead to."""
+def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
+    """What pg_wal and pg_tblspc of a data directory lead to, for whom that folder is /: a server in a container."""
     links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
-    return [Path(os.path.realpath(link)) for link in links if link.is_symlink()]
+    targets = [os.readlink(link) for link in links if link.is_symlink()]
+    return [root / target[1:] if target.startswith("/") else directory / target for target in targets]
 
 
 def _check_unused(directory: Path) -> None:
@@ -118,7 +119,7 @@ def _check_unused(directory: Path) -> None:
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended
             if (entry / "comm").read_text().startswith("post"):
-                theirs = (entry / "cwd", *_elsewhere(Path(os.readlink(entry / "cwd"))))
+                theirs = (entry / "cwd", *_elsewhere(entry / "cwd", entry / "root"))
                 for used in (one for one in theirs if one.exists()):
                     for folder in folders:
                         if folder.exists() and used.samefile(folder):

@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from walproof.errors import Error
 from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
+from walproof.machine.answering import BoundedLogin
 from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
@@ -112,7 +113,7 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
 
 
 def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
-    return psycopg.connect(words, autocommit=True) if replicates else open_session(words)
+    return BoundedLogin.connect(words, autocommit=True) if replicates else open_session(words)
 
 
 def identity(dsn: str) -> tuple[int, int, int]:

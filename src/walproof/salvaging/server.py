@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import psycopg
 
 from walproof.lab.privileges import apart, confined_alone, member_uid
+from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
 from walproof.model.units import lsn_text
@@ -121,7 +122,7 @@ class Copy:
         # It may be code of a stranger's that answers there: nothing of our environment is its.
         words |= {"sslmode": "disable", "gssencmode": "disable", "require_auth": "none", "connect_timeout": "30"}
         words |= {"password": "", "passfile": "/nonexistent", "hostaddr": ""}
-        return psycopg.connect(**words, autocommit=True)  # type: ignore[arg-type]
+        return BoundedLogin.connect(**words, autocommit=True)  # type: ignore[arg-type]
 
     @contextmanager
     def started(self) -> Iterator[None]:

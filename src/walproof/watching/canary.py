@@ -57,7 +57,7 @@ class Probe:
 def _create_table(endpoint: Endpoint) -> bool:
     """Whether its schema was made, too. Another role's could have triggers, which would run with our rights."""
     try:
-        with open_session(endpoint.conninfo()) as connection:
+        with open_session(endpoint.conninfo()) as connection, answering(connection):
             connection.execute("SET synchronous_commit = local")
             with connection.transaction():
                 had_schema = has_schema(connection)
@@ -104,6 +104,7 @@ class Canary:
         with (
             suppress(psycopg.Error, Error),
             open_session(self._endpoint().conninfo(connect_timeout="2")) as connection,
+            answering(connection),
         ):
             connection.execute("SET synchronous_commit = local")
             connection.execute("SET lock_timeout = '2s'")
@@ -118,7 +119,8 @@ class Canary:
                     connect_timeout="2", tcp_user_timeout="5000", application_name=f"walproof canary {level}"
                 )
                 with open_session(conninfo) as connection:
-                    connection.execute(f"SET synchronous_commit = {level}")
+                    with answering(connection):
+                        connection.execute(f"SET synchronous_commit = {level}")
                     self._probe_until_lost(connection, level)
             self._closed.wait(self._pace_s)
 

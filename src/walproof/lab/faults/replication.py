@@ -17,7 +17,7 @@ from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active
 from walproof.links import devices
 from walproof.links.devices import exists, inside
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
@@ -95,7 +95,7 @@ def _connected(blueprint: Blueprint, member: str, name: str = "walproof") -> "ps
         connect_timeout="2", target_session_attrs="any", application_name=name
     )
     with inside(blueprint.namespace(member)):  # even when its links are cut
-        return psycopg.connect(words, autocommit=True)
+        return BoundedLogin.connect(words, autocommit=True)
 
 
 WAL, ACKS = "partition-wal", "partition-acks"

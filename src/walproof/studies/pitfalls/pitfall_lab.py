@@ -16,6 +16,7 @@ from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults.catalogue import recover as clear_faults
+from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.choose import choose
@@ -67,7 +68,7 @@ class PitfallLab:
 
     def client(self, member: str, **more: str) -> Connection:
         """A client of the application, straight to a member, in autocommit."""
-        return psycopg.connect(self.blueprint.member_endpoint(member).client_conninfo(**more), autocommit=True)
+        return BoundedLogin.connect(self.blueprint.member_endpoint(member).client_conninfo(**more), autocommit=True)
 
     def connect(self, member: str, level: str = "on", **more: str) -> Connection:
         """A connection straight to a member; every transaction commits at that level."""

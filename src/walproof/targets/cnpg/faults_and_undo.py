@@ -129,12 +129,13 @@ class Instances:
         return tree
 
     @contextmanager
-    def begun(self, fault: Capability, member: str) -> Iterator[None]:
+    def begun(self, fault: Capability, member: str, uid: str | None = None) -> Iterator[None]:
         """Noted before it is done: recovery undoes it even on an error, and so does `walproof revert`.
 
+        uid: of the pod that has it, so that it is found again whatever the Cluster's status says then.
         What may not be asked of the API, or is refused, was not done, and is not noted any more.
         """
-        self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=None)
+        self.journal().note(self.clock.now(), self.target, FAULT, f"{fault} {member}", before=None, after=uid)
         self.injected.append((fault, member))
         try:
             yield
@@ -187,17 +188,25 @@ class Instances:
 
     def _freeze(self, member: str) -> None:
         """SIGSTOP to every process of PostgreSQL; the instance manager goes on and renews the lease (pitfall K1)."""
-        with self.same_pod(member), self.begun(Capability.FREEZE, member):
+        with self.same_pod(member) as pod, self.begun(Capability.FREEZE, member, pod.metadata.uid):
             self.run(member, _SIGNAL.format(signal="STOP"))
 
     def _thaw(self, member: str) -> None:
-        """Let them go on; a pod that was replaced meanwhile has nothing frozen."""
-        if member in pods_of(self.api, self.cluster):
-            try:
+        """Let them go on; a pod that is gone or was replaced meanwhile has nothing frozen."""
+        notes = noted(self.journal(), self.target, FAULT, f"{Capability.FREEZE} {member}")
+        try:
+            uid = read(Pod, self.api.get(PODS, member)).metadata.uid
+            # The operator may not list it now, or a label be gone: it is the one that was frozen all the same.
+            if uid in {note.after for note in notes} or member in pods_of(self.api, self.cluster):
                 self.run(member, _SIGNAL.format(signal="CONT"))
-            except ApiError as wrong:
-                if wrong.code != 404:
-                    raise
+            elif not all(note.after for note in notes):
+                raise TargetError(
+                    f"{member} is no instance of {self.cluster} now, and may be the pod that was frozen",
+                    pasted("kubectl get pod {pod:argument} -o yaml", pod=member),
+                )
+        except ApiError as wrong:
+            if wrong.code != 404:
+                raise
         self.end(Capability.FREEZE, member)
 
     def _fence(self, member: str) -> None:

@@ -73,14 +73,17 @@ class Forward:
 
 
 def user_of(client: socket.socket) -> int | None:
-    """The user at the other end of a connection over 127.0.0.1, by /proc/net/tcp (proc(5)); None once it has ended."""
+    """The user at the other end of a connection over 127.0.0.1, by /proc/net/tcp (proc(5)); None once it has ended.
+
+    One that its process has closed, which has no inode, is shown as root's whoever made it.
+    """
     ends = [
         f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
         for host, port in (client.getpeername(), client.getsockname())
     ]
     for line in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
         if (words := line.split())[1:3] == ends:
-            return int(words[7])
+            return int(words[7]) if words[9] != "0" else None
     return None
 
 

@@ -14,6 +14,7 @@ from functools import partial
 import psycopg
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.answering import BoundedLogin
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability, Finding
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Recovery, Reverting
@@ -148,7 +149,7 @@ def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subp
 def _came_and_left(endpoint: Endpoint, mode: str) -> None:
     try:
         unbound = {"channel_binding": mode} if mode == "disable" else {}  # without TLS there is no channel to bind to
-        psycopg.connect(endpoint.conninfo(sslmode=mode, connect_timeout="5", **unbound)).close()
+        BoundedLogin.connect(endpoint.conninfo(sslmode=mode, connect_timeout="5", **unbound)).close()
     except psycopg.Error as wrong:
         raise TargetError(
             f"no session with sslmode={mode}: {' '.join(str(wrong).split())}", "ssl and pg_hba.conf decide"

@@ -20,7 +20,7 @@ from walproof.lab.faults import catalogue
 from walproof.lab.members import LabTraces
 from walproof.lab.patroni import observe
 from walproof.machine import untrusted
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.machine.clock import RealClock
 from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
@@ -135,7 +135,7 @@ class LabTarget:
         failover = times(dynamic_config(b))
         try:
             conninfo = self.endpoint("multi-host").conninfo()
-            with psycopg.connect(conninfo, autocommit=True) as connection, answering(connection):
+            with BoundedLogin.connect(conninfo, autocommit=True) as connection, answering(connection):
                 settings = settings_of(connection)
         except psycopg.Error:
             settings = {}

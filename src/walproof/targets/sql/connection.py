@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.load.open_session import hint_of_refused_database, open_session
-from walproof.machine.answering import answering
+from walproof.machine.answering import MOST, answering
 from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint
@@ -21,7 +21,7 @@ OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
     "krbsrvname", "require_auth", "options",
 )  # fmt: skip
-_WORK_S = 600.0
+WORK_S = 600.0
 """A database made or dropped takes long on a slow disk."""
 OLDEST, NEWEST = 140000, 190000
 
@@ -139,19 +139,25 @@ def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator
         yield connection
 
 
-def session(endpoint: Endpoint, *, client: bool = False) -> psycopg.Connection:
-    """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s.
+@contextlib.contextmanager
+def session(
+    endpoint: Endpoint, within_s: float = WORK_S, most: int = MOST, *, client: bool = False
+) -> "Iterator[psycopg.Connection[Any]]":
+    """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s, or it lasts too long.
 
     client: it finds the tables that programs of the load find, but what is in pg_catalog first.
     """
     words = {"application_name": "walproof", "gssencmode": "disable", "connect_timeout": "5"}
-    if not client:
-        return open_session(endpoint.conninfo(**words))
-    connection = open_session(endpoint.client_conninfo(**words, options=f"{session_options()} {AS_PSYCOPG_READS}"))
-    ((path,),) = connection.execute("SHOW search_path").fetchall()
-    behind = f"pg_catalog, {path}".rstrip(", ")
-    connection.execute("SELECT pg_catalog.set_config('search_path', %s, false)", (behind,))
-    return connection
+    if client:
+        conninfo = endpoint.client_conninfo(**words, options=f"{session_options()} {AS_PSYCOPG_READS}")
+    else:
+        conninfo = endpoint.conninfo(**words)
+    with open_session(conninfo) as connection, answering(connection, within_s, most):
+        if client:
+            ((path,),) = connection.execute("SHOW search_path").fetchall()
+            behind = f"pg_catalog, {path}".rstrip(", ")
+            connection.execute("SELECT pg_catalog.set_config('search_path', %s, false)", (behind,))
+        yield connection
 
 
 @contextlib.contextmanager
@@ -161,7 +167,7 @@ def connected(endpoint: Endpoint) -> "Iterator[psycopg.Connection[dict[str, Any]
         opened = open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
-    with opened as connection, answering(connection, _WORK_S):
+    with opened as connection, answering(connection, WORK_S):
         yield connection
 
 

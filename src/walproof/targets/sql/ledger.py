@@ -4,8 +4,8 @@ Never touches a table of that name that is not this user's alone (`load.own_tabl
 
 import struct
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ _STATED = [("l3", ">i4"), ("stated", ">i8"), ("l4", ">i4")]
 SUMMED = np.dtype([*_FIXED, *_STATED, ("checksum", ">i8")])
 """A row of (int4, int8, int8, int8): 46 bytes."""
 _PREFIX = np.dtype([*_FIXED, *_STATED])
+_ROWS_AT_MOST = 4 << 30
+"""Bytes of a drill's rows."""
 
 
 def _body(raw: bytes) -> memoryview:
@@ -103,14 +105,15 @@ _AMCHECK = b"SELECT count(*) FROM pg_available_extensions WHERE name = 'amcheck'
 _WITH_AMCHECK = _STATEMENTS["with_amcheck"].encode()
 
 
-def _connected(endpoint: Endpoint, what: str) -> psycopg.Connection:
+@contextmanager
+def _connected(endpoint: Endpoint, what: str) -> "Iterator[psycopg.Connection[Any]]":
     """A connection in autocommit whose own commits wait for no standby: DDL must not hang where one is missing."""
     try:
-        connection = session(endpoint)
-        connection.execute("SET synchronous_commit = local")
+        with session(endpoint, most=_ROWS_AT_MOST) as connection:
+            connection.execute("SET synchronous_commit = local")
+            yield connection
     except psycopg.Error as error:
         raise TargetError(f"{what} does not answer: {str(error).strip()}", "is the cluster up?") from None
-    return connection
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from walproof.load.local_runner import LocalRunner
 from walproof.load.pgbench import RunningLoad, check_workload
 from walproof.load.pgbench_log import Summary
 from walproof.load.sampler import Pids, Polled, Sampler, window
-from walproof.machine.answering import answering
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.model.estimate import pooled
 from walproof.model.load import LoadRunner
 from walproof.model.ports import Target
@@ -206,7 +206,7 @@ class SqlPricer:
         console_options = self._target.endpoint(arm.route).conninfo(dbname="pgbouncer")
         try:
             with (
-                psycopg.connect(console_options, autocommit=True, cursor_factory=psycopg.ClientCursor) as console,
+                BoundedLogin.connect(console_options, autocommit=True, cursor_factory=psycopg.ClientCursor) as console,
                 answering(console),
             ):
                 console.execute(f"SET default_pool_size = {int(arm.pool)}".encode())

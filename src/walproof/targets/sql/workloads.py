@@ -38,6 +38,7 @@ _TOUCH = _STATEMENTS["touch_pages"].encode()
 _INIT_DONE = _STATEMENTS["init_done"].encode()
 _PGBENCH = frozenset((WorkloadKind.TPCB_LIKE, WorkloadKind.SIMPLE_UPDATE, WorkloadKind.SELECT_ONLY))
 _LOAD_S = 1800
+_MAKING_S = 2.0 * _LOAD_S
 _LOST_CONNECTION = 2
 """psql's exit code (its manual, Exit Status)."""
 _INIT_LOG = "pgbench-i.log"
@@ -51,7 +52,7 @@ def ready(endpoint: Endpoint, workload: Workload, pgbench: Path, place: Workspac
     Tables that exist stay as they are: pgbench's must have the workload's scale. pgbench is run in `place`.
     """
     try:
-        with session(endpoint, client=True) as connection:
+        with session(endpoint, _MAKING_S, client=True) as connection:
             connection.execute("SET synchronous_commit = local")
             if workload.existing:
                 if _names(workload) & _PGBENCH:
