@@ -152,8 +152,8 @@ def test_a_server_is_told_its_own_password_and_none_that_is_exported_for_another
         there = Thief(server)
         dsn = f"host={NAMED} port={there.port} password=of-this-one"
         endpoint = with_named_hosts(resolved(dsn), TargetFile(kind="postgres"))
-        with pytest.raises(psycopg.OperationalError):
-            session(endpoint, client=client)
+        with pytest.raises(psycopg.OperationalError), session(endpoint, client=client):
+            pass
         assert there.asked.wait(5)
         assert there.heard == [b"of-this-one"]
 

@@ -58,7 +58,7 @@ class Reverted:
         """Revert; what was done before an error is printed, and the error goes on."""
         check_identity(journal, cluster, self.journal)
         reverting = Reverting(
-            lambda kind, name: self.removed.append({"kind": kind, "name": name}), asked.ended_on, asked.leave
+            lambda kind, name: self.removed.append({"kind": kind, "name": name}), asked.ended_on, _warn
         )
         try:
             self.left = cluster.revert(journal, reverting)

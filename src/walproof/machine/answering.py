@@ -27,8 +27,8 @@ class BoundedLogin(psycopg.Connection[Any]):
     """One whose login is bounded too: psycopg limits its time, and nobody what is sent meanwhile."""
 
     @classmethod
-    def _connect_gen(cls, conninfo: str = "") -> "PQGenConn[BoundedLogin]":
-        login = super()._connect_gen(conninfo)
+    def _connect_gen(cls, *words: Any, **more: Any) -> "PQGenConn[BoundedLogin]":
+        login = super()._connect_gen(*words, **more)
         wants = next(login)
         while True:
             ready = yield wants

@@ -18,7 +18,15 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, PODS, ApiError, KubernetesApi, Tree, patch_as_read
 from walproof.targets.cnpg.member_states_and_failover_steps import LISTING
 from walproof.targets.cnpg.objects import Cluster, Pod, read
-from walproof.targets.cnpg.state_and_doctor_facts import FENCED, RECONCILIATION, fenced_in, paused, pods_of, state_of
+from walproof.targets.cnpg.state_and_doctor_facts import (
+    FENCED,
+    RECONCILIATION,
+    fenced_in,
+    paused,
+    pods_labelled,
+    pods_of,
+    state_of,
+)
 from walproof.targets.configure import noted
 from walproof.targets.external.faults_by_command import FaultOfMember, undo_noted
 
@@ -193,20 +201,22 @@ class Instances:
 
     def _thaw(self, member: str) -> None:
         """Let them go on; a pod that is gone or was replaced meanwhile has nothing frozen."""
-        notes = noted(self.journal(), self.target, FAULT, f"{Capability.FREEZE} {member}")
-        try:
-            uid = read(Pod, self.api.get(PODS, member)).metadata.uid
-            # The operator may not list it now, or a label be gone: it is the one that was frozen all the same.
-            if uid in {note.after for note in notes} or member in pods_of(self.api, self.cluster):
-                self.run(member, _SIGNAL.format(signal="CONT"))
-            elif not all(note.after for note in notes):
+        frozen = {note.after for note in noted(self.journal(), self.target, FAULT, f"{Capability.FREEZE} {member}")}
+        ours = member in pods_of(self.api, self.cluster)
+        if not ours and (there := pods_labelled(self.api, "").get(member)) is not None:
+            # Its label may be gone, or the operator not list it now: it is the one that was frozen all the same.
+            ours = there.metadata.uid in frozen
+            if not ours and None in frozen:
                 raise TargetError(
                     f"{member} is no instance of {self.cluster} now, and may be the pod that was frozen",
                     pasted("kubectl get pod {pod:argument} -o yaml", pod=member),
                 )
-        except ApiError as wrong:
-            if wrong.code != 404:
-                raise
+        if ours:
+            try:
+                self.run(member, _SIGNAL.format(signal="CONT"))
+            except ApiError as wrong:
+                if wrong.code != 404:
+                    raise
         self.end(Capability.FREEZE, member)
 
     def _fence(self, member: str) -> None:
