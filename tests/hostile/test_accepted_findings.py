@@ -16,9 +16,9 @@ NOT_HEEDED = "accepts nothing: others own it, or may write in it"
 CASES = [
     ("ours", "ours", 0o644, ("files", "live")),
     ("ours", "ours", 0o646, set()),
-    ("ours", "ours", 0o664, {"files", "live"}),
+    ("ours", "ours", 0o664, ("files", "live")),
     ("ours", "a team's", 0o664, set()),
-    ("ours", "a team's", 0o644, {"files", "live"}),
+    ("ours", "a team's", 0o644, ("files", "live")),
     ("ours", "theirs", 0o644, set()),
     ("theirs", "ours", 0o644, ("files", "live")),
     ("theirs", "theirs", 0o644, {"files"}),

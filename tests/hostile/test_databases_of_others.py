@@ -352,3 +352,16 @@ def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba:
         with pytest.raises(MachineError, match=f"thief may act as {role}"):
             Canary(target, (Level.LOCAL,), print)
     assert run(thief, "SELECT FROM pg_namespace WHERE nspname = 'walproof'") == []
+
+
+def test_before_16_who_can_be_a_role_with_createrole_may_become_any_other(debian: PlainPair) -> None:
+    roles = ("CREATE ROLE dba CREATEDB", "CREATE ROLE maker CREATEROLE", "CREATE ROLE thief LOGIN IN ROLE maker")
+    run(debian, "; ".join(roles))
+    try:
+        with opened(f"{pair_dsn(debian, 'n1')} options='-c role=dba'") as target:
+            with pytest.raises(MachineError, match="thief may act as dba"):
+                target.open_database()
+            run(debian, "DROP ROLE thief")
+            target.open_database()
+    finally:
+        run(debian, "DROP ROLE IF EXISTS thief, maker, dba")

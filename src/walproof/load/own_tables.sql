@@ -66,12 +66,14 @@ SELECT DISTINCT r.rolname::text
 
 -- name: sharer
 -- Who may become the role that owns what is made here, and not the one that logged in, with whose rights code in it would
--- run: a trigger may say SET ROLE NONE. No row where both are one role. Before 16 CREATEROLE gives itself any role that is
--- no superuser.
+-- run: a trigger may say SET ROLE NONE. No row where both are one role. Before 16 who can be a role with CREATEROLE gives
+-- himself any role that is no superuser, the one that logged in as well.
 SELECT r.rolname::text, current_user::text, session_user::text
   FROM pg_catalog.pg_roles r
  WHERE r.rolcanlogin AND (pg_catalog.pg_has_role(r.oid, current_user, 'MEMBER')
-     OR r.rolcreaterole AND current_user OPERATOR(pg_catalog.<>) session_user
-       AND pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.<) 160000)
+     OR pg_catalog.current_setting('server_version_num')::int OPERATOR(pg_catalog.<) 160000
+       AND EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) session_user AND rolsuper)
+       AND EXISTS (SELECT FROM pg_catalog.pg_roles o WHERE o.rolname OPERATOR(pg_catalog.=) current_user AND NOT o.rolsuper)
+       AND EXISTS (SELECT FROM pg_catalog.pg_roles c WHERE c.rolcreaterole AND pg_catalog.pg_has_role(r.oid, c.oid, 'MEMBER')))
    AND NOT pg_catalog.pg_has_role(r.oid, session_user, 'MEMBER')
  ORDER BY 1 LIMIT 1
