@@ -120,3 +120,10 @@ def test_a_statement_to_paste_has_the_name_of_a_transaction_quoted() -> None:
     }  # fmt: skip
     (line,) = (line for line in report.text(tree) if line.startswith("COMMIT PREPARED"))
     assert line.startswith("COMMIT PREPARED 'a''; ALTER ROLE thief SUPERUSER; --' was lost")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root's alone")
+def test_a_machine_where_no_user_can_be_held_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("walproof.lab.privileges._USERS", "/proc/walproof-users.lock")
+    with pytest.raises(MachineError, match=r"/proc/walproof-users.lock cannot be written"), number_of_no_lab():
+        pass

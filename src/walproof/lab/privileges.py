@@ -32,6 +32,7 @@ FIRST_UID, MOST_LABS = 60600, 254
 _ALONE = range(2 * MOST_LABS + 1, 2 * MOST_LABS + 76)
 """The members of lab N run as uid and gid 60600 + N, up to 60854, its programs on the host's network as 254 more, up to
 61108, and what runs alone as one of the 75 after them: a range that neither Debian nor systemd gives to an account."""
+_USERS = "/run/walproof-users.lock"
 
 
 def member_uid(number: int) -> int:
@@ -67,13 +68,17 @@ def number_of_no_lab() -> Iterator[int]:
 
     It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
-    free = {*_ALONE} - numbers_of_accounts() - _running()
-    opened = os.open("/run/walproof-users.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    free = {*_ALONE} - numbers_of_accounts()
+    try:
+        opened = os.open(_USERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as wrong:
+        raise MachineError(f"{_USERS} cannot be written: {wrong.strerror}", "what is run alone takes a /run") from None
     with os.fdopen(opened) as locks:
         for number in random.sample(sorted(free), len(free)):
             with suppress(OSError):  # another walproof's
                 fcntl.fcntl(locks, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
-                break
+                if number not in _running():  # looked at once it is ours: what a killed one ran may end later than that
+                    break
         else:
             uids = f"{FIRST_UID + _ALONE[0]} to {FIRST_UID + _ALONE[-1]}"
             raise MachineError("no user is free to run a program alone", f"end what runs as uids {uids}: `ps`")

@@ -56,7 +56,11 @@ def open_session(
             raise
         # So short that it has ended the login, or this very statement: the server is known by now to have the setting.
         opened = connection(make_conninfo(conninfo, options=f"{options} {_NO_LIMIT}".strip()))
-        _prepare(opened, proof)
+        try:
+            _prepare(opened, proof)
+        except BaseException:
+            opened.close()
+            raise
     return opened
 
 

@@ -109,7 +109,7 @@ _HONOURED = {
 def _refuse_unknown(trees: Sequence[Mapping[str, Any]], context: str) -> None:
     """UsageError for a key that is not honoured: it may be a limit, as `as` is, without which all rights are used."""
     named = _entry(trees, "contexts", "context", context)
-    if not all(isinstance(named.get(part, ""), str) for part in _HONOURED):
+    if not all(isinstance(named.get(part) or "", str) for part in _HONOURED):
         raise UsageError(f"the context {context} of the kubeconfig names what is no text", "put the name into quotes")
     for part, honoured in _HONOURED.items():
         name = str(named.get(part) or "")
