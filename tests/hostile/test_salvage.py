@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import IO, cast
 
@@ -11,7 +12,7 @@ import pytest
 from tests.fixtures.own_folder import own_folder
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import confined_alone, is_user_of_labs, member_uid, number_of_no_lab
+from walproof.lab.privileges import apart, confined_alone, is_user_of_labs, member_uid, number_of_no_lab
 from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -120,6 +121,33 @@ def test_a_statement_to_paste_has_the_name_of_a_transaction_quoted() -> None:
     }  # fmt: skip
     (line,) = (line for line in report.text(tree) if line.startswith("COMMIT PREPARED"))
     assert line.startswith("COMMIT PREPARED 'a''; ALTER ROLE thief SUPERUSER; --' was lost")
+
+
+@pytest.mark.lab
+def test_it_leaves_no_file_by_which_another_becomes_its_user_in_the_next_salvage(own_folder: Path) -> None:
+    """A setuid file; its number is used again, and no_new_privs keeps from running one, not from making it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as closed:
+        socket = Path(closed, "socket")
+        socket.mkdir(0o711)
+        own_folder.chmod(0o711)
+        (own_folder / "passwd").write_text("")
+        (own_folder / "data").mkdir()
+        with number_of_no_lab() as number:
+            for folder in (own_folder / "data", socket):
+                os.chown(folder, member_uid(number), member_uid(number))
+            folders = " ".join(["/tmp", "/var/tmp", "/dev/shm", "/run/lock", str(own_folder / "data"), str(socket)])
+            leaves = "cp /bin/true $f/walproof-test-left && chmod 4755 $f/walproof-test-left && echo $f"
+            argv = ["/bin/sh", "-c", f"for f in {folders}; do {leaves}; done"]
+            done = subprocess.run(
+                confined_alone(number, argv, [], own_folder, socket),
+                check=False,
+                capture_output=True,
+                text=True,
+                **apart(),
+            )
+        assert done.stdout.split() == ["/dev/shm", str(own_folder / "data"), str(socket)], done
+        left = [f for f in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock") if Path(f, "walproof-test-left").exists()]
+        assert left == [] and not Path(closed).stat().st_mode & 0o077, "and what lies in its own is not reached"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root's alone")

@@ -212,6 +212,7 @@ OWNERS = {
     "defaulted_by_cast": ("CREATE TABLE {0} (id int, v text, j jsonb DEFAULT to_jsonb(clock_timestamp()))",),
     "checked_by_json": ("CREATE TABLE {0} (id int, v text, CHECK (JSON_ARRAY(v) IS NOT NULL))",),
     "checked_by_quoting": ("CREATE TABLE {0} (id int, v text, CHECK (quote_literal(id) <> ''))",),
+    "checked_by_operator": ("CREATE TABLE {0} (id int, v text, CHECK ((v || id) <> ''))",),
     "checked_by_type": ("CREATE DOMAIN {0}_d AS int CHECK (trap(VALUE) = 1)",
                         "CREATE TABLE {0} (id int CHECK (pg_input_is_valid(id::text, 'public.{0}_d')), v text)"),
     "usual": ("CREATE TABLE {0} (id int, v text, at timestamptz DEFAULT now(), u uuid DEFAULT gen_random_uuid(),"
@@ -259,6 +260,7 @@ def test_no_function_of_the_owner_is_run_without_its_own_consent(pair: PlainPair
             "defaulted_by_cast",
             "checked_by_json",
             "checked_by_quoting",
+            "checked_by_operator",
         )
 
 

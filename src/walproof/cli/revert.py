@@ -154,6 +154,9 @@ def _ours(asked: Asked, wanted: Target | None) -> Iterator[tuple[Path, Notebook]
     """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
         asked.leave(text)
+    for text in _elsewhere():
+        # Of a target that is named, what is left is found without it.
+        (asked.leave if wanted is None else _warn)(text)
     for run in registered(runs_folder()):
         if where := run.run.goes_on(asked.ended_on):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
@@ -178,6 +181,10 @@ def _unheeded() -> Iterator[str]:
         for path in (folder, *folder.glob("*.jsonl")):
             if os.path.lexists(path) and not only_ours(path):
                 yield f"left alone, others own it or may write it: {path}"
+
+
+def _elsewhere() -> Iterator[str]:
+    """Sentences about records of this folder with changes that no journal of this user's state folder holds."""
     known = {run.run.journal for run in registered(runs_folder())}
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():

@@ -7,10 +7,12 @@ capability to read everything is needed for that.
 """
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
 import re
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ _NS_GET_USERNS = 0xB701
 """_IO(0xb7, 1) of linux/nsfs.h."""
 _KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}, 1
 """keyctl(2) by machine: libc has no function of it. A kernel without keys says so, and has none to be read."""
+_SET_ATTRIBUTES, _HERE, _ALL_BELOW, _FROM_5_12 = 442, -100, 0x8000, errno.ENOSYS
+"""mount_setattr(2), of one number on every machine, and its flags."""
 UNMOUNT = "--unmount"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -130,6 +134,32 @@ def _leave_out(home: str, own: str) -> None:
             _libc.umount2(os.fsencode(place), _DETACH)
 
 
+def _leave_nothing(but: list[str]) -> None:
+    """Let nothing be written but in these folders: a setuid file of our user's that lay anywhere else afterwards would
+    make who executes it the user that the next one runs as. Before Linux 5.12 it can be written."""
+    for path in but:
+        opened = os.open(path, os.O_PATH)
+        _bind(opened, path, read_only=False)
+        os.close(opened)
+    try:
+        _set_read_only("/", _READ_ONLY)
+    except OSError as wrong:
+        if wrong.errno == _FROM_5_12:
+            return
+        raise
+    for path in but:
+        _set_read_only(path, 0)
+    if os.path.isdir("/dev/shm"):
+        _mount("walproof", "/dev/shm", "tmpfs", _NO_SUID | _NO_DEV, "mode=1777,size=25%")
+
+
+def _set_read_only(path: str, read_only: int) -> None:
+    attributes = struct.pack("=QQQQ", read_only, _READ_ONLY - read_only, 0, 0)
+    below = ctypes.c_char_p(path.encode()), ctypes.c_uint(_ALL_BELOW), attributes, ctypes.c_size_t(len(attributes))
+    if _libc.syscall(_SET_ATTRIBUTES, _HERE, *below) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+
+
 def main(view: dict[str, Any], argv: list[str]) -> None:
     """Mount what the view says and execute argv in the same working folder; OSError where the kernel refuses."""
     here = os.getcwd()
@@ -143,7 +173,9 @@ def main(view: dict[str, Any], argv: list[str]) -> None:
         _bind(descriptor, "/etc/passwd", read_only=True)
         os.close(descriptor)
     for closed, needed in view["closed"].items():
-        _replace(closed, needed, [view.get("home", "")])
+        _replace(closed, needed, [view.get("home", ""), *view.get("written", ())])
+    if "written" in view:
+        _leave_nothing(view["written"])
     os.chdir(here)
     os.umask(0o077)
     os.execv(argv[0], argv)

@@ -90,7 +90,12 @@ def number_of_no_lab() -> Iterator[int]:
 
 def _running() -> set[int]:
     """Numbers of labs, and beyond, as whose user a process runs."""
-    return {uid - FIRST_UID for one in psutil.process_iter(["uids"]) for uid in one.info["uids"] or ()}
+    found = set[int]()
+    for one in psutil.process_iter(["uids", "status", "num_threads"]):
+        # One whose first thread alone has ended is no zombie.
+        if one.info["status"] != psutil.STATUS_ZOMBIE or (one.info["num_threads"] or 0) > 1:
+            found |= {uid - FIRST_UID for uid in one.info["uids"] or ()}
+    return found
 
 
 def numbers_of_accounts() -> set[int]:
@@ -200,13 +205,14 @@ def namespaces() -> list[str]:
     return [str(program("setpriv")), "--pdeathsig", "KILL", "--", *fork, *spaces, "--", *fork, "--"]
 
 
-def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path) -> list[str]:
-    """As `confined_check`, for a server as the user of that number that may write below `folder`; `folder`/passwd is
-    its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with it, and with us.
-    No file that it writes is larger than twice the largest of PostgreSQL's.
+def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path, *written: Path) -> list[str]:
+    """As `confined_check`, for a server as the user of that number that may write below `folder` and `written` alone;
+    `folder`/passwd is its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with
+    it, and with us. No file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd")}
-    seeing = _seeing({**view, "closed": closed_folders([*needed, folder])}, [])
+    own = [folder, *written]
+    view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd"), "written": list(map(str, own))}
+    seeing = _seeing({**view, "closed": closed_folders([*needed, *own])}, [])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
     return [*namespaces(), *seeing, *without_rights(number, [*limit, *argv])]
 

@@ -84,6 +84,11 @@ def this_process() -> str:
     return f"{machine()} {identity(os.getpid()) or ''}"
 
 
+def is_this(process: str) -> bool:
+    """Whether that is what `this_process` gave, whatever the machine was called then."""
+    return is_here(_place_of(process)) and process.partition(" ")[2] == identity(os.getpid())
+
+
 def name_of_machine(process: str) -> str:
     """Of what `this_process` gave; "" for what is no machine's name, since another may have written it.
 

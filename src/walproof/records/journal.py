@@ -166,7 +166,7 @@ class Run:
         """Where the run is at work, or may be, on another machine that shares this folder; "" where it has ended."""
         pid, machine = self.process.partition(" ")[0], self.machine or pid_files.machine()
         run = f"{machine} {self.process}"
-        over = run == pid_files.this_process() or pid_files.of_earlier_boot(run) or pid_files.ended(run, ended_on)
+        over = pid_files.is_this(run) or pid_files.of_earlier_boot(run) or pid_files.ended(run, ended_on)
         elsewhere = f"it was started on {machine.partition('/')[0]}, where it may still run"
         return "" if over else f"{elsewhere if over is None else 'its run goes on'} (process {pid})"
 

@@ -68,7 +68,8 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
 -- other table is a part: see outside. A domain may be given a check while rows are written. 12 and 13 are the languages
 -- internal and C. PostgreSQL's own functions have no edges, and some run text that is SQL or the name of a type
--- (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY), which an owner may add at any
+-- (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY, text || anything, whose function
+-- is of the language 14, SQL), which an owner may add at any
 -- time: in defaults and checks, which alone may call what is not immutable, there are none but those that are known to run
 -- nothing.
 WITH RECURSIVE reached(class, object) AS (
@@ -110,7 +111,11 @@ SELECT found.name FROM (
      'date_trunc,format,gen_random_uuid,inet_client_addr,lastval,make_timestamptz,nextval,now,pg_backend_pid,'
      'pg_current_xact_id,random,session_user,statement_timestamp,time,timeofday,timestamp,timestamptz,'
      'timetz,timezone,to_char,to_date,to_timestamp,to_tsvector,transaction_timestamp,txid_current,'
-     'uuid_generate_v1,uuid_generate_v1mc,uuid_generate_v4,uuidv4,uuidv7}'::name[])) found(name)
+     'uuid_generate_v1,uuid_generate_v1mc,uuid_generate_v4,uuidv4,uuidv7}'::name[])
+  UNION SELECT n.nspname::text || '.'::text || p.proname::text
+  FROM expression, regexp_matches(tree, ':opno ([0-9]+)', 'g') used, pg_operator o, pg_proc p
+  JOIN pg_namespace n ON n.oid = p.pronamespace
+  WHERE %(writes)s::bool AND o.oid = used[1]::oid AND p.oid = o.oprcode AND p.provolatile <> 'i' AND p.prolang = 14) found(name)
 ORDER BY 1 LIMIT 1
 
 -- name: sequences

@@ -29,7 +29,7 @@ NO_TABLE = "the new primary has no such table: made or renamed after the fork, o
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
 _TIDS, _KEYS = 2000, 500
 STATES = ("clean", "conflict", "there", "unsure", "not compared")
-UNREADABLE = (psycopg.Error, ValueError)
+UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.lab.privileges import number_of_no_lab
+from walproof.machine.answering import bounded_memory
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
@@ -59,7 +60,7 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
     with new_session(dsn) as new:
         prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
         held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
-    with number_of_no_lab() as user, _work(out) as (work, sockets):
+    with bounded_memory(), number_of_no_lab() as user, _work(out) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
         progress(step, 0.0)
         for done in copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place):
@@ -78,16 +79,18 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
 
 @contextmanager
 def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
-    """Where the copy is, which its user may enter, and where its socket is; both are removed with all that is below,
-    links themselves: the copy's server may have made some."""
-    name, sockets = f"copy-{secrets.token_hex(6)}", tempfile.mkdtemp(prefix="walproof-salvage-")
+    """Where the copy is, which its user may enter, and where its socket is, each in a folder that no other may; both
+    are removed with all that is below, links themselves: the copy's server may have made some."""
+    name, closed = f"copy-{secrets.token_hex(6)}", tempfile.mkdtemp(prefix="walproof-salvage-")
+    sockets = Path(closed, "socket")
+    sockets.mkdir(0o711)
     try:
-        with out.folder(name, 0o711) as work:
-            yield work.path, Path(sockets)
+        with out.folder(name) as above, above.folder("copy", 0o711) as work:
+            yield work.path, sockets
     finally:
         out.remove(name)
         with suppress(OSError):
-            remove_tree(sockets)
+            remove_tree(closed)
 
 
 def read_wal(

@@ -67,6 +67,7 @@ class Client:
         """`renewed` reads the credential anew, once the API server no longer accepts the one there is."""
         self.namespace, self.context = namespace, context
         self._renewed = renewed
+        self._server = server_of(configuration)  # its authority's file, which the Kubernetes client made, may go
         self._use(configuration)
 
     def _use(self, configuration: Configuration) -> None:
@@ -239,7 +240,7 @@ class Client:
         """
         if self._renewed is not None and self._headers().get("authorization") == refused:
             renewed = self._renewed()
-            if server_of(renewed) != server_of(self._configuration):
+            if server_of(renewed) != self._server:
                 why = f"{self.server} does not accept this user any more, and the kubeconfig names another server now"
                 raise ApiError(why, "kubectl config view; once it names the one that was asked, again", code=401)
             self._use(renewed)

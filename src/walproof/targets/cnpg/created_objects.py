@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from walproof.machine.clock import now
-from walproof.machine.pid_files import ended, name_of_machine, this_process
+from walproof.machine.pid_files import ended, is_this, name_of_machine, this_process
 from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.untrusted import one_line
 from walproof.model.drill import Capability
@@ -307,7 +307,7 @@ def _as_object(role: Mapping[str, Any]) -> Tree:
 def refuse_beside(api: KubernetesApi, cluster: str) -> None:
     """ApiError where another run is at work on the Cluster, or was killed and not reverted."""
     for left in left_behind(api, cluster):
-        if left.maker != this_process():
+        if not is_this(left.maker):
             raise left.refusal(api.namespace)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from walproof.errors import TargetError, WaitTimeout
-from walproof.machine.pid_files import this_process
+from walproof.machine.pid_files import is_this, this_process
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
@@ -70,7 +70,7 @@ class ChaosMesh:
                 raise
             # Of this run, whose deletion was not seen to end.
             if (there := created_objects.find(run.api, kind, name)) is not None:
-                if there.maker != this_process():
+                if not is_this(there.maker):
                     raise there.refusal(run.api.namespace) from None
                 self._delete(there)
             run.api.create(kind, tree)
@@ -89,9 +89,14 @@ class ChaosMesh:
             raise TargetError(f"{timeout.message}: {reason or 'no reason is known'}", hint) from None
 
     def end(self, kind: Kind, name: str) -> None:
-        """This run's is deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
-        there = created_objects.find(self.instances.api, kind, name)
-        if there is not None and there.maker == this_process():
+        """This run's is deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere.
+
+        TargetError where another of that name is there, which may be ours with another's mark.
+        """
+        run = self.instances
+        if (there := created_objects.find(run.api, kind, name)) is not None:
+            if not is_this(there.maker):
+                raise there.refusal(run.api.namespace)
             self._delete(there)
         self._forget(kind, name)
 

@@ -18,6 +18,7 @@ from walproof.load import own_tables
 from walproof.load.ledger.processes import RunningLedger
 from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import one_line
 from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
@@ -31,6 +32,8 @@ _STATED = [("l3", ">i4"), ("stated", ">i8"), ("l4", ">i4")]
 SUMMED = np.dtype([*_FIXED, *_STATED, ("checksum", ">i8")])
 """A row of (int4, int8, int8, int8): 46 bytes."""
 _PREFIX = np.dtype([*_FIXED, *_STATED])
+_DAMAGE = ("XX", "22", "58")
+"""Classes of SQLSTATE that say what is wrong with the data; others are of the session, a lock, a server that ends."""
 _ROWS_AT_MOST = 4 << 30
 """Bytes of a drill's rows."""
 
@@ -221,6 +224,8 @@ class SqlLedger:
                 # The extension is there and this user may not use it: nothing was checked.
                 pass
             except psycopg.Error as error:
+                if (error.sqlstate or "")[:2] not in _DAMAGE:
+                    raise TargetError(f"{member} was not checked to the end: {one_line(error, 200)}", "again") from None
                 return str(error).strip().splitlines()[0]
             user = connection.info.user
         raise TargetError(f"role {user} may not use amcheck", self._grant(user))

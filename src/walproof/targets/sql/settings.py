@@ -225,7 +225,8 @@ class AutoConf:
             elif change.what not in known:
                 left.append(f"{change.what} {change.name}: no such member here, left alone")
         if failed is not None:
-            raise failed
+            # These are forgotten now: the next revert finds nothing of them.
+            raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
 
 
