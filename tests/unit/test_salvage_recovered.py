@@ -245,7 +245,7 @@ class Server:
     def fileno(self) -> int:
         return self.wires[0].fileno()
 
-    def cancel(self) -> None:
+    def cancel_safe(self, timeout: float = 0.0) -> None:
         self.sleeps.set()
 
     @contextmanager

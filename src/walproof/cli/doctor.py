@@ -134,7 +134,7 @@ def _accepted(examinations: list[Examination], files: tuple[str, ...]) -> list[E
     try:
         with regular(Path(), Path(FILE)) as file:
             status = os.fstat(file.fileno())
-            shared = status.st_mode & stat.S_IWGRP and not is_own_group(status.st_gid, file.fileno())
+            shared = status.st_mode & stat.S_IWGRP and not is_own_group(status.st_gid, file.fileno(), status.st_uid)
             if status.st_uid not in {0, os.geteuid(), *believed} or status.st_mode & stat.S_IWOTH or shared:
                 click.echo(f"{FILE} accepts nothing: others own it, or may write in it", err=True)
                 return examinations

@@ -127,7 +127,13 @@ def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None
         kept = journal_of_apply(wanted.name)
         with applying(kept.path):
             done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), asked))
+    for text in _elsewhere():
+        _warn(text)
     return done, failed
+
+
+def _key(change: Change) -> tuple[str, str, str]:
+    return change.target, change.what, change.name
 
 
 def _is_of(name: str, wanted: Target) -> bool:
@@ -154,13 +160,14 @@ def _ours(asked: Asked, wanted: Target | None) -> Iterator[tuple[Path, Notebook]
     """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
     for text in _unheeded():
         asked.leave(text)
-    for text in _elsewhere():
-        # Of a target that is named, what is left is found without it.
-        (asked.leave if wanted is None else _warn)(text)
-    for run in registered(runs_folder()):
-        if where := run.run.goes_on(asked.ended_on):
+    runs = [(run, run.run.goes_on(asked.ended_on), run.pending()) for run in registered(runs_folder())]
+    at_work = {_key(one) for _, where, pending in runs if where for one in pending}
+    for run, goes_on, pending in runs:
+        # What that one found there is what this one set: put back now, that would set it again at its own end.
+        both = at_work & {_key(one) for one in pending}
+        if where := goes_on or (f"a later run that goes on has changed {min(both)[2]} too" if both else ""):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
-            tell = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in run.pending()) else _warn
+            tell = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in pending) else _warn
             tell(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")
         else:
             yield run.registration, run
@@ -184,15 +191,23 @@ def _unheeded() -> Iterator[str]:
 
 
 def _elsewhere() -> Iterator[str]:
-    """Sentences about records of this folder with changes that no journal of this user's state folder holds."""
+    """Sentences about records of this folder with changes that no journal of this user's state folder holds.
+
+    They may be anybody's: told after all of our own was reverted, and no exit code.
+    """
     known = {run.run.journal for run in registered(runs_folder())}
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
-        if path.is_file() and not path.is_symlink() and not journals_in(path) & known and Journal(path).pending():
-            record = f"./{path.parent}"
-            yield pasted(
-                "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out",
-                record=record,
-            )
+        try:
+            if path.is_symlink() or not path.is_file() or journals_in(path) & known or not Journal(path).pending():
+                continue
+        except MachineError as wrong:
+            yield f"left alone, {wrong.message}"
+            continue
+        record = f"./{path.parent}"
+        yield pasted(
+            "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out",
+            record=record,
+        )
 
 
 def _of_record(

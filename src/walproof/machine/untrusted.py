@@ -16,6 +16,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO
 
 DEEPEST = 100
@@ -24,6 +25,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NO_FIELD = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of Unicode: controls, formats (bidirectional, of no width), surrogates, ends of lines and paragraphs."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REMOVED_S = 120.0
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -165,6 +167,7 @@ def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
     """Remove a folder and all that others put there, however deep, no link followed. OSError where something stays.
 
     What is too deep for a recursion, or a descriptor a level, is moved up into the folder: last, for that takes space.
+    It gives up after two minutes: somebody may write there meanwhile.
     """
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True, dir_fd=dir_fd)
@@ -172,8 +175,11 @@ def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
         opened = os.open(folder, _FOLDER, dir_fd=dir_fd)
     except FileNotFoundError:
         return
+    until = monotonic() + _REMOVED_S
     try:
         while names := os.listdir(opened):
+            if monotonic() > until:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
             for name in names:
                 if _is_folder(opened, name):
                     _emptied(opened, name)
@@ -254,9 +260,10 @@ def modified(trusted: Path, path: Path) -> float:
         return os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mtime
 
 
-def is_own_group(group: int, of: Path | int) -> bool:
+def is_own_group(group: int, of: Path | int, user: int | None = None) -> bool:
     """Whether nobody else is in the group of that file, opened or by its path: this user's own, or root's.
 
+    user: another who is believed there.
     By its name too: accounts of a domain are not listed. Some of the system have root's as their first group (sync,
     halt). Under an ACL the mode's group is the mask of all that it names (acl(5)).
     """
@@ -265,6 +272,6 @@ def is_own_group(group: int, of: Path | int) -> bool:
         return False
     with contextlib.suppress(KeyError):
         accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
-        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid()).pw_name
+        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid() if user is None else user).pw_name
         return (not group or known.gr_name == name) and {*known.gr_mem, *accounts} <= {"root", name}
     return False

@@ -24,7 +24,7 @@ from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy
-from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal import LostWal, headers
 
 Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
@@ -82,8 +82,8 @@ def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
     """Where the copy is, which its user may enter, and where its socket is, each in a folder that no other may; both
     are removed with all that is below, links themselves: the copy's server may have made some."""
     name, closed = f"copy-{secrets.token_hex(6)}", tempfile.mkdtemp(prefix="walproof-salvage-")
-    sockets = Path(closed, "socket")
-    sockets.mkdir(0o711)
+    sockets = Path(closed, "sockets")
+    sockets.mkdir()
     try:
         with out.folder(name) as above, above.folder("copy", 0o711) as work:
             yield work.path, sockets
@@ -103,6 +103,7 @@ def read_wal(
     size, said, whole = plan.old.segment_size, "", (plan.spans[-1].end or 0) - plan.begin
     lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
+        lost.header = headers(size, copied.segments(span.timeline))
         with copied.waldump(span) as process:
             lines = iter(partial(process.stdout.readline, _LONGEST), "") if process.stdout else ()
             for number, line in enumerate(lines, 1):

@@ -2,14 +2,16 @@
 
 It replays its WAL in single-user mode, where no event trigger fires, and then answers on a private socket."""
 
+import mmap
 import os
 import re
 import secrets
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +26,7 @@ from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span
+from walproof.salvaging.wal import Span, segment
 
 _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")
@@ -58,13 +60,20 @@ class Copy:
     role: str = field(default_factory=lambda: f"walproof_{secrets.token_hex(6)}")
     databases: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def socket(self) -> Path:
+        """The folder of its socket: its user's own, below one of ours that it may enter."""
+        return self.sockets / "s"
+
     def __post_init__(self) -> None:
         """Give it configuration of its own, and all of it to a user without rights."""
+        self.sockets.chmod(0o711)
+        self.socket.mkdir()
         names = ("max_connections", "max_prepared_xacts", "max_locks_per_xact", "track_commit_timestamp")
         asked = {name: self.old.control.get(f"{name} setting", "?") for name in names}
         if not all(re.fullmatch("[0-9]+|on|off", value) for value in asked.values()):
             raise refused("corrupt-control", directory=self.old.directory, why="it lacks settings")
-        text = (_FILES / "copy_postgresql.conf.txt").read_text("utf-8").format(sockets=self.sockets, **asked)
+        text = (_FILES / "copy_postgresql.conf.txt").read_text("utf-8").format(sockets=self.socket, **asked)
         more = "max_active_replication_origins = 1000\n" if self.old.major >= 18 else ""
         user = member_uid(self.number)
         passwd = f"walproof:x:{user}:{user}::/:/usr/sbin/nologin\n"
@@ -72,13 +81,25 @@ class Copy:
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)
-        give((self.work / "data", self.work / "tablespaces", self.sockets), user)
+        give((self.work / "data", self.work / "tablespaces", self.socket), user)
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
         typed = [str(self.old.programs / argv[0]), *map(str, argv[1:])]
         confined = confined_alone(self.number, typed, [self.old.programs.parent], self.work, self.sockets)
         return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
+
+    def segments(self, timeline: int) -> Callable[[int], bytes | mmap.mmap]:
+        """The bytes of a segment of that timeline by its number; b"" for one that is not there. The last is kept."""
+
+        @lru_cache(2)
+        def read(number: int) -> bytes | mmap.mmap:
+            path = self.work / "data/pg_wal" / segment(timeline, number, self.old.segment_size)
+            with suppress(OSError, ValueError), path.open("rb") as file:  # an empty one cannot be mapped
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return b""
+
+        return read
 
     def waldump(self, span: Span) -> "subprocess.Popen[str]":
         """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
@@ -107,7 +128,11 @@ class Copy:
         """Replay the WAL to its end; make our role; `databases` are those that a session can open."""
         said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
         oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
-        self.databases = {int(o): bytes.fromhex(n).decode(errors="replace") for o, n in zip(oids, names, strict=True)}
+        try:
+            pairs = zip(oids, names, strict=True)
+            self.databases = {int(oid[:10]): bytes.fromhex(name).decode(errors="replace") for oid, name in pairs}
+        except ValueError:
+            raise refused("no-start", why="it answers oddly which databases it has") from None
 
     def add_functions(self, database: str) -> None:
         """pageinspect's and pg_surgery's, in a schema of our own: the extensions that are there may be a stranger's."""
@@ -118,7 +143,7 @@ class Copy:
         session = {"session_authorization": self.role, **SESSION}
         session |= {"event_triggers": "off"} if self.old.major >= 17 else {}
         options = " ".join(f"-c {name}={value}" for name, value in session.items())
-        words = {"host": str(self.sockets), "port": "5432", "user": self.role, "dbname": database, "options": options}
+        words = {"host": str(self.socket), "port": "5432", "user": self.role, "dbname": database, "options": options}
         # It may be code of a stranger's that answers there: nothing of our environment is its.
         words |= {"sslmode": "disable", "gssencmode": "disable", "require_auth": "none", "connect_timeout": "30"}
         words |= {"password": "", "passfile": "/nonexistent", "hostaddr": ""}

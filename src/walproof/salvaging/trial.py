@@ -56,13 +56,15 @@ def _in_time(
 
     def give_up() -> None:
         late.set()
-        session.cancel()
+        with suppress(psycopg.Error):
+            session.cancel_safe(timeout=GRACE_S)  # cancel() waits for the server, and nobody else runs meanwhile
         if not ended.wait(GRACE_S):
             end()  # and where no other session is to be had:
             with suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)  # the server ends a session whose client is gone (`limits`)
 
     timer = threading.Timer(LONGEST_S, give_up)
+    timer.daemon = True
     timer.start()
     try:
         with session.transaction(force_rollback=True):

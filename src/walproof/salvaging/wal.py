@@ -3,18 +3,29 @@
 Lines of pg_waldump come one by one; kept are lost transactions and those still open, never all lines."""
 
 import re
+import struct
 from collections import Counter, defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from mmap import mmap
 
 from walproof.model.units import lsn_text
 
 PAGE = 8192
 """Bytes of a page of WAL, as PostgreSQL's packages are built."""
 _LINE = re.compile(
-    r"rmgr: (\w+) +len \(rec/tot\): +\d+/ *(\d+), tx: +(\d+), lsn: (\w+/\w{8}), prev (\w+/\w{8}), desc: (.*)"
+    r"rmgr: (\w+) +len \(rec/tot\): +\d{1,10}/ *(\d{1,10}), tx: +(\d{1,10}),"
+    r" lsn: ([0-9A-F]{1,8}/[0-9A-F]{8}), prev ([0-9A-F]{1,8}/[0-9A-F]{8}), desc: (.*)",
+    re.ASCII,
 )
+_HEADER = struct.Struct("=IIQxB")
+"""Of XLogRecord (xlogrecord.h): its length, transaction, the record before it, its manager."""
+_MANAGERS = tuple(
+    "XLOG Transaction Storage CLOG Database Tablespace MultiXact RelMap Standby Heap2 Heap Btree Hash Gin Gist Sequence"  # noqa: SIM905
+    " SPGist BRIN CommitTs ReplicationOrigin Generic LogicalMessage".split()
+)
+"""As rmgrlist.h numbers them, of 14 to 18; those of extensions are from 128 on."""
 _CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
 _BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) UTC")
@@ -102,6 +113,24 @@ def page_header(page: int, size: int) -> int:
     return 40 if page % size == 0 else 24
 
 
+def headers(size: int, segments: Callable[[int], bytes | mmap]) -> Callable[[int], tuple[int, int, int, int]]:
+    """What stands at a position where a record of WAL begins: its length, transaction, the one before, its manager.
+
+    segments: the bytes of a segment, by its number; b"" for one that is not there, and zeros stand where nothing is.
+    """
+
+    def header(at: int) -> tuple[int, int, int, int]:
+        first = segments(at // size)[at % size : at % size + min(_HEADER.size, PAGE - at % PAGE)]
+        if rest := _HEADER.size - len(first):  # it goes on behind the next page's header
+            page = at - at % PAGE + PAGE
+            begin = page % size + page_header(page, size)
+            first += segments(page // size)[begin : begin + rest]
+        length, xid, before, manager = _HEADER.unpack(first.ljust(_HEADER.size, b"\0"))
+        return length, xid, before, manager
+
+    return header
+
+
 def precedes(xid: int, other: int) -> bool:
     """Whether a transaction id is before another: they go round at 2^32 (TransactionIdPrecedes)."""
     return (xid - other) % (1 << 32) >= 1 << 31
@@ -119,6 +148,7 @@ class LostWal:
     committed there; `prepared` after the fork, and neither committed nor rolled back.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
     had ended, for the first time after the fork: after a crash it wrote over what had not been flushed; 0 for nowhere.
+    `header`: what the WAL itself says of the record at a position, with which each line is compared.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
     """
 
@@ -126,6 +156,7 @@ class LostWal:
     segment_size: int
     redo: int = 0
     held: Container[int] = ()
+    header: Callable[[int], tuple[int, int, int, int]] | None = None
     end: int = 0
     undecided: list[str] = field(default_factory=list)
     commits: int = 0
@@ -158,15 +189,24 @@ class LostWal:
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
 
     def add(self, line: str) -> None:
-        """One line of pg_waldump; one of another kind is left out, and text of users that does not follow the last."""
+        """One line of pg_waldump; one of another kind is left out, and text of users: what does not follow the last, or
+        is not what stands in the WAL there."""
         match = _LINE.match(line)
-        if match is None:
-            return
+        try:
+            if match is not None:
+                self._add(match)
+        except ValueError:  # of a time, or the like, as no server writes it
+            self._is_forged = True
+
+    def _add(self, match: re.Match[str]) -> None:
         manager, length, number, at, before, text = match.groups()
         xid, lsn, size = int(number), position(at), self.segment_size
         if self._last and (before != self._last or lsn < self.end):
             self._left_out += 1
             self._is_forged |= self._first <= lsn <= self.end
+            return
+        if self.header is not None and not self._stands(self.header(lsn), manager, int(length), xid, position(before)):
+            self._is_forged = True
             return
         self._first = self._first if self._last else lsn
         self._last, self._left_out = at, 0
@@ -186,6 +226,12 @@ class LostWal:
             if lsn >= self.fork and text.startswith(_CAME_BACK):
                 self.crashed_at = self.crashed_at or lsn
             self._counted(text, lost=lsn >= self.fork)
+
+    @staticmethod
+    def _stands(header: tuple[int, int, int, int], manager: str, *says: int) -> bool:
+        """Whether the WAL has a record there of which a line says that."""
+        number = _MANAGERS.index(manager) if manager in _MANAGERS else 128
+        return header[:3] == says and min(header[3], 128) == number
 
     def _counted(self, text: str, *, lost: bool) -> None:
         """One record of Standby, XLOG or Database; it may say the next transaction id."""

@@ -19,7 +19,8 @@ from walproof.model.topology import Endpoint
 
 OPTIONS = (
     "sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "sslnegotiation", "channel_binding", "gssencmode",
-    "krbsrvname", "require_auth", "options",
+    "krbsrvname", "require_auth", "requirepeer", "sslcrldir", "ssl_min_protocol_version", "ssl_max_protocol_version",
+    "sslcertmode", "sslsni", "options",
 )  # fmt: skip
 WORK_S = 600.0
 """A database made or dropped takes long on a slow disk."""

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import sql
 
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import Difference
 from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
@@ -213,8 +214,12 @@ class AutoConf:
                 with connected(endpoint) as connection:
                     left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
                 self._reload(member, [c.name for c in mine])
-            except (Error, psycopg.Error) as wrong:
-                failed = failed or (wrong if isinstance(wrong, Error) else connection_error(wrong))
+            except psycopg.Error as wrong:
+                failed = failed or connection_error(wrong)
+                continue
+            except ODD as wrong:
+                odd = TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
+                failed = failed or (wrong if isinstance(wrong, Error) else odd)
                 continue
             for change in mine:
                 done(change)
