@@ -16,7 +16,6 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 from typing import Any, BinaryIO
 
 DEEPEST = 100
@@ -25,7 +24,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NO_FIELD = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Categories of Unicode: controls, formats (bidirectional, of no width), surrogates, ends of lines and paragraphs."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_REMOVED_S = 120.0
+_MOST_LEFT = 2_000_000
+"""Files and folders that are removed one by one: a minute of it."""
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -167,7 +167,7 @@ def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
     """Remove a folder and all that others put there, however deep, no link followed. OSError where something stays.
 
     What is too deep for a recursion, or a descriptor a level, is moved up into the folder: last, for that takes space.
-    It gives up after two minutes: somebody may write there meanwhile.
+    It gives up at two million of these: somebody may write there meanwhile.
     """
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True, dir_fd=dir_fd)
@@ -175,10 +175,10 @@ def remove_tree(folder: Path | str, dir_fd: int | None = None) -> None:
         opened = os.open(folder, _FOLDER, dir_fd=dir_fd)
     except FileNotFoundError:
         return
-    until = monotonic() + _REMOVED_S
+    done = 0
     try:
         while names := os.listdir(opened):
-            if monotonic() > until:
+            if (done := done + len(names)) > _MOST_LEFT:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(folder))
             for name in names:
                 if _is_folder(opened, name):
