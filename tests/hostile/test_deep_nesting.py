@@ -231,3 +231,19 @@ def test_a_tree_of_any_depth_is_removed_and_no_link_in_it_followed(tmp_path: Pat
     os.close(opened)
     untrusted.remove_tree(tree)
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "precious"]
+
+
+def test_a_tree_that_somebody_goes_on_writing_into_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It held `prove --salvage` for ever: the lab's user makes files as fast as root removes them."""
+    (tmp_path / "tree").mkdir()
+    monkeypatch.setattr(untrusted, "_MOST_LEFT", 100)
+    unlink = os.unlink
+
+    def and_another(name: str, *, dir_fd: int | None = None) -> None:
+        unlink(name, dir_fd=dir_fd)
+        os.close(os.open(f"{name}x"[-9:], os.O_CREAT, dir_fd=dir_fd))
+
+    monkeypatch.setattr(os, "unlink", and_another)
+    (tmp_path / "tree/a").touch()
+    with pytest.raises(OSError, match="busy"):
+        untrusted.remove_tree(tmp_path / "tree")

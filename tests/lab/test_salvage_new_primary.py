@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -285,7 +286,8 @@ def test_a_cast_that_the_owner_of_a_type_adds_meanwhile_is_not_run(pair: PlainPa
 def test_a_function_that_catches_its_cancellation_is_ended_with_the_session(
     pair: PlainPair, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stays = "CREATE OR REPLACE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP BEGIN"
+    stays = "CREATE OR REPLACE FUNCTION stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+    stays += " PERFORM set_config('client_connection_check_interval', '0', false); LOOP BEGIN"
     stays += " PERFORM pg_sleep(600); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$"
     trigger = "CREATE TRIGGER t BEFORE INSERT ON staying FOR EACH ROW EXECUTE FUNCTION stays()"
     _do(
@@ -299,7 +301,11 @@ def test_a_function_that_catches_its_cancellation_is_ended_with_the_session(
     files = _files(pair, own_folder, [loss], [])
     monkeypatch.setattr(trial, "LONGEST_S", 0.5)
     monkeypatch.setattr(trial, "GRACE_S", 0.5)
+    closed = threading.Timer(0.2, _do, (pair, "ALTER DATABASE app CONNECTION LIMIT 0"), {"user": "postgres"})
+    closed.start()
     says = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+    closed.join()
+    _do(pair, "ALTER DATABASE app CONNECTION LIMIT -1", user="postgres")
     assert says
     left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walproof salvage' AND state = 'active'"
     wait_for(Wait.PROGRAM_GONE, lambda: _do(pair, left, user="postgres") == [(0,)], RealClock())

@@ -272,7 +272,7 @@ def tries(
     monkeypatch.setattr(trial, "compared", lambda _, __, lost, ___: [replace(one, state=there) for one in lost])
     lost = loss(1, changes=[insert("2", "a"), insert("3", "a", "conflict")])
     says = trial.tried("", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []))
-    assert asked == [{"reads_only": False, "dbname": "app"}]
+    assert asked == [{"dbname": "app"}, {"reads_only": False, "dbname": "app"}]
     return says
 
 

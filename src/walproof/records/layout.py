@@ -1,6 +1,7 @@
 """The files of a record directory, its header and format version; how files and folders are made that only their owner
 may read, from their first byte on and under any umask. Writes no event."""
 
+import errno
 import json
 import os
 import re
@@ -27,7 +28,11 @@ def make_folder(path: Path) -> None:
 
 def opener(path: str, flags: int) -> int:
     """For open(): a file that it creates is its owner's alone; a link in its place, or a pipe, is an OSError."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, FILE)
+    opened = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, FILE)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):  # a pipe that is opened for both is none of open(2)'s errors
+        os.close(opened)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+    return opened
 
 
 @contextmanager

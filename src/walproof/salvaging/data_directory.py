@@ -118,7 +118,9 @@ def _check_unused(directory: Path) -> None:
     folders = (directory, *_elsewhere(directory))
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended
-            if (entry / "comm").read_text().startswith("post"):
+            # Another user's could not write here, and may call himself so.
+            is_able = entry.stat().st_uid in (0, directory.stat().st_uid)
+            if is_able and (entry / "comm").read_text().startswith("post"):
                 theirs = (entry / "cwd", *_elsewhere(entry / "cwd", entry / "root"))
                 for used in (one for one in theirs if one.exists()):
                     for folder in folders:

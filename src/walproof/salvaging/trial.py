@@ -14,6 +14,7 @@ from functools import partial
 import psycopg
 
 from walproof.errors import Error
+from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.plan import new_session
@@ -33,14 +34,18 @@ def tried(
     """What stands in the way of the files, a sentence each; [] when they bring every row to its lost state."""
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
-        with new_session(dsn, reads_only=False, dbname=database) as session:
-            return _in_time(session, allowed, losses, files, partial(_end, dsn, database, session.info.backend_pid))
+        # What ends the session is opened before anything runs in it: a database's owner may let none in afterwards.
+        with (
+            new_session(dsn, dbname=database) as another,
+            new_session(dsn, reads_only=False, dbname=database) as session,
+        ):
+            return _in_time(session, allowed, losses, files, partial(_end, another, session.info.backend_pid))
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]
 
 
-def _end(dsn: str, database: str, pid: int) -> None:
-    with suppress(Error, psycopg.Error), new_session(dsn, dbname=database) as another:
+def _end(another: Session, pid: int) -> None:
+    with suppress(psycopg.Error), answering(another):
         another.execute("SELECT pg_terminate_backend(%s)", (pid,))
 
 
@@ -59,7 +64,7 @@ def _in_time(
         with suppress(psycopg.Error):
             session.cancel_safe(timeout=GRACE_S)  # cancel() waits for the server, and nobody else runs meanwhile
         if not ended.wait(GRACE_S):
-            end()  # and where no other session is to be had:
+            end()  # and where the server does not answer:
             with suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)  # the server ends a session whose client is gone (`limits`)
 
