@@ -233,7 +233,8 @@ def test_what_answers_in_place_of_a_salvages_copy_is_told_nothing(
     copied = object.__new__(Copy)
     copied.sockets, copied.role, copied.old = tmp_path, "walproof", cast(OldServer, SimpleNamespace(major=15))
     with socket.socket(socket.AF_UNIX) as server, listening() as elsewhere:
-        server.bind(str(tmp_path / ".s.PGSQL.5432"))
+        copied.socket.mkdir()
+        server.bind(str(copied.socket / ".s.PGSQL.5432"))
         server.listen()
         for name, value in {"PGPASSWORD": SECRET, "PGHOSTADDR": NAMED, "PGPORT": str(elsewhere.port)}.items():
             monkeypatch.setenv(name, value)

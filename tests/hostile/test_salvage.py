@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, cast
@@ -155,3 +156,34 @@ def test_a_machine_where_no_user_can_be_held_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("walproof.lab.privileges._USERS", "/proc/walproof-users.lock")
     with pytest.raises(MachineError, match=r"/proc/walproof-users.lock cannot be written"), number_of_no_lab():
         pass
+
+
+def test_a_login_over_the_copys_socket_fills_no_memory(tmp_path: Path) -> None:
+    """Of a Unix socket the kernel counts no bytes: 2.7 GB in one login."""
+    script = f"""
+import resource, socket, struct, threading, psutil, psycopg
+from pathlib import Path
+from types import SimpleNamespace
+from walproof.salvaging.server import Copy, bounded_memory
+psutil.virtual_memory = lambda: SimpleNamespace(available=512 << 20)
+copied = object.__new__(Copy)
+copied.sockets, copied.role, copied.old = Path({str(tmp_path)!r}), "walproof", SimpleNamespace(major=15)
+copied.socket.mkdir()
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(str(copied.socket / ".s.PGSQL.5432"))
+listening.listen()
+def endless():
+    one, _ = listening.accept()
+    one.recv(65536)
+    one.sendall(b"R" + struct.pack("!II", 8, 0) + b"N" + struct.pack("!I", (1 << 30) - 1) + b"M")
+    try:
+        while True: one.sendall(bytes(1 << 20).replace(b"\\0", b"x"))
+    except OSError: pass
+threading.Thread(target=endless, daemon=True).start()
+with bounded_memory():
+    try: copied.connect("app")
+    except psycopg.OperationalError: print("ended", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout.startswith("ended "), done.stderr
+    assert int(done.stdout.split()[1]) < 1000

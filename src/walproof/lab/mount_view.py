@@ -24,8 +24,8 @@ _NS_GET_USERNS = 0xB701
 """_IO(0xb7, 1) of linux/nsfs.h."""
 _KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}, 1
 """keyctl(2) by machine: libc has no function of it. A kernel without keys says so, and has none to be read."""
-_SET_ATTRIBUTES, _HERE, _ALL_BELOW, _FROM_5_12 = 442, -100, 0x8000, errno.ENOSYS
-"""mount_setattr(2), of one number on every machine, and its flags."""
+_SET_ATTRIBUTES, _HERE, _ALL_BELOW, _UNKNOWN = 442, -100, 0x8000, (errno.ENOSYS, errno.EPERM)
+"""mount_setattr(2), of one number on every machine, its flags, and what a kernel, or a container, without it says."""
 UNMOUNT = "--unmount"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,7 +136,8 @@ def _leave_out(home: str, own: str) -> None:
 
 def _leave_nothing(but: list[str]) -> None:
     """Let nothing be written but in these folders: a setuid file of our user's that lay anywhere else afterwards would
-    make who executes it the user that the next one runs as. Before Linux 5.12 it can be written."""
+    make who executes it the user that the next one runs as. Before Linux 5.12, and where a container engine does not
+    know the call, it can be written."""
     for path in but:
         opened = os.open(path, os.O_PATH)
         _bind(opened, path, read_only=False)
@@ -144,7 +145,7 @@ def _leave_nothing(but: list[str]) -> None:
     try:
         _set_read_only("/", _READ_ONLY)
     except OSError as wrong:
-        if wrong.errno == _FROM_5_12:
+        if wrong.errno in _UNKNOWN:
             return
         raise
     for path in but:

@@ -4,7 +4,6 @@ No timeout of the server's would do. Linux only: what came is asked of TCP (linu
 
 import contextlib
 import os
-import resource
 import socket
 import struct
 import threading
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import Any, Protocol
 
-import psutil
 import psycopg
 from psycopg.abc import PQGenConn
 
@@ -76,23 +74,8 @@ def _watch(wire: socket.socket, within_s: float, most: int, answered: threading.
             return
 
 
-@contextlib.contextmanager
-def bounded_memory() -> Iterator[None]:
-    """This process, and what it starts, gets half of the free memory: psycopg.OperationalError or MemoryError then.
-
-    Over a Unix socket, whose bytes the kernel does not count, an answer ends no other way.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = psutil.Process().memory_info().vms + psutil.virtual_memory().available // 2
-    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
 def received(wire: socket.socket) -> int:
-    """Bytes that came in so far; 0 where that is not TCP: see `bounded_memory`."""
+    """Bytes that came in so far; 0 where that is not TCP."""
     with contextlib.suppress(OSError, struct.error):
         return int(_RECEIVED.unpack(wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size))[0])
     return 0

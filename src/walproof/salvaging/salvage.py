@@ -11,7 +11,6 @@ from pathlib import Path
 
 from walproof.errors import Error
 from walproof.lab.privileges import number_of_no_lab
-from walproof.machine.answering import bounded_memory
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
@@ -23,7 +22,7 @@ from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
-from walproof.salvaging.server import QUERIES, Copy
+from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal, headers
 
 Progress = Callable[[str, float], object]

@@ -5,6 +5,7 @@ It replays its WAL in single-user mode, where no event trigger fires, and then a
 import mmap
 import os
 import re
+import resource
 import secrets
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
 import psycopg
 
 from walproof.lab.privileges import apart, confined_alone, member_uid
@@ -45,6 +47,21 @@ def _ends(file: BinaryIO) -> tuple[str, str]:
         file.seek(at)
         parts.append(file.read(_READ).decode(errors="replace"))
     return parts[0], parts[1]
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """This process, and what it starts, gets half of the free memory: psycopg.OperationalError or MemoryError then.
+
+    Over a Unix socket, whose bytes the kernel does not count, an answer ends no other way.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = psutil.Process().memory_info().vms + psutil.virtual_memory().available // 2
+    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 @dataclass(slots=True)
