@@ -34,7 +34,7 @@ def _warn(sentence: str) -> None:
 
 @dataclass(slots=True)
 class Asked:
-    """What the user says has ended, and sentences about what is left alone or could not be looked at: told at once."""
+    """What the user says has ended, and sentences about what is left alone: told at once."""
 
     ended_on: frozenset[str]
     alone: list[str] = field(default_factory=list)
@@ -163,9 +163,9 @@ def _ours(asked: Asked, wanted: Target | None) -> Iterator[tuple[Path, Notebook]
     runs = [(run, run.run.goes_on(asked.ended_on), run.pending()) for run in registered(runs_folder())]
     at_work = {_key(one) for _, where, pending in runs if where for one in pending}
     for run, goes_on, pending in runs:
-        # What that one found there is what this one set: put back now, that would set it again at its own end.
+        # What that one found there may be what this one set: put back now, that would set it again at its own end.
         both = at_work & {_key(one) for one in pending}
-        if where := goes_on or (f"a later run that goes on has changed {min(both)[2]} too" if both else ""):
+        if where := goes_on or (f"a run that goes on has changed {min(both)[2]} too" if both else ""):
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
             tell = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in pending) else _warn
             tell(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")

@@ -38,7 +38,9 @@ def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> N
 
 
 def _bind(opened: int, path: str, *, read_only: bool) -> None:
+    """Mount there what is opened, and close it."""
     _mount(f"/proc/self/fd/{opened}", path, "", _BIND | _RECURSIVE)
+    os.close(opened)
     if read_only:
         _mount("", path, "", _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEV)
 
@@ -54,7 +56,6 @@ def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
             os.makedirs(os.path.dirname(path), 0o711, exist_ok=True)
             Path(path).touch()
         _bind(descriptor, path, read_only=path not in writable)
-        os.close(descriptor)
 
 
 def mounts(pid: str = "self") -> list[tuple[str, str]]:
@@ -139,9 +140,7 @@ def _leave_nothing(but: list[str]) -> None:
     make who executes it the user that the next one runs as. Before Linux 5.12, and where a container engine does not
     know the call, it can be written."""
     for path in but:
-        opened = os.open(path, os.O_PATH)
-        _bind(opened, path, read_only=False)
-        os.close(opened)
+        _bind(os.open(path, os.O_PATH), path, read_only=False)
     try:
         _set_read_only("/", _READ_ONLY)
     except OSError as wrong:
@@ -170,9 +169,7 @@ def main(view: dict[str, Any], argv: list[str]) -> None:
     os.umask(0o022)
     if "own" in view:
         _leave_out(view["home"], view["own"])
-        descriptor = os.open(view["passwd"], os.O_PATH)
-        _bind(descriptor, "/etc/passwd", read_only=True)
-        os.close(descriptor)
+        _bind(os.open(view["passwd"], os.O_PATH), "/etc/passwd", read_only=True)
     for closed, needed in view["closed"].items():
         _replace(closed, needed, [view.get("home", ""), *view.get("written", ())])
     if "written" in view:

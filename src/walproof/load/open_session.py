@@ -39,8 +39,9 @@ def open_session(
         conninfo = make_conninfo(conninfo, options=options)
 
     def connection(words: str) -> "psycopg.Connection[Any]":
-        connect = BoundedLogin.connect
-        return connect(words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold)
+        return BoundedLogin.connect(
+            words, autocommit=True, row_factory=row_factory, prepare_threshold=prepare_threshold
+        )
 
     opened, version, began = None, 0, monotonic()
     try:

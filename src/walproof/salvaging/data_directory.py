@@ -115,12 +115,11 @@ def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
 def _check_unused(directory: Path) -> None:
     """A refusal when a server works in it, its working directory, or in what it leads to, by a link of its own: a
     copy's links lead to the folders of the server that was copied, or that has come back since."""
-    folders = (directory, *_elsewhere(directory))
+    folders, able = (directory, *_elsewhere(directory)), {0, directory.stat().st_uid}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended
             # Another user's could not write here, and may call himself so.
-            is_able = entry.stat().st_uid in (0, directory.stat().st_uid)
-            if is_able and (entry / "comm").read_text().startswith("post"):
+            if entry.stat().st_uid in able and (entry / "comm").read_text().startswith("post"):
                 theirs = (entry / "cwd", *_elsewhere(entry / "cwd", entry / "root"))
                 for used in (one for one in theirs if one.exists()):
                     for folder in folders:

@@ -21,10 +21,11 @@ _LINE = re.compile(
 )
 _HEADER = struct.Struct("=IIQxB")
 """Of XLogRecord (xlogrecord.h): its length, transaction, the record before it, its manager."""
-_MANAGERS = tuple(
-    "XLOG Transaction Storage CLOG Database Tablespace MultiXact RelMap Standby Heap2 Heap Btree Hash Gin Gist Sequence"  # noqa: SIM905
-    " SPGist BRIN CommitTs ReplicationOrigin Generic LogicalMessage".split()
+_NAMES = (
+    "XLOG Transaction Storage CLOG Database Tablespace MultiXact RelMap Standby Heap2 Heap Btree Hash Gin Gist Sequence"
+    " SPGist BRIN CommitTs ReplicationOrigin Generic LogicalMessage"
 )
+_MANAGERS = {name: number for number, name in enumerate(_NAMES.split())}
 """As rmgrlist.h numbers them, of 14 to 18; those of extensions are from 128 on."""
 _CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
 _BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
@@ -230,8 +231,7 @@ class LostWal:
     @staticmethod
     def _stands(header: tuple[int, int, int, int], manager: str, *says: int) -> bool:
         """Whether the WAL has a record there of which a line says that."""
-        number = _MANAGERS.index(manager) if manager in _MANAGERS else 128
-        return header[:3] == says and min(header[3], 128) == number
+        return header[:3] == says and min(header[3], 128) == _MANAGERS.get(manager, 128)
 
     def _counted(self, text: str, *, lost: bool) -> None:
         """One record of Standby, XLOG or Database; it may say the next transaction id."""

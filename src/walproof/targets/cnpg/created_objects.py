@@ -242,6 +242,11 @@ class Left:
         one = f"{self.kind_name}/{self.meta.name}"
         return pasted("kubectl delete {one:shell} -n {namespace:shell}", namespace=namespace, one=one)
 
+    def check_ours(self, namespace: str) -> None:
+        """ApiError where another run made it, or a run that was killed."""
+        if not is_this(self.maker):
+            raise self.refusal(namespace)
+
     def refusal(self, namespace: str) -> ApiError:
         """The error of a run that finds it there: whose it is, how old, and what to do."""
         if not self.ours:
@@ -307,8 +312,7 @@ def _as_object(role: Mapping[str, Any]) -> Tree:
 def refuse_beside(api: KubernetesApi, cluster: str) -> None:
     """ApiError where another run is at work on the Cluster, or was killed and not reverted."""
     for left in left_behind(api, cluster):
-        if not is_this(left.maker):
-            raise left.refusal(api.namespace)
+        left.check_ours(api.namespace)
 
 
 def swept(api: KubernetesApi, cluster: str, reverting: Reverting = SILENT) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from walproof.errors import TargetError, WaitTimeout
-from walproof.machine.pid_files import is_this, this_process
+from walproof.machine.pid_files import this_process
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, MemberFault, Notebook, Reverting
@@ -68,11 +68,7 @@ class ChaosMesh:
                 self._forget(kind, name)
             if wrong.code != 409:
                 raise
-            # Of this run, whose deletion was not seen to end.
-            if (there := created_objects.find(run.api, kind, name)) is not None:
-                if not is_this(there.maker):
-                    raise there.refusal(run.api.namespace) from None
-                self._delete(there)
+            self._remove_ours(kind, name)  # whose deletion was not seen to end
             run.api.create(kind, tree)
         seen: list[ChaosExperiment] = []
 
@@ -89,16 +85,16 @@ class ChaosMesh:
             raise TargetError(f"{timeout.message}: {reason or 'no reason is known'}", hint) from None
 
     def end(self, kind: Kind, name: str) -> None:
-        """This run's is deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere.
-
-        TargetError where another of that name is there, which may be ours with another's mark.
-        """
-        run = self.instances
-        if (there := created_objects.find(run.api, kind, name)) is not None:
-            if not is_this(there.maker):
-                raise there.refusal(run.api.namespace)
-            self._delete(there)
+        """This run's is deleted, and gone: Chaos Mesh lets it go only once it is undone everywhere."""
+        self._remove_ours(kind, name)
         self._forget(kind, name)
+
+    def _remove_ours(self, kind: Kind, name: str) -> None:
+        """ApiError where another run's of that name is there, or ours with another's mark."""
+        api = self.instances.api
+        if (there := created_objects.find(api, kind, name)) is not None:
+            there.check_ours(api.namespace)
+            self._delete(there)
 
     def _forget(self, kind: Kind, name: str) -> None:
         self.injected = [pair for pair in self.injected if pair != (kind, name)]

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.load.open_session import hint_of_refused_database, open_session
-from walproof.machine.answering import MOST, answering
+from walproof.machine.answering import answering
 from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 from walproof.model.standby_names import SHOWN, streamed_name
 from walproof.model.topology import Endpoint
@@ -22,7 +22,7 @@ OPTIONS = (
     "krbsrvname", "require_auth", "requirepeer", "sslcrldir", "ssl_min_protocol_version", "ssl_max_protocol_version",
     "sslcertmode", "sslsni", "options",
 )  # fmt: skip
-WORK_S = 600.0
+_WORK_S = 600.0
 """A database made or dropped takes long on a slow disk."""
 OLDEST, NEWEST = 140000, 190000
 
@@ -142,7 +142,7 @@ def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator
 
 @contextlib.contextmanager
 def session(
-    endpoint: Endpoint, within_s: float = WORK_S, most: int = MOST, *, client: bool = False
+    endpoint: Endpoint, within_s: float = _WORK_S, most: int | None = None, *, client: bool = False
 ) -> "Iterator[psycopg.Connection[Any]]":
     """A session of walproof's own in autocommit; psycopg.Error when there is none within 5 s, or it lasts too long.
 
@@ -168,7 +168,7 @@ def connected(endpoint: Endpoint) -> "Iterator[psycopg.Connection[dict[str, Any]
         opened = open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
-    with opened as connection, answering(connection, WORK_S):
+    with opened as connection, answering(connection, _WORK_S):
         yield connection
 
 

@@ -135,6 +135,14 @@ def alter(connection: Connected, name: str, value: str | None) -> None:
         ) from None
 
 
+def _as_error(member: str, wrong: Exception) -> Error:
+    if isinstance(wrong, psycopg.Error):
+        return connection_error(wrong)
+    if isinstance(wrong, Error):
+        return wrong
+    return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
+
+
 class AutoConf:
     """Changes parameters of servers without a manager, by ALTER SYSTEM on each member."""
 
@@ -214,15 +222,11 @@ class AutoConf:
                 with connected(endpoint) as connection:
                     left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
                 self._reload(member, [c.name for c in mine])
-            except psycopg.Error as wrong:
-                failed = failed or connection_error(wrong)
-                continue
-            except ODD as wrong:
-                odd = TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
-                failed = failed or (wrong if isinstance(wrong, Error) else odd)
-                continue
-            for change in mine:
-                done(change)
+            except (psycopg.Error, *ODD) as wrong:
+                failed = failed or _as_error(member, wrong)
+            else:
+                for change in mine:
+                    done(change)
         known = {f"{AUTO} {member}" for member in self._members}
         for change in changes:
             if change.what.startswith(ORDER):
