@@ -18,7 +18,7 @@ import pytest
 from walproof.errors import MachineError
 from walproof.lab import client_access, create, home, members
 from walproof.lab.blueprint import Blueprint
-from walproof.lab.privileges import is_user_of_labs, users_of_lab
+from walproof.lab.privileges import access_uid, is_user_of_labs, users_of_lab
 from walproof.machine import untrusted
 
 of_root = pytest.mark.skipif(os.geteuid() != 0, reason="labs have users of their own under root alone")
@@ -108,8 +108,19 @@ def sleeping(user: int, **environment: str) -> Iterator[psutil.Process]:
                           env=environment) as process:  # fmt: skip
         assert process.stdout is not None
         process.stdout.readline()
-        yield psutil.Process(process.pid)
-        process.kill()
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+
+
+@of_root
+def test_no_lab_takes_the_number_of_a_user_who_runs_something(a_home: Blueprint, tmp_path: Path) -> None:
+    """A container's lab, or a service's that has a network and a /run of its own, has no name that is seen here."""
+    (tmp_path / "last").write_text("200")
+    for process in sleeping(access_uid(201)):
+        with (tmp_path / "last").open("r+") as last:
+            assert create._numbered(a_home, last).number == 202, process
 
 
 @of_root

@@ -62,6 +62,49 @@ def test_what_forks_all_the_time_is_ended(hopping: Blueprint) -> None:
     assert [p for p in members.marked(hopping) if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
+_CONTAINER = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+_HIDDEN = ("unshare", "--user", "--pid", "--fork", "--map-root-user")
+
+
+def running(uid: int, before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[psutil.Process]:
+    """A process of that user in the namespace of processes that `before`, as root, or `after`, as he, makes."""
+    limited = ("setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "--no-new-privs")
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    argv = [*before, *limited, *after, sys.executable, "-IS", "-c", code]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        if started.stdout.readline() != b"up\n":
+            pytest.skip("no such namespace may be made here")
+        first = psutil.Process(started.pid)
+        family = [first, *first.children(recursive=True)]
+        try:
+            yield family[-1]
+        finally:
+            for one in reversed(family):
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "survives"),
+    [(_CONTAINER, (), True), ((), _HIDDEN, False), (_CONTAINER, _HIDDEN, True)],
+    ids=["container", "hidden", "hidden-in-container"],
+)
+def test_a_containers_lab_of_the_same_number_is_left(
+    tmp_path: Path, before: tuple[str, ...], after: tuple[str, ...], survives: bool
+) -> None:
+    """Without a user namespace its users are the host's, and kill(2) reaches down into its namespace of processes."""
+    blueprint = replace(a_blueprint(tmp_path / "lab"), number=MOST_LABS - 1)
+    uid = member_uid(blueprint.number)
+    for process in running(uid, before, after):
+        for own in running(uid, (), ()):
+            assert process.uids().real == uid
+            members.kill_marked(blueprint, RealClock({}))
+            assert not own.is_running() or own.status() == psutil.STATUS_ZOMBIE
+            alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            assert alive == survives
+
+
 def a_folder(path: Path, owner: int = 0, mode: int = 0o755) -> Path:
     path.mkdir()
     os.chown(path, owner, owner)
@@ -143,7 +186,8 @@ def test_without_the_right_to_mount_there_are_no_images() -> None:
     [
         (1000, (), {"me": 1000}, True), (1000, ("me", "root"), {"me": 1000}, True), (0, (), {"me": 1000}, True),
         (1000, ("agent",), {"me": 1000}, False), (1000, (), {"me": 1000, "agent": 1000}, False),
-        (100, (), {"me": 100, "agent": 100}, False), (0, ("agent",), {"me": 1000}, False),
+        (100, (), {"me": 100, "agent": 100}, False), (0, ("agent",), {"me": 1000}, False), (0, (), {}, True),
+        (1000, (), {}, False), (0, ("agent",), {}, False),
     ],
 )  # fmt: skip
 def test_a_group_is_ones_own_by_who_is_in_it(
@@ -157,6 +201,6 @@ def test_a_group_is_ones_own_by_who_is_in_it(
     """A group that bears the user's name has other members on many machines: `usermod -aG postgres telegraf`."""
     entries = [SimpleNamespace(pw_name=name, pw_gid=gid) for name, gid in accounts.items()]
     monkeypatch.setattr(pwd, "getpwall", lambda: entries)
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: entries[0])
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: dict(enumerate(entries))[0])
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_name="me", gr_mem=list(members)))
     assert untrusted.is_own_group(group, tmp_path) == is_own

@@ -17,7 +17,7 @@ from walproof.errors import MachineError, TargetError
 from walproof.lab import members, privileges
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import crashes
-from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_of_accounts, write_private
+from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_in_use, write_private
 from walproof.load.local_runner import LocalWorkspace
 from walproof.machine import pid_files, programs, untrusted
 from walproof.model.sample import SYSBENCH, Workload, WorkloadKind
@@ -272,7 +272,7 @@ def test_no_lab_runs_as_an_account_of_the_machine(monkeypatch: pytest.MonkeyPatc
     group = grp.struct_group(["some", "x", FIRST_UID + 9, []])
     monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
     monkeypatch.setattr(grp, "getgrall", lambda: [group])
-    assert {7, 9} <= numbers_of_accounts()
+    assert {7, 9} <= numbers_in_use()
 
 
 @needs_root

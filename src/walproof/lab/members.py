@@ -21,6 +21,7 @@ from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import (
     apart,
     confined,
+    is_in_container,
     is_user_of_labs,
     isolated_python,
     let_read,
@@ -113,10 +114,13 @@ def kill_all(find: Callable[[], list[psutil.Process]], clock: Clock) -> None:
 
 
 def kill_marked(blueprint: Blueprint, clock: Clock) -> None:
-    """Kill every process of the lab with -9: all of a user of its own by one kill(2), which no fork gets away from."""
+    """Kill every process of the lab with -9: all of a user of its own by one kill(2), which no fork gets away from.
+
+    One by one where a container's lab has the same user: that kill(2) would reach into it.
+    """
 
     def found() -> list[psutil.Process]:
-        for owner in users_of_lab(blueprint.number):
+        for owner in users_of_lab(blueprint.number) - {user for _, user, elsewhere in _seen() if elsewhere}:
             with suppress(subprocess.TimeoutExpired):
                 argv = isolated_python("-c", KILL_ALL, str(owner))
                 subprocess.run(argv, check=False, capture_output=True, timeout=_KILL_S)
@@ -176,8 +180,17 @@ def marks() -> set[str]:
 def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
     """(process, its user, its mark, "" for none) of every other process that is ours or of a user of labs.
 
-    What others write into their environment is theirs: root neither ends them nor waits for their end.
+    What others write into their environment is theirs: root neither ends them nor waits for their end. Nor is it ours
+    what a container runs.
     """
+    for process, user, elsewhere in _seen():
+        with suppress(OSError):
+            if not elsewhere:
+                yield process, user, _mark(process.pid)
+
+
+def _seen() -> Iterator[tuple[psutil.Process, int, bool]]:
+    """(process, its user, whether it is a container's) of every other process of our user, or of a user of labs."""
     for pid in psutil.pids():
         if pid == os.getpid():
             continue
@@ -185,7 +198,7 @@ def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
             process = psutil.Process(pid)
             user = process.uids().real
             if user == os.geteuid() or (is_user_of_labs(user) and process.status() != psutil.STATUS_ZOMBIE):
-                yield process, user, _mark(pid)
+                yield process, user, is_in_container(pid, user)
 
 
 def _mark(pid: int) -> str:

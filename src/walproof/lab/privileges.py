@@ -68,7 +68,7 @@ def number_of_no_lab() -> Iterator[int]:
 
     It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
-    free = {*_ALONE} - numbers_of_accounts()
+    free = {*_ALONE} - numbers_in_use()
     try:
         opened = os.open(_USERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as wrong:
@@ -98,10 +98,42 @@ def _running() -> set[int]:
     return found
 
 
-def numbers_of_accounts() -> set[int]:
-    """Numbers of labs of which an account of this machine has a uid or gid: no lab may run as that user."""
+def numbers_in_use() -> set[int]:
+    """Numbers of labs of which an account of this machine has a uid or gid, or a process: no lab may run as that user.
+
+    A container's labs count, where it has no user namespace: the users of one kernel are the same for all of it.
+    """
     accounts = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-    return {number - FIRST_UID - more for number in accounts for more in (0, MOST_LABS)}
+    return {number - more for number in {a - FIRST_UID for a in accounts} | _running() for more in (0, MOST_LABS)}
+
+
+_NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
+"""Linux' include/uapi/linux/nsfs.h; ioctl_ns(2)."""
+
+
+def is_in_container(pid: int, user: int) -> bool:
+    """Whether it runs in a namespace of processes below ours that `user` cannot have made, or that we may not look at.
+
+    What runs there is another machine's, to us. OSError where it has ended.
+    """
+    status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    if len(status.partition("\nNSpid:")[2].partition("\n")[0].split()) == 1:
+        return False
+    ours, opened = os.stat("/proc/self/ns/pid"), list[int]()
+    try:
+        opened.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
+        while not os.path.samestat(os.fstat(opened[-1]), ours):
+            opened.append(fcntl.ioctl(opened[-1], _NS_GET_USERNS))
+            # Without a right over ours he makes some below a user namespace of his own alone.
+            if fcntl.ioctl(opened[-1], _NS_GET_OWNER_UID, bytes(4)) != struct.pack("I", user):
+                return True
+            opened.append(fcntl.ioctl(opened[-2], _NS_GET_PARENT))
+    except PermissionError:
+        return True
+    finally:
+        for one in opened:
+            os.close(one)
+    return False
 
 
 def without_rights(number: int, argv: Sequence[str]) -> list[str]:

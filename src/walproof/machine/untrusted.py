@@ -271,7 +271,10 @@ def is_own_group(group: int, of: Path | int, user: int | None = None) -> bool:
         os.getxattr(of, "system.posix_acl_access")
         return False
     with contextlib.suppress(KeyError):
+        known = grp.getgrgid(group)
+        if not group and {*known.gr_mem} <= {"root"}:
+            return True  # a user of a container has root's group, and often no entry: no name
         accounts = (entry.pw_name for entry in pwd.getpwall() if group and entry.pw_gid == group)
-        known, name = grp.getgrgid(group), pwd.getpwuid(os.geteuid() if user is None else user).pw_name
+        name = pwd.getpwuid(os.geteuid() if user is None else user).pw_name
         return (not group or known.gr_name == name) and {*known.gr_mem, *accounts} <= {"root", name}
     return False
