@@ -23,10 +23,10 @@ test: .venv/.done ## every test, real cluster included
 	@tools/install-programs test
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 --durations 15 --durations-min 10
 
-test-versions: .venv/.done ## the contract and what observe reads, on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
+test-versions: .venv/.done ## the contract, what observe reads and records of WAL, on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
 	@tools/postgres-versions $(VERSIONS) >/dev/null
 	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/contract -k "$(patsubst %,postgres and % or,$(VERSIONS)) version_asked_for"
-	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/lab/test_observe_sql.py
+	@WALPROOF_VERSIONS="$(VERSIONS)" $(PY) -m pytest -q tests/lab/test_observe_sql.py tests/lab/test_wal_records.py
 
 test-kubernetes: .venv/.done ## every verb and fault under the printed Role: CLUSTER=NAMESPACE/NAME ALLOW=account,load,… or a kube-apiserver here
 	@$(PY) -m benchmarks.kubernetes_verbs --cluster "$(CLUSTER)" --allow "$(ALLOW)" --image "$(IMAGE)" --only "$(ONLY)"

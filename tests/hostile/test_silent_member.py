@@ -15,7 +15,7 @@ import pytest
 
 import walproof
 from tests.fixtures.served_sockets import serving
-from walproof.errors import TargetError
+from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.reader import Reader
 from walproof.load.ledger.task_and_attempt_files import ReaderTask
 from walproof.load.open_session import open_session
@@ -23,6 +23,7 @@ from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.answering import answering
 from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint
+from walproof.salvaging import plan
 from walproof.targets.postgres import target as target_module
 from walproof.targets.postgres.target import open_postgres
 from walproof.targets.sql import observe
@@ -110,6 +111,22 @@ def test_every_session_is_opened_with_that_limit() -> None:
     opens = re.compile(r"psycopg\.(?:\w*Connection\.)?connect\(")
     found = [str(path) for path in Path(walproof.__file__).parent.rglob("*.py") if opens.search(path.read_text())]
     assert found == [], "BoundedLogin.connect, or open_session"
+
+
+@pytest.mark.timeout(60)
+def test_a_new_primary_that_is_silent_when_asked_for_its_history_ends_nobodys_patience(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "answering", partial(answering, within_s=0.3))
+    with member("silent") as endpoint, pytest.raises(MachineError, match="history"):
+        plan.history(2, [], f"host=127.0.0.1 port={endpoint.hosts[0][1]} user=u sslmode=disable gssencmode=disable")
+
+
+def test_no_question_waits_within_libpq() -> None:
+    """PQexec and its like wait in C: neither Ctrl-C nor SIGTERM ends them."""
+    waits = re.compile(r"\bexec_(?:params|prepared)?\(")
+    found = [str(path) for path in Path(walproof.__file__).parent.rglob("*.py") if waits.search(path.read_text())]
+    assert found == [], "Connection.execute"
 
 
 def test_one_that_answers_in_time_is_left_alone() -> None:

@@ -193,7 +193,7 @@ def test_the_window_before_the_fork_is_counted_from_the_fork(directory: Path, mo
 def test_what_a_trial_says_is_in_the_report(
     directory: Path, check: list[str] | None, says: list[str], undecided: list[str]
 ) -> None:
-    lost = LostWal(0x410000, SEGMENT, end=0x420000, commits=1, times=(0.0, 1.0))
+    lost = LostWal(0x410000, end=0x420000, commits=1, times=(0.0, 1.0))
     of_table = table_tree(
         TableLoss(Table((1, 2, 3), None, "", 1, "public", "t"), [Change("insert", ("1", "a"), None, state="unsure")])
     )

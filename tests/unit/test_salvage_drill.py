@@ -29,7 +29,6 @@ from walproof.proving.lost_commits import lost_rows
 from walproof.proving.salvaged import salvage_judged
 from walproof.records.reader import read
 from walproof.salvaging import drill, plan
-from walproof.salvaging.wal import LostWal
 from walproof.targets.lab.target import LabOldDisks
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.simulated.cluster import Nature
@@ -142,26 +141,6 @@ def test_the_report_names_a_handful_of_lost_rows_those_that_were_not_found_first
     )
     nothing = SalvageJudged(9.0, 2, Verdict.HELD)
     assert nothing.text == "drill 2, salvage: ✔ 0 lost commits, 0 found again"
-
-
-@pytest.mark.parametrize(
-    ("records", "at"),
-    [
-        (["43F0048 CHECKPOINT_SHUTDOWN redo", "5000028 CHECKPOINT_SHUTDOWN redo"], 0x43F0048),
-        (["43F0018 OVERWRITE_CONTRECORD lsn", "43F0048 CHECKPOINT_SHUTDOWN redo"], 0x43F0018),
-        (["43EFF00 CHECKPOINT_SHUTDOWN redo", "43F0D68 SWITCH "], 0),  # before the fork
-        (["43F0018 CHECKPOINT_ONLINE redo", "43F0D68 SWITCH "], 0),
-        ([], 0),
-    ],
-)
-def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost(records: list[str], at: int) -> None:
-    lost, before = LostWal(0x43EFFF8, 1 << 24), "0/00000000"
-    for one in records:
-        place = f"0/{int(one.split()[0], 16):08X}"
-        head = f"rmgr: XLOG        len (rec/tot):    114/   114, tx:          0, lsn: {place}, prev {before}"
-        lost.add(f"{head}, desc: {one.partition(' ')[2]}")
-        before = place
-    assert lost.crashed_at == at
 
 
 # The drills

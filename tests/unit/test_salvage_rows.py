@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.fixtures.data_directory import SEGMENT
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
 from walproof.salvaging.private_folder import PrivateFolder
@@ -120,7 +119,7 @@ def read_one(
     monkeypatch: pytest.MonkeyPatch, copied: Copied, new: Copied | None, *, is_new_file: bool = False, **more: Any
 ) -> TableLoss:
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
-    lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9)
+    lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)
     lost.created |= {(1, 2, 3)} if is_new_file else set()
     return rows.read_table(copied, "s", table(**{"key": (0,), **more}), lost, new)
@@ -185,7 +184,7 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The old primary deleted rows of a new table; the new primary has since rewritten this one into that number."""
-    lost = LostWal(0x200, SEGMENT, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
+    lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
     lost.ended[1, 2, 4] = Counter({(0, 1): 1})
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
     monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], 0))
@@ -199,9 +198,9 @@ def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatc
     ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
     monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), "new")
+    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), "new")
     assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200, SEGMENT), None)
+    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), None)
     assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
 
 
@@ -214,7 +213,7 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
         raise wrong
 
     out = PrivateFolder(tmp_path, -1)
-    asked, lost = list[str](), LostWal(0x200, SEGMENT, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
+    asked, lost = list[str](), LostWal(0x200, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
     copied: Any = SimpleNamespace(
         databases={5: "a", 6: "b"}, add_functions=lambda _: None, started=nullcontext, connect=connect
     )

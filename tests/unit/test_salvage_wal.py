@@ -1,12 +1,30 @@
-"""`walproof salvage`: timelines, WAL as pg_waldump prints it, and where it ends."""
+"""`walproof salvage`: timelines, records of WAL, and where it ends."""
 
+import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.wal_writer import (
+    ABORT,
+    COMMIT,
+    COMMIT_PREPARED,
+    DELETE,
+    INSERT,
+    PREPARE,
+    TABLE,
+    UPDATE,
+    WalWriter,
+    ended,
+    read,
+    running,
+    wrote,
+)  # fmt: skip
 from walproof.salvaging.data_directory import goes_on
-from walproof.salvaging.wal import LostWal, Span, lost_spans, position, read_history, record_end, segment
+from walproof.salvaging.wal import LostWal, Span, lost_spans, read_history, segment
+from walproof.salvaging.wal_records import PAGE, Manager, Record, WalReader, record_end
 
 # Timelines
 
@@ -44,107 +62,67 @@ def test_histories_without_a_timeline_in_common_have_no_fork() -> None:
 # WAL
 
 
-def line(manager: str, xid: int, lsn: str, text: str, before: str = "0/00000000") -> str:
-    return f"rmgr: {manager:11} len (rec/tot):     8/    8, tx: {xid:10}, lsn: {lsn}, prev {before}, desc: {text}\n"
-
-
-def add(lost: LostWal, *lines: str) -> None:
-    """The lines, each as the first of a span: it follows no other."""
-    for one in lines:
-        lost._last = ""
+def folded(*records: Record, **given: Any) -> LostWal:
+    lost = LostWal(0x200, **given)
+    for one in records:
         lost.add(one)
+    return lost
 
 
 def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_before_it() -> None:
-    lost = LostWal(position("0/200"), SEGMENT)
-    for one in (
-        line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 9 oldestRunningXid 10"),
-        line("Heap", 10, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"),
-        line("Heap", 11, "0/00000120", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/16384 blk 8"),
-        line("Transaction", 11, "0/00000130", "COMMIT 2026-11-26 07:00:00.000000 UTC"),
-        line("Heap", 12, "0/00000210", "DELETE off 3 flags 0x00 KEYS_UPDATED , blkref #0: rel 1663/5/16384 blk 9"),
-        line("Heap", 13, "0/00000220", "UPDATE old_xmax: 13, old_off: 4, new_off: 5, "
-             "blkref #0: rel 1663/5/16384 blk 11, blkref #1: rel 1663/5/16384 blk 10"),
-        line("Heap", 14, "0/00000230", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/16390 blk 0"),
-        line("Heap", 15, "0/00000240", "INSERT off: 2, flags: 0x00, blkref #0: rel 1663/5/1259 blk 0"),
-        line("Transaction", 14, "0/00000250", "ABORT 2026-11-26 07:00:01.000000 UTC"),
-        line("Transaction", 10, "0/00000260", "COMMIT 2026-11-26 07:00:02.000000 UTC; subxacts: 12 13"),
-        line("Transaction", 15, "0/00000270", "COMMIT 2026-11-26 07:00:03.500000 UTC; inval msgs: catcache 80"),
-        "pg_waldump: first record is after 0/100\n",
-    ):  # fmt: skip
-        add(lost, one)
-    table = (1663, 5, 16384)
+    lost = folded(
+        running(10), wrote(10, INSERT, 7, lsn=0x110), wrote(11, INSERT, 8, lsn=0x120), ended(11, lsn=0x130),
+        wrote(12, DELETE, 9, item=3), wrote(13, UPDATE, 11, 10, item=4), wrote(14, INSERT, 0, of=(1663, 5, 16390)),
+        wrote(15, INSERT, 0, of=(1663, 5, 1259)), ended(14, ABORT, at=1), ended(10, COMMIT, 12, 13, at=2),
+        ended(15, COMMIT, at=3.5),
+    )  # fmt: skip
     assert (lost.commits, lost.subtransactions, lost.xids) == (2, 2, {10, 12, 13, 15})
-    assert lost.blocks == {table: {7, 9, 10, 11}}
-    assert lost.ended == {table: {(9, 3): 1, (10, 4): 1}}
-    assert lost.ddl == {5: 1}
-    assert lost.times is not None
-    assert lost.times[1] - lost.times[0] == 1.5
+    assert lost.blocks == {TABLE: {7, 9, 10, 11}}
+    assert lost.ended == {TABLE: {(9, 3): 1, (10, 4): 1}}
+    assert (lost.ddl, lost.times) == ({5: 1}, (946684802.0, 946684803.5))
     assert (lost.next_xid, lost.all_blocks_known) == (12, True)
 
 
-@pytest.mark.parametrize(
-    "first", ["COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC", "COMMIT_PREPARED 7: 2026-11-26 07:00:00 UTC; sync"]
-)
-def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it(first: str) -> None:
-    held, gone, after = (LostWal(0x200, SEGMENT, held=held) for held in ({7}, (), {7}))
-    add(after, line("Transaction", 7, "0/00000200", "PREPARE gid x: 2026-11-26 07:00:00 UTC"))
-    assert after.prepared == {7}
-    for one in (held, gone, after):
-        add(one, line("Heap", 7, "0/00000110", "DELETE off 3 flags 0x00, blkref #0: rel 1663/5/16384 blk 9"))
-        add(one, line("Transaction", 0, "0/00000210", first))
+def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it() -> None:
+    prepared = Record(0x200, 0x208, 7, Manager.TRANSACTION, PREPARE)
+    deleted, done = wrote(7, DELETE, 9, item=3, lsn=0x110), ended(0, COMMIT_PREPARED, prepared=7)
+    assert folded(prepared).prepared == {7}
+    held = folded(deleted, done, held={7})
     # What the new primary holds as prepared is not lost: as SQL its rows would wait for it, or come twice.
     assert (held.prepared_before, held.xids, held.ended, held.commits) == ({7}, set(), {}, 0)
-    for one in (gone, after):
+    for one in (folded(deleted, done), folded(prepared, deleted, done, held={7})):
         assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), set(), {7}, 1)
-        assert one.ended == {(1663, 5, 16384): {(9, 3): 1}}
+        assert one.ended == {TABLE: {(9, 3): 1}}
 
 
 def test_a_place_that_held_two_versions_ended_two() -> None:
-    lost, place = LostWal(0x200, SEGMENT), "blkref #0: rel 1663/5/16384 blk 9"
-    for at, xid in enumerate((7, 8), 1):
-        add(lost, line("Heap", xid, f"0/000002{at}0", f"DELETE off 3 flags 0x00, {place}"))
-        add(lost, line("Heap", xid, f"0/000002{at}4", f"DELETE off 3 flags 0x00, {place}"))
-        add(lost, line("Transaction", xid, f"0/000002{at}8", "COMMIT 2026-11-26 07:00:00 UTC"))
-    assert lost.ended == {(1663, 5, 16384): {(9, 3): 2}}
+    lost = folded(*(one for xid in (7, 8) for one in (*[wrote(xid, DELETE, 9, item=3)] * 2, ended(xid))))
+    assert lost.ended == {TABLE: {(9, 3): 2}}
 
 
 @pytest.mark.parametrize(
-    ("text", "moved"),
-    [
-        ("DELETE off 3 flags 0x10 KEYS_UPDATED ,", {7}),
-        ("DELETE xmax: 7, off: 3, infobits: [KEYS_UPDATED], flags: 0x12,", {7}),
-        ("DELETE xmax: 7, off: 3, infobits: [KEYS_UPDATED], flags: 0x02,", set()),
-        ("UPDATE old_xmax: 7, old_off: 3, old_flags: 0x10, new_off: 4, flags: 0x10,", set()),
-    ],
-)
-def test_a_row_that_left_for_another_partition(text: str, moved: set[int]) -> None:
-    lost = LostWal(0x200, SEGMENT)
-    add(lost, line("Heap", 7, "0/00000210", f"{text} blkref #0: rel 1663/5/16384 blk 9"))
-    assert lost.moved == moved
+    ("kind", "flags", "moved"),
+    [(DELETE, 0x10, {7}), (DELETE, 0x12, {7}), (DELETE, 0x02, set()), (UPDATE, 0x10, set())],
+    ids=["moved", "and more", "another flag", "update"],
+)  # fmt: skip
+def test_a_row_that_left_for_another_partition(kind: int, flags: int, moved: set[int]) -> None:
+    assert folded(wrote(7, kind, 9, flags=flags)).moved == moved
 
 
 @pytest.mark.parametrize(
-    ("at", "text", "is_told"),
+    ("lsn", "numbers", "is_told"),
     [
-        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/16384 to 16390/16384", True),
-        ("0/00000210", "CREATE copy dir 1663/16384 to 16390/16384", True),
-        ("0/00000110", "CREATE_FILE_COPY copy dir 1663/16384 to 16390/16384", False),
-        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/1 to 1663/16384", False),
-        ("0/00000210", "CREATE_FILE_COPY copy dir 1663/1638 to 16390/16384", False),
+        (0x210, (16384, 16390, 16384, 1663), True), (0x110, (16384, 16390, 16384, 1663), False),
+        (0x210, (16384, 1663, 1, 1663), False),
     ],
-)
-def test_a_database_that_moved_makes_it_undecided(at: str, text: str, is_told: bool) -> None:
-    lost = LostWal(0x200, SEGMENT)
-    add(lost, line("Database", 7, at, text))
+)  # fmt: skip
+def test_a_database_that_moved_makes_it_undecided(lsn: int, numbers: tuple[int, ...], is_told: bool) -> None:
+    lost = folded(Record(lsn, lsn + 8, 7, Manager.DATABASE, 0, (), struct.pack("=IIII", *numbers)))
     assert any("moved to another tablespace" in one for one in lost.undecided) == is_told
 
 
 def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:
-    lost = LostWal(0x200, SEGMENT)
-    add(lost, line("Standby", 0, "0/00000100", "RUNNING_XACTS nextXid 10 latestCompletedXid 8 oldestRunningXid 9"))
-    add(lost, line("Transaction", 9, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
-    assert not lost.all_blocks_known
+    assert not folded(running(10), ended(9)).all_blocks_known
 
 
 @pytest.mark.parametrize(
@@ -152,117 +130,146 @@ def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_ca
     [(4294967000, 5, True), (5, 4294967000, False), (4294967290, 4294967291, True), (4294967290, 4294967289, False)],
 )
 def test_transaction_ids_go_round_at_2_32(known_from: int, xid: int, known: bool) -> None:
-    lost = LostWal(0x200, SEGMENT)
-    add(lost, line("Standby", 0, "0/00000100", f"RUNNING_XACTS nextXid {known_from} latestCompletedXid 8"))
-    add(lost, line("Heap", 4, "0/00000110", "INSERT off 1 flags 0x00, blkref #0: rel 1663/5/16384 blk 7"))
-    add(lost, line("Transaction", xid, "0/00000210", "COMMIT 2026-11-26 07:00:00 UTC"))
+    lost = folded(running(known_from), wrote(4, INSERT, 7, lsn=0x110), ended(xid))
     assert lost.all_blocks_known == known
     assert lost.next_xid == (5 if known_from > 5 else known_from)
 
 
+def of_xlog(kind: int, lsn: int = 0x100) -> Record:
+    """A checkpoint whose next transaction id is 9, or another record of XLOG."""
+    return Record(lsn, lsn + 8, 0, Manager.XLOG, kind, (), struct.pack("=QIIIIQ", 0x50, 1, 1, 1, 1, 9))
+
+
 def test_a_checkpoints_next_transaction_id_is_from_when_it_began() -> None:
-    lost = LostWal(0x200, SEGMENT)
-    add(lost, line("XLOG", 0, "0/00000100", "CHECKPOINT_ONLINE redo 0/50; tli 1; prev tli 1; fpw true; xid 0:9; oid 1"))
+    lost = folded(of_xlog(0x10))
     assert (lost.known_from, lost.next_xid) == (None, 9)
 
 
 @pytest.mark.parametrize(
-    ("manager", "lsn", "text", "created", "tablespaces"),
+    ("before", "kinds", "at"),
+    [(0, (0x00, 0x00), 0x210), (0, (0xD0, 0x00), 0x210), (0x100, (0x00,), 0), (0, (0x10, 0x40), 0)],
+)
+def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost(
+    before: int, kinds: tuple[int, ...], at: int
+) -> None:
+    records = [of_xlog(kind, 0x210 - before + 8 * n) for n, kind in enumerate(kinds)]
+    assert folded(*records).crashed_at == at
+
+
+@pytest.mark.parametrize(
+    ("manager", "lsn", "kind", "data", "created", "tablespaces"),
     [
-        ("Storage", "0/00000210", "CREATE base/5/16400", {(1663, 5, 16400)}, []),
-        ("Storage", "0/00000210", "CREATE pg_tblspc/16390/PG_15_202209061/5/16400", {(16390, 5, 16400)}, []),
-        ("Storage", "0/00000210", "CREATE base/5/16400_fsm", set(), []),
-        ("Storage", "0/00000110", "CREATE base/5/16400", set(), []),
-        ("Storage", "0/00000210", "TRUNCATE base/5/16400 to 0 blocks flags 7", set(), []),
-        ("Tablespace", "0/00000180", 'CREATE 16390 "/mnt/fast"', set(), ['16390 "/mnt/fast"']),
-        ("Tablespace", "0/00000178", 'CREATE 16390 "/mnt/fast"', set(), []),
-        ("Tablespace", "0/00000210", "DROP 16390", set(), []),
+        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), {(1663, 5, 16400)}, []),
+        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 16390, 5, 16400, 0), {(16390, 5, 16400)}, []),
+        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 1), set(), []),
+        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1664, 0, 16400, 0), set(), []),
+        (Manager.STORAGE, 0x110, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), set(), []),
+        (Manager.STORAGE, 0x210, 0x20, bytes(20), set(), []),
+        (Manager.TABLESPACE, 0x180, 0, b"\x06\x40\0\0/mnt/fast\0", set(), ['16390 "/mnt/fast"']),
+        (Manager.TABLESPACE, 0x178, 0, b"\x06\x40\0\0/mnt/fast\0", set(), []),
+        (Manager.TABLESPACE, 0x210, 0x10, b"\x06\x40\0\0", set(), []),
     ],
 )
 def test_files_made_after_the_fork_and_tablespaces_that_replaying_would_make_are_kept(
-    manager: str, lsn: str, text: str, created: set[tuple[int, int, int]], tablespaces: list[str]
+    manager: Manager, lsn: int, kind: int, data: bytes, created: set[tuple[int, int, int]], tablespaces: list[str]
 ) -> None:
-    lost = LostWal(0x200, SEGMENT, redo=0x180)
-    add(lost, line(manager, 0, lsn, text))
+    lost = folded(Record(lsn, lsn + 8, 0, manager, kind, (), data), redo=0x180)
     assert (lost.created, lost.tablespaces) == (created, tablespaces)
 
 
-FIRST = line("XLOG", 0, "0/00000200", "NOOP", "0/000001F0")
-NEXT_ONE = line("Transaction", 7, "0/00000208", "COMMIT 2026-11-26 07:00:00 UTC", "0/00000200")
-FALSE = "COMMIT 2026-11-26 07:00:01 UTC"
+@pytest.mark.parametrize(("major", "length"), [(14, 12), (15, 12), (18, 16)])
+def test_statistics_that_a_commit_drops_are_passed_over(major: int, length: int) -> None:
+    data = struct.pack(f"=qI I{length}x I", 0, 256 | 16, 1, 7)
+    lost = folded(Record(0x300, 0x308, 0, Manager.TRANSACTION, COMMIT_PREPARED | 0x80, (), data), major=major)
+    assert lost.xids == {7}
 
 
-@pytest.mark.parametrize(
-    ("forged", "until", "says"),
-    [
-        ([], 0x210, []),
-        ([], 0x211, ["up to 0/210, and needed up to 0/211"]),
-        ([line("Transaction", 9, "0/00000210", FALSE, "0/000001F8")], 0x210, []),  # follows another
-        ([line("Transaction", 9, "0/00000200", FALSE, "0/00000200")], 0x210, ["looks like its records"]),  # too early
-        ([line("Transaction", 9, "0/00000208", FALSE, "0/00000200")], 0x210, ["looks like its records"]),
-        (
-            [line("Transaction", 9, "0/00000208", FALSE, "0/00000200"), NEXT_ONE.replace("tx:          7", "tx: 8")],
-            0x210,
-            ["looks like its records"],
-        ),
-        ([line("Heap", 9, "0/00000300", "INSERT", "0/00000200")], 0x308, ["looks like its records"]),
-    ],
-)
-def test_text_of_users_that_looks_like_a_record_is_left_out_or_told(
-    forged: list[str], until: int, says: list[str]
-) -> None:
-    lost = LostWal(0x200, SEGMENT)
-    for one in (FIRST, *forged, NEXT_ONE):
-        lost.add(one)
-    lost.close(until)
-    assert lost.xids <= {7} or "looks like" in lost.undecided[0]
-    assert len(lost.undecided) == len(says)
-    assert all(word in reason for word, reason in zip(says, lost.undecided, strict=True))
-
-
-def test_a_text_of_no_length_in_the_place_of_a_record_is_told() -> None:
-    lost = LostWal(0x200, SEGMENT)
-    empty = line("Standby", 0, "0/00000208", "", "0/00000200").replace("     8/    8", "     0/    0")
-    for one in (FIRST, empty, NEXT_ONE, line("Transaction", 8, "0/00000210", FALSE, "0/00000208")):
-        lost.add(one)
+def test_a_span_that_ends_too_early_is_told() -> None:
+    lost = folded(ended(7, lsn=0x208))
     lost.close(0x210)
-    assert 7 not in lost.xids and "looks like its records" in lost.undecided[0]
+    assert lost.undecided == []
+    lost.close(0x211)
+    assert lost.undecided == ["the WAL was read up to 0/210, and needed up to 0/211"]
 
 
-def test_two_texts_that_lead_past_the_records_between_them_are_told() -> None:
-    lost = LostWal(0x200, SEGMENT)
-    first = line("Standby", 0, "0/00000210", "", "0/00000200")
-    second = line("Standby", 0, "0/00000218", "", "0/00000210")
-    for one in (FIRST, first, NEXT_ONE, second, line("Transaction", 8, "0/00000220", FALSE, "0/00000218")):
-        lost.add(one)
-    lost.close(0x228)
-    assert lost.xids == {8} and "looks like its records" in lost.undecided[0]
+# Records
+
+
+def test_records_of_any_length_are_read_over_pages_and_segments() -> None:
+    """Each length ends at another place of a page, some in its header; 16 kB and more go over several."""
+    written = WalWriter(SEGMENT)
+    lengths = [*range(0, 300, 7), 8192, 8100, 60000, *range(7900, 8300, 13), SEGMENT, 5]
+    places = [
+        written.add(Manager.HEAP if n % 2 else 21, 0x80, n, bytes([n % 256]) * length, [(TABLE, n), ((1, 2, 3), 9)])
+        for n, length in enumerate(lengths)
+    ]
+    found = read(written, SEGMENT)
+    assert [(one.lsn, one.xid) for one in found] == [(place, n) for n, place in enumerate(places)]
+    assert found[-1].end == written.at
+    for n, one in enumerate(found):
+        expected = (((TABLE, n), ((1, 2, 3), 9)), bytes([n % 256]) * lengths[n]) if n % 2 else ((), b"")
+        assert (one.blocks, one.data) == expected
+    middle = read(written, places[50], places[60])
+    assert [one.lsn for one in middle] == places[50:60]
+
+
+def test_a_segment_ends_behind_a_switch() -> None:
+    written = WalWriter(SEGMENT)
+    written.add(Manager.XLOG, 0x40)
+    written.at = 2 * SEGMENT
+    behind = written.add(Manager.TRANSACTION)
+    assert [(one.lsn, one.end) for one in read(written, SEGMENT)] == [(SEGMENT + 40, 2 * SEGMENT), (behind, written.at)]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "xid"),
+    ("what", "read_of_it"),
     [
-        ("    34/    34", "        7"), ("257/104457", "7"), ("100034/100034", "4294967295"), ("   49/1048576", "7"),
+        ("nothing", 3), ("a bit of the last", 2), ("a bit of the second", 1), ("the page before", 0),
+        ("another place", 2), ("a timeline to come", 2), ("an earlier timeline", 2), ("no page goes on", 2),
+        ("the rest is shorter", 2),
     ],
 )  # fmt: skip
-def test_records_of_any_length_are_read(lengths: str, xid: str) -> None:
-    """A commit with 25,000 subtransactions is longer than the width that pg_waldump gives a length."""
-    lost = LostWal(0x200, SEGMENT)
-    lost.add(f"rmgr: Transaction len (rec/tot): {lengths}, tx: {xid}, lsn: 0/00000208, prev 0/00000200, desc: {FALSE}")
-    assert lost.xids == {int(xid)}
+def test_reading_ends_at_the_first_record_that_is_not_whole(what: str, read_of_it: int) -> None:
+    written = WalWriter(SEGMENT, timeline=3)
+    places = [written.add(Manager.TRANSACTION, 0, n, bytes(length)) for n, length in enumerate((100, 100, 12000))]
+    page, following = written.pages[SEGMENT], written.pages[SEGMENT + PAGE]
+    match what:
+        case "a bit of the last":
+            following[4000] ^= 1
+        case "a bit of the second":
+            page[places[1] % PAGE + 90] ^= 1
+        case "the page before":
+            page[8] ^= 1
+        case "another place":
+            following[8:16] = (SEGMENT + PAGE - (1 << 20)).to_bytes(8, "little")
+        case "a timeline to come" | "an earlier timeline":
+            following[4] = 4 if "come" in what else 2
+        case "no page goes on":
+            following[2] = 0
+        case "the rest is shorter":
+            following[16] ^= 1
+    assert len(read(written, SEGMENT)) == read_of_it
 
 
-@pytest.mark.parametrize(
-    ("text", "lsn", "end"),
-    [
-        ("SWITCH", "0/00000208", SEGMENT), ("SWITCH ", "0/003FFFF8", 4 * SEGMENT), ("NOOP", "0/00000208", 0x210),
-        ("NOOP", "0/001FFFF8", 2 * SEGMENT),
-    ],
-)  # fmt: skip
-def test_the_rest_of_a_segment_is_empty_behind_a_switch(text: str, lsn: str, end: int) -> None:
-    lost = LostWal(0x200, SEGMENT)
-    lost.add(line("XLOG", 0, lsn, text))
-    assert lost.end == end
+def test_a_record_that_a_crash_cut_off_is_left_out_where_the_next_page_begins_anew() -> None:
+    written = WalWriter(SEGMENT)
+    first = written.add(Manager.TRANSACTION, 0, 7, bytes(100))
+    written.add(Manager.TRANSACTION, 0, 8, bytes(12000), end=5000)
+    written.last, written.at = first, SEGMENT + PAGE
+    last = written.add(Manager.XLOG, 0xD0)
+    written.pages[SEGMENT + PAGE][2] |= 0x08
+    assert [one.lsn for one in read(written, SEGMENT)] == [first, last]
+
+
+def test_images_are_passed_over_whether_they_are_compressed_or_not() -> None:
+    def block(number: int, info: int, more: bytes) -> bytes:
+        return struct.pack("=BBHHHB", number, 0x10, 0, 4, 0, info) + more + struct.pack("=IIII", *TABLE, number)
+
+    heads = block(0, 0x01, b"") + block(1, 0x05, b"\0\0") + block(2, 0x04, b"") + struct.pack("=BHBB", 253, 1, 255, 2)
+    reader = WalReader(18, 1, SEGMENT, lambda _: b"")
+    assert reader._decoded(heads + bytes(12) + b"ab") == (tuple((TABLE, n) for n in range(3)), b"ab")
+    heads = block(0, 0x03, b"\0\0") + block(1, 0x05, b"") + struct.pack("=BI", 252, 7) + struct.pack("=BB", 255, 2)
+    assert WalReader(14, 1, SEGMENT, lambda _: b"")._decoded(heads + bytes(8) + b"ab")[1] == b"ab"
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,10 @@ from pathlib import Path
 from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import PAGE, Span, page_header, position, record_end, segment, segment_start
+from walproof.salvaging.wal import Span, position, segment, segment_start
+from walproof.salvaging.wal_records import PAGE, page_header, record_end
 
-PROGRAMS = ("postgres", "pg_controldata", "pg_waldump")
+PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
 _LARGEST, _SMALL, _DEEPEST = 1 << 30, 1 << 20, 3
 _EMPTY = (

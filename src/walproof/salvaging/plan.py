@@ -15,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 from walproof.errors import Error
 from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
-from walproof.machine.answering import BoundedLogin
+from walproof.machine.answering import BoundedLogin, answering
 from walproof.model import session_settings
 from walproof.salvaging import data_directory
 from walproof.salvaging.answers import answered, number, truth, word
@@ -136,9 +136,9 @@ def history(timeline: int, folders: Iterable[Path | None], dsn: str = "") -> tup
     name = f"{timeline:08X}.history"
     text = next(filter(None, (small_text(folder, name) for folder in folders if folder)), "")
     if not text and timeline > 1 and dsn:
-        with suppress(Error), new_session(dsn, replication="database") as opened:
-            result = opened.pgconn.exec_(f"TIMELINE_HISTORY {timeline}".encode())
-            text = (result.get_value(0, 1) or b"").decode(errors="replace") if result.ntuples else ""
+        with suppress(Error), new_session(dsn, replication="database") as opened, answering(opened):
+            result = opened.execute(f"TIMELINE_HISTORY {timeline}".encode()).pgresult
+            text = (result.get_value(0, 1) or b"").decode(errors="replace") if result and result.ntuples else ""
     if not text and timeline > 1:
         raise refused("history-refused" if dsn else "no-history", what=name)
     return read_history(timeline, text)

@@ -48,10 +48,11 @@ class PrivateFolder:
         finally:
             os.close(below)
 
-    def remove(self, name: str) -> None:
-        """Remove a folder in it and all that is below, links themselves."""
+    def remove(self, name: str) -> bool:
+        """Remove a folder in it and all that is below, links themselves; whether none of it is left."""
         with suppress(OSError):
             untrusted.remove_tree(name, self.opened)
+        return name not in self.names()
 
 
 @contextmanager

@@ -15,7 +15,8 @@ from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, many, maybe, number, truth, word
 from walproof.salvaging.quoting import is_operator, plain_table
 from walproof.salvaging.server import QUERIES
-from walproof.salvaging.wal import LostWal, Relation
+from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_records import Relation
 
 Session = Any
 Row = tuple[str | None, ...]

@@ -23,7 +23,8 @@ from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
-from walproof.salvaging.wal import LostWal, headers
+from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_records import WalReader
 
 Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
@@ -33,8 +34,8 @@ BEGAN_BEFORE = (
     "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
     " VACUUM has removed are not seen"
 )
-_LONGEST, _LINES = 1 << 26, 10_000
-"""Letters of one line of pg_waldump, and lines, after which the share is told again."""
+_RECORDS = 10_000
+"""After so many the share is told again."""
 
 
 def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:
@@ -59,7 +60,7 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
     with new_session(dsn) as new:
         prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
         held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
-    with bounded_memory(), number_of_no_lab() as user, _work(out) as (work, sockets):
+    with bounded_memory(), number_of_no_lab() as user, _work(out, notes) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
         progress(step, 0.0)
         for done in copy(plan.old, plan.wal, plan.copied_bytes, work, in_place=plan.in_place):
@@ -71,15 +72,17 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
             progress("replaying the WAL", 0.0)
             copied.replay()
             progress("reading the rows", 0.0)
-            databases, notes = _read_databases(dsn, out, copied, lost, check)
+            databases, found = _read_databases(dsn, out, copied, lost, check)
+            notes += found
     still_held: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
     return loss_tree(plan, lost, databases, still_held, notes)
 
 
 @contextmanager
-def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
+def _work(out: PrivateFolder, notes: list[str]) -> Iterator[tuple[Path, Path]]:
     """Where the copy is, which its user may enter, and where its socket is, each in a folder that no other may; both
-    are removed with all that is below, links themselves: the copy's server may have made some."""
+    are removed with all that is below, links themselves: the copy's server may have made some. A note where one stays.
+    """
     name, closed = f"copy-{secrets.token_hex(6)}", tempfile.mkdtemp(prefix="walproof-salvage-")
     sockets = Path(closed, "sockets")
     sockets.mkdir()
@@ -87,7 +90,8 @@ def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
         with out.folder(name) as above, above.folder("copy", 0o711) as work:
             yield work.path, sockets
     finally:
-        out.remove(name)
+        if not out.remove(name):
+            notes.append(f"the copy could not be removed whole: {out.path / name}")
         with suppress(OSError):
             remove_tree(closed)
 
@@ -95,25 +99,25 @@ def _work(out: PrivateFolder) -> Iterator[tuple[Path, Path]]:
 def read_wal(
     copied: Copy, plan: Plan, held: Container[int] = (), done: Callable[[float], object] = lambda _: None
 ) -> LostWal:
-    """Fold pg_waldump's lines from before the fork to the end of the old timeline; a refusal where it reads nothing.
+    """Fold the WAL's records from before the fork to the end of the old timeline; a refusal where it has none.
 
     `done` is told the share that was read.
     """
-    size, said, whole = plan.old.segment_size, "", (plan.spans[-1].end or 0) - plan.begin
-    lost = LostWal(plan.spans[0].start, size, plan.old.redo, held)
+    size, whole = plan.old.segment_size, (plan.spans[-1].end or 0) - plan.begin
+    lost = LostWal(plan.spans[0].start, plan.old.major, plan.old.redo, held)
     for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
-        lost.header = headers(size, copied.segments(span.timeline))
-        with copied.waldump(span) as process:
-            lines = iter(partial(process.stdout.readline, _LONGEST), "") if process.stdout else ()
-            for number, line in enumerate(lines, 1):
-                lost.add(line)
-                if number % _LINES == 0:
+        reader = WalReader(plan.old.major, span.timeline, size, copied.segments(span.timeline))
+        try:
+            for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
+                lost.add(record)
+                if number % _RECORDS == 0:
                     done((lost.end - plan.begin) / whole)
-            said += process.stderr.read() if process.stderr else ""
+        except ValueError as wrong:
+            lost.undecided.append(str(wrong))
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start) if is_last else span.end or 0)
     if not lost.end:
-        raise refused("wal-unreadable", why=said.strip() or "pg_waldump ended without a word")
+        raise refused("wal-unreadable", why=f"no record begins behind {lsn_text(plan.begin)}")
     if lost.end >= lost.fork and goes_on(plan.present, plan.spans[-1], lost.end, size):
         lost.undecided.append(
             f"the WAL was read up to {lsn_text(lost.end)} and goes on after it: damaged, or a segment is missing"

@@ -24,11 +24,10 @@ from walproof.lab.privileges import apart, confined_alone, member_uid
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
-from walproof.model.units import lsn_text
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span, segment
+from walproof.salvaging.wal import segment
 
 _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")
@@ -117,12 +116,6 @@ class Copy:
             return b""
 
         return read
-
-    def waldump(self, span: Span) -> "subprocess.Popen[str]":
-        """pg_waldump of the copy's WAL, as a process whose standard output is read line by line."""
-        where = ("-t", str(span.timeline), "-s", lsn_text(span.start), "-e", lsn_text(span.end or 0))
-        argv: list[str | Path] = ["pg_waldump", "-p", self.work / "data/pg_wal", *where]
-        return self._start(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""

@@ -1,47 +1,33 @@
 """Where two servers' timelines part, which transactions committed after that, and what they wrote. Pure.
 
-Lines of pg_waldump come one by one; kept are lost transactions and those still open, never all lines."""
+Records come one by one; kept are lost transactions and those still open, never all records."""
 
 import re
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from mmap import mmap
 
 from walproof.model.units import lsn_text
+from walproof.salvaging.wal_records import Manager, Record, Relation
 
-PAGE = 8192
-"""Bytes of a page of WAL, as PostgreSQL's packages are built."""
-_LINE = re.compile(
-    r"rmgr: (\w+) +len \(rec/tot\): +\d{1,10}/ *(\d{1,10}), tx: +(\d{1,10}),"
-    r" lsn: ([0-9A-F]{1,8}/[0-9A-F]{8}), prev ([0-9A-F]{1,8}/[0-9A-F]{8}), desc: (.*)",
-    re.ASCII,
-)
-_HEADER = struct.Struct("=IIQxB")
-"""Of XLogRecord (xlogrecord.h): its length, transaction, the record before it, its manager."""
-_NAMES = (
-    "XLOG Transaction Storage CLOG Database Tablespace MultiXact RelMap Standby Heap2 Heap Btree Hash Gin Gist Sequence"
-    " SPGist BRIN CommitTs ReplicationOrigin Generic LogicalMessage"
-)
-_MANAGERS = {name: number for number, name in enumerate(_NAMES.split())}
-"""As rmgrlist.h numbers them, of 14 to 18; those of extensions are from 128 on."""
-_CREATED = re.compile(r"CREATE (?:base|pg_tblspc/(\d+)/[^/ ]+)/(\d+)/(\d+)(?![_\d])")
-_BLOCK = re.compile(r"rel (\d+)/(\d+)/(\d+) blk (\d+)")
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) UTC")
-_SUBXACTS = re.compile(r"; subxacts:((?: \d+)+)")
-_TWOPHASE = re.compile(r"(?:COMMIT|ABORT)_PREPARED (\d+)")
-_NEXT_XID = re.compile(r"nextXid (\d+)|; xid \d+[:/](\d+);")
-_OLD_ITEM = re.compile(r"(?:\bold_off: |\boff:? )(\d+)")
-_FLAGS, _TO_ANOTHER_PARTITION = re.compile(r"\bflags:? 0x([0-9A-Fa-f]+)"), 0x10
-"""XLH_DELETE_IS_PARTITION_MOVE (heapam_xlog.h)."""
-_DATABASE_MOVED = re.compile(r"CREATE\w* copy dir \d+/(\d+) to \d+/\1(?!\d)")
-_CAME_BACK = ("CHECKPOINT_SHUTDOWN", "OVERWRITE_CONTRECORD")
-_ENDS = ("UPDATE", "HOT_UPDATE", "DELETE")
-_FIRST_USER_NODE, _DEFAULT_TABLESPACE = 16384, 1663
-Relation = tuple[int, int, int]
-"""Tablespace, database and file node of a relation."""
+_FIRST_USER_NODE = 16384
+_DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE = 0x10, 0x20, 0x40, 0x60, 0x70
+"""What a record of Heap does (heapam_xlog.h)."""
+_TO_ANOTHER_PARTITION = 0x10
+"""XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE."""
+_COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
+_HAS_MORE = 0x80
+"""What a record of Transaction does, and whether what it has besides its time is told (xact.h)."""
+_DATABASE, _SUBTRANSACTIONS, _FILES, _MESSAGES, _PREPARED, _STATISTICS = 1, 2, 4, 8, 16, 256
+_SHUTDOWN, _ONLINE, _CUT_OFF = 0x00, 0x10, 0xD0
+"""Of XLOG: the two checkpoints, and a record that came in the place of one that a crash had cut off (pg_control.h)."""
+_DATABASE_MOVED = "a database was moved to another tablespace: rows of it written before are not seen"
+_RUNNING, _CREATED = 0x10, 0x10
+"""Of Standby: transactions that run; of Storage: a file was made."""
+_ITEM, _NUMBER, _TIME = struct.Struct("=4xHxB"), struct.Struct("=I"), struct.Struct("=q")
+_YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
+"""Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,37 +87,6 @@ def segment_start(name: str, size: int) -> int:
     return int(name[8:16], 16) << 32 | int(name[16:], 16) * size
 
 
-def record_end(start: int, length: int, size: int) -> int:
-    """Where the next record of WAL may begin: after `length` bytes, page headers between them, and padding."""
-    while length > (room := PAGE - start % PAGE):
-        start, length = start + room, length - room
-        start += page_header(start, size)
-    return start + (length + 7) // 8 * 8
-
-
-def page_header(page: int, size: int) -> int:
-    """Bytes of a page's header: longer on the first page of a segment."""
-    return 40 if page % size == 0 else 24
-
-
-def headers(size: int, segments: Callable[[int], bytes | mmap]) -> Callable[[int], tuple[int, int, int, int]]:
-    """What stands at a position where a record of WAL begins: its length, transaction, the one before, its manager.
-
-    segments: the bytes of a segment, by its number; b"" for one that is not there, and zeros stand where nothing is.
-    """
-
-    def header(at: int) -> tuple[int, int, int, int]:
-        first = segments(at // size)[at % size : at % size + min(_HEADER.size, PAGE - at % PAGE)]
-        if rest := _HEADER.size - len(first):  # it goes on behind the next page's header
-            page = at - at % PAGE + PAGE
-            begin = page % size + page_header(page, size)
-            first += segments(page // size)[begin : begin + rest]
-        length, xid, before, manager = _HEADER.unpack(first.ljust(_HEADER.size, b"\0"))
-        return length, xid, before, manager
-
-    return header
-
-
 def precedes(xid: int, other: int) -> bool:
     """Whether a transaction id is before another: they go round at 2^32 (TransactionIdPrecedes)."""
     return (xid - other) % (1 << 32) >= 1 << 31
@@ -149,15 +104,13 @@ class LostWal:
     committed there; `prepared` after the fork, and neither committed nor rolled back.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
     had ended, for the first time after the fork: after a crash it wrote over what had not been flushed; 0 for nowhere.
-    `header`: what the WAL itself says of the record at a position, with which each line is compared.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
     """
 
     fork: int
-    segment_size: int
+    major: int = 18
     redo: int = 0
     held: Container[int] = ()
-    header: Callable[[int], tuple[int, int, int, int]] | None = None
     end: int = 0
     undecided: list[str] = field(default_factory=list)
     commits: int = 0
@@ -177,82 +130,72 @@ class LostWal:
     crashed_at: int = 0
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
-    _last: str = ""
-    _left_out: int = 0
-    _first: int = 0
-    _is_forged: bool = False
-    """The position of the last record, and lines since that follow another one; of the first record, and whether a line
-    was left out that says to be among those that were read: then one of these was text that led past a true one."""
 
     @property
     def all_blocks_known(self) -> bool:
         """Whether every block that a lost transaction wrote to is among `blocks`."""
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
 
-    def add(self, line: str) -> None:
-        """One line of pg_waldump; one of another kind is left out, and text of users: what does not follow the last, or
-        is not what stands in the WAL there."""
-        match = _LINE.match(line)
+    def add(self, record: Record) -> None:
+        """The next record; ValueError for one that no PostgreSQL writes like that, whose checksum says otherwise."""
         try:
-            if match is not None:
-                self._add(match)
-        except ValueError:  # of a time, or the like, as no server writes it
-            self._is_forged = True
+            self._add(record, lost=record.lsn >= self.fork)
+        except struct.error:
+            raise ValueError(f"the record at {lsn_text(record.lsn)} is too short for what it says") from None
+        self.end = record.end
 
-    def _add(self, match: re.Match[str]) -> None:
-        manager, length, number, at, before, text = match.groups()
-        xid, lsn, size = int(number), position(at), self.segment_size
-        if self._last and (before != self._last or lsn < self.end):
-            self._left_out += 1
-            self._is_forged |= self._first <= lsn <= self.end
-            return
-        if self.header is not None and not self._stands(self.header(lsn), manager, int(length), xid, position(before)):
-            self._is_forged = True
-            return
-        self._first = self._first if self._last else lsn
-        self._last, self._left_out = at, 0
-        is_switch = manager == "XLOG" and text.startswith("SWITCH")  # the rest of its segment is empty
-        self.end = (lsn // size + 1) * size if is_switch else record_end(lsn, int(length), size)
-        if lsn < self.fork and xid:
-            self._next(xid + 1)
-        if manager == "Transaction":
-            self._transaction(xid, text, lost=lsn >= self.fork)
-        elif manager in ("Heap", "Heap2", "Sequence") and xid:
-            self._written(xid, text)
-        elif manager == "Storage" and lsn >= self.fork and (made := _CREATED.match(text)):
-            self.created.add((int(made[1] or _DEFAULT_TABLESPACE), int(made[2]), int(made[3])))
-        elif manager == "Tablespace" and lsn >= self.redo and text.startswith("CREATE"):
-            self.tablespaces.append(text.removeprefix("CREATE "))
-        elif manager in ("Standby", "XLOG", "Database"):
-            if lsn >= self.fork and text.startswith(_CAME_BACK):
-                self.crashed_at = self.crashed_at or lsn
-            self._counted(text, lost=lsn >= self.fork)
+    def _add(self, record: Record, *, lost: bool) -> None:
+        if record.xid and not lost:
+            self._next(record.xid + 1)
+        match record.manager:
+            case Manager.TRANSACTION:
+                self._transaction(record, lost=lost)
+            case Manager.HEAP | Manager.HEAP2 | Manager.SEQUENCE if record.xid and record.blocks:
+                self._written(record)
+            case Manager.STANDBY | Manager.XLOG:
+                self._counted(record, lost=lost)
+            case Manager.STORAGE | Manager.DATABASE | Manager.TABLESPACE:
+                self._made(record, lost=lost)
 
-    @staticmethod
-    def _stands(header: tuple[int, int, int, int], manager: str, *says: int) -> bool:
-        """Whether the WAL has a record there of which a line says that."""
-        return header[:3] == says and min(header[3], 128) == _MANAGERS.get(manager, 128)
+    def _counted(self, record: Record, *, lost: bool) -> None:
+        """One record of Standby or XLOG; it may say the next transaction id."""
+        following = None
+        if record.manager == Manager.STANDBY:
+            if record.kind == _RUNNING:
+                (following,) = _NUMBER.unpack_from(record.data, 12)
+                self.known_from = following if self.known_from is None else self.known_from
+        elif record.kind in (_SHUTDOWN, _ONLINE):
+            (following,) = _NUMBER.unpack_from(record.data, 24)  # a checkpoint's is from when it began
+        if record.manager == Manager.XLOG and lost and record.kind in (_SHUTDOWN, _CUT_OFF):
+            self.crashed_at = self.crashed_at or record.lsn
+        if following is not None and not lost:
+            self._next(following)
 
-    def _counted(self, text: str, *, lost: bool) -> None:
-        """One record of Standby, XLOG or Database; it may say the next transaction id."""
-        if lost and _DATABASE_MOVED.match(text):
-            self.undecided.append("a database was moved to another tablespace: rows of it written before are not seen")
-        if found := _NEXT_XID.search(text):
-            if self.known_from is None and found[1]:  # a checkpoint's is from when it began
-                self.known_from = int(found[1])
-            if not lost:
-                self._next(int(found[1] or found[2]))
+    def _made(self, record: Record, *, lost: bool) -> None:
+        """One record of Storage, Database or Tablespace."""
+        data = record.data
+        if record.manager == Manager.STORAGE:
+            if lost and record.kind == _CREATED:
+                tablespace, database, node, fork = struct.unpack_from("=IIII", data)
+                self.created |= {(tablespace, database, node)} if database and not fork else set()
+        elif record.manager == Manager.DATABASE:
+            if lost and record.kind == 0 and data[:4] == data[8:12]:
+                self.undecided.append(_DATABASE_MOVED)
+        elif record.kind == 0 and record.lsn >= self.redo:
+            path = data[4:].partition(b"\0")[0].decode(errors="replace")
+            self.tablespaces.append(f'{_NUMBER.unpack_from(data)[0]} "{path}"')
 
-    def _written(self, xid: int, text: str) -> None:
+    def _written(self, record: Record) -> None:
         """One record of Heap, Heap2 or Sequence."""
-        kind = text.split(" ", 1)[0].split("+", 1)[0]
-        found = [((int(a), int(b), int(c)), int(block)) for a, b, c, block in _BLOCK.findall(text)]
-        if found and kind not in ("LOCK", "INPLACE"):
-            self._open[xid].update((*one, 0) for one in found)
-            if kind in _ENDS and (item := _OLD_ITEM.search(text)):
-                self._open[xid].add((*found[-1], int(item[1])))
-            if kind == "DELETE" and (flags := _FLAGS.search(text)) and int(flags[1], 16) & _TO_ANOTHER_PARTITION:
-                self.moved.add(xid)
+        kind = record.kind & 0x70 if record.manager == Manager.HEAP else None
+        if kind in (_LOCK, _INPLACE):
+            return
+        self._open[record.xid].update((relation, block, 0) for relation, block in record.blocks)
+        if kind in (_DELETE, _UPDATE, _HOT_UPDATE):
+            item, flags = _ITEM.unpack_from(record.data)
+            self._open[record.xid].add((*record.blocks[-1], item))
+            if kind == _DELETE and flags & _TO_ANOTHER_PARTITION:
+                self.moved.add(record.xid)
 
     def _next(self, xid: int) -> None:
         if self.next_xid is None or precedes(self.next_xid, xid):
@@ -260,36 +203,49 @@ class LostWal:
 
     def close(self, until: int) -> None:
         """The end of a span, which must reach `until`."""
-        if self._left_out or self._is_forged:
-            self.undecided.append("text that users wrote into the WAL looks like its records: the counts are not sure")
         if self.end < until:
             self.undecided.append(f"the WAL was read up to {lsn_text(self.end)}, and needed up to {lsn_text(until)}")
-        self._last, self._left_out, self._is_forged = "", 0, False
 
-    def _transaction(self, xid: int, text: str, *, lost: bool) -> None:
-        kind = text.split(" ", 1)[0]
-        if kind not in ("COMMIT", "ABORT", "COMMIT_PREPARED", "ABORT_PREPARED"):
-            self.prepared |= {xid} if kind == "PREPARE" and lost else set()
+    def _transaction(self, record: Record, *, lost: bool) -> None:
+        kind = record.kind & 0x70
+        if kind not in (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED):
+            self.prepared |= {record.xid} if kind == _PREPARE and lost else set()
             return
-        twophase = _TWOPHASE.match(text)
-        xid = int(twophase[1]) if twophase else xid
-        subxacts = [int(one) for found in _SUBXACTS.findall(text) for one in found.split()]
+        at, subxacts, prepared = self._ended(record)
+        xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
-        if lost and kind == "COMMIT_PREPARED" and xid not in self.prepared and xid in self.held:
+        if lost and kind == _COMMIT_PREPARED and xid not in self.prepared and xid in self.held:
             self.prepared_before.add(xid)
             return
         self.prepared.discard(xid)
-        if not lost or kind.startswith("ABORT"):
+        if not lost or kind in (_ABORT, _ABORT_PREPARED):
             return
         self.commits += 1
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
-        if found := _TIME.search(text):
-            at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
-            self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
+        self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
         self.ddl.update({relation[1] for relation, *_ in written if relation[2] < _FIRST_USER_NODE})
         for relation, block, item in written:
             if item:
                 self.ended[relation][block, item] += 1
             elif relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
+
+    def _ended(self, record: Record) -> tuple[float, tuple[int, ...], int]:
+        """When a transaction ended, its subtransactions, and, of one that was prepared, its id (ParseCommitRecord)."""
+        data, at = record.data, _TIME.size
+        ended, has = _TIME.unpack_from(data)[0] / 1e6 + _YEAR_2000, 0
+        if not 0 <= ended < _YEAR_10000:
+            raise ValueError(f"the record at {lsn_text(record.lsn)} is of no time")
+        if record.kind & _HAS_MORE:
+            (has,), at = _NUMBER.unpack_from(data, at), at + 4
+        at += 8 if has & _DATABASE else 0
+        subxacts: tuple[int, ...] = ()
+        if has & _SUBTRANSACTIONS:
+            (count,) = _NUMBER.unpack_from(data, at)
+            subxacts = struct.unpack_from(f"={count}I", data, at + 4)
+            at += 4 + 4 * count
+        for flag, length in ((_FILES, 12), (_STATISTICS, 16 if self.major >= 18 else 12), (_MESSAGES, 16)):
+            if has & flag:
+                at += 4 + length * _NUMBER.unpack_from(data, at)[0]
+        return ended, subxacts, _NUMBER.unpack_from(data, at)[0] if has & _PREPARED else 0
