@@ -226,7 +226,7 @@ def test_a_segment_ends_behind_a_switch() -> None:
     [
         ("nothing", 3), ("a bit of the last", 2), ("a bit of the second", 1), ("the page before", 0),
         ("another place", 2), ("a timeline to come", 2), ("an earlier timeline", 2), ("no page goes on", 2),
-        ("the rest is shorter", 2),
+        ("the rest is shorter", 2), ("another version", 2),
     ],
 )  # fmt: skip
 def test_reading_ends_at_the_first_record_that_is_not_whole(what: str, read_of_it: int) -> None:
@@ -246,6 +246,8 @@ def test_reading_ends_at_the_first_record_that_is_not_whole(what: str, read_of_i
             following[4] = 4 if "come" in what else 2
         case "no page goes on":
             following[2] = 0
+        case "another version":
+            following[0] = 0x16
         case "the rest is shorter":
             following[16] ^= 1
     assert len(read(written, SEGMENT)) == read_of_it

@@ -24,7 +24,7 @@ from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import Span, position, segment, segment_start
-from walproof.salvaging.wal_records import PAGE, page_header, record_end
+from walproof.salvaging.wal_records import MAGIC, PAGE, page_header, record_end
 
 PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
@@ -85,7 +85,7 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         raise refused("no-directory", directory=directory)
     directory = directory.resolve()
     version = small_text(directory, "PG_VERSION").strip()
-    if version not in ("14", "15", "16", "17", "18"):
+    if version not in map(str, MAGIC):
         why = f"its PG_VERSION says {version[:40]}" if version else "it has no PG_VERSION"
         raise refused("no-data-directory", directory=directory, why=why)
     _check_unused(directory)

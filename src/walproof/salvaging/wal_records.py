@@ -35,7 +35,9 @@ class Manager(IntEnum):
 _READ = frozenset(Manager)
 SWITCH = 0x40
 """Of XLOG: the rest of its segment is empty."""
-_PAGE_HEADER = struct.Struct("=2xHIQI")
+MAGIC = {14: 0xD10D, 15: 0xD110, 16: 0xD113, 17: 0xD116, 18: 0xD118}
+"""XLOG_PAGEMAGIC by major version: pages of another are not read, nor those of a version to come."""
+_PAGE_HEADER = struct.Struct("=HHIQI")
 _IS_CONTINUED, _IS_OVERWRITTEN = 0x01, 0x08
 """A page's flags: it begins within a record; it begins anew, after one that a crash cut off."""
 _RECORD = struct.Struct("=IIQBB2xI")
@@ -129,12 +131,13 @@ class WalReader:
         return self.segments(at // self.size)[at % self.size : at % self.size + count]
 
     def _page(self, page: int) -> tuple[int, int]:
-        """The flags of a page, and how much of a record goes on in it; _NoRecordError for one of another place."""
+        """The flags of a page, and how much of a record goes on in it; _NoRecordError for one that is not of its place."""
         raw = self._bytes(page, _PAGE_HEADER.size)
         if len(raw) < _PAGE_HEADER.size:
             raise _NoRecordError
-        flags, timeline, address, left = _PAGE_HEADER.unpack(raw)
-        if address != page or not self._newest <= timeline <= self.timeline:
+        magic, flags, timeline, address, left = _PAGE_HEADER.unpack(raw)
+        is_in_place = address == page and magic == MAGIC.get(self.major)
+        if not is_in_place or not self._newest <= timeline <= self.timeline:
             raise _NoRecordError
         self._newest = timeline
         return flags, left
