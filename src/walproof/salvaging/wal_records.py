@@ -41,7 +41,7 @@ _PAGE_HEADER = struct.Struct("=HHIQI")
 _IS_CONTINUED, _IS_OVERWRITTEN = 0x01, 0x08
 """A page's flags: it begins within a record; it begins anew, after one that a crash cut off."""
 _RECORD = struct.Struct("=IIQBB2xI")
-_BEFORE_CHECKSUM = 20
+_BEFORE_CHECKSUM, _TOO_LONG = 20, 1 << 30
 _BLOCK = struct.Struct("=BH")
 _IMAGE = struct.Struct("=2x2xB")
 _NUMBER, _RELATION = struct.Struct("=I"), struct.Struct("=III")
@@ -131,7 +131,7 @@ class WalReader:
         return self.segments(at // self.size)[at % self.size : at % self.size + count]
 
     def _page(self, page: int) -> tuple[int, int]:
-        """The flags of a page, and how much of a record goes on in it; _NoRecordError for one that is not of its place."""
+        """The flags of a page, and how much of a record goes on in it; _NoRecordError for one of another place."""
         raw = self._bytes(page, _PAGE_HEADER.size)
         if len(raw) < _PAGE_HEADER.size:
             raise _NoRecordError
@@ -181,7 +181,7 @@ class WalReader:
         """The record's bytes, page by page."""
         raw = self._bytes(at, _NUMBER.size)
         (left,) = _NUMBER.unpack(raw) if len(raw) == _NUMBER.size else (0,)
-        if left < _RECORD.size:
+        if not _RECORD.size <= left < _TOO_LONG:
             raise _NoRecordError
         while True:
             room = PAGE - at % PAGE
