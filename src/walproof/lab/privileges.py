@@ -90,12 +90,21 @@ def number_of_no_lab() -> Iterator[int]:
 
 def _running() -> set[int]:
     """Numbers of labs, and beyond, as whose user a process runs."""
-    found = set[int]()
-    for one in psutil.process_iter(["uids", "status", "num_threads"]):
-        # One whose first thread alone has ended is no zombie.
-        if one.info["status"] != psutil.STATUS_ZOMBIE or (one.info["num_threads"] or 0) > 1:
-            found |= {uid - FIRST_UID for uid in one.info["uids"] or ()}
-    return found
+    return {
+        uid - FIRST_UID
+        for one in psutil.process_iter(["uids"])
+        if not is_over(one.pid)
+        for uid in one.info["uids"] or ()
+    }
+
+
+def is_over(pid: int) -> bool:
+    """Whether no thread of that process is left: one whose first alone has ended looks like a zombie, and goes on."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return True
+    return state in "ZX" and int(fields[16]) <= 1  # num_threads, field 20 of proc(5)
 
 
 def numbers_in_use() -> set[int]:
@@ -114,11 +123,14 @@ _NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
 def is_in_container(pid: int, user: int) -> bool:
     """Whether it runs in a namespace of processes below ours that `user` cannot have made, or that we may not look at.
 
-    What runs there is another machine's, to us. OSError where it has ended.
+    What runs there is another machine's, to us: root's own too, for no lab of root's makes one. OSError where it has
+    ended.
     """
     status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     if len(status.partition("\nNSpid:")[2].partition("\n")[0].split()) == 1:
         return False
+    if user == 0:
+        return True
     ours, opened = os.stat("/proc/self/ns/pid"), list[int]()
     try:
         opened.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
