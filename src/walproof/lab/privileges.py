@@ -249,16 +249,34 @@ def namespaces() -> list[str]:
     return [str(program("setpriv")), "--pdeathsig", "KILL", "--", *fork, *spaces, "--", *fork, "--"]
 
 
+_SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys",
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+    "/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew",
+)  # fmt: skip
+"""What programs need of a machine and its package managers: libraries, locales, time zones. Services have sockets
+elsewhere."""
+
+
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path, *written: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder` and `written` alone;
-    `folder`/passwd is its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with
-    it, and with us. No file that it writes is larger than twice the largest of PostgreSQL's.
+    `folder`/passwd is its /etc/passwd. It sees no process but its own and, of the files, but these and what programs
+    need (a socket with a path would answer it), has no network, and all that it began ends with it, and with us. No
+    file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    own = [folder, *written]
-    view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd"), "written": list(map(str, own))}
-    seeing = _seeing({**view, "closed": closed_folders([*needed, *own])}, [])
+    own, first = [folder, *written], Path(os.path.realpath(argv[0]))
+    programs = [*needed, first.parent.parent]
+    programs += [Path(*path.parts[:3]) for path in programs if path.is_relative_to("/opt")]  # with their libraries
+    closed_folders([*programs, *own])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
-    return [*namespaces(), *seeing, *without_rights(number, [*limit, *argv])]
+    limited = without_rights(number, [*limit, *argv])
+    shown = _also_resolved([*map(Path, _SYSTEM), *programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}
+    view = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
+    return [*namespaces(), *_seeing({"passwd": str(folder / "passwd"), **view}, []), *limited]
+
+
+def _also_resolved(paths: Iterable[Path]) -> set[str]:
+    return {str(p) for given in paths for p in (given, os.path.realpath(given))}
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
@@ -318,7 +336,7 @@ def closed_folders(paths: Iterable[Path]) -> dict[str, list[str]]:
     MachineError when something needed may not be read by others even where it lies open.
     """
     closed: dict[str, list[str]] = {}
-    for path in sorted({p for given in paths for p in (given, Path(os.path.realpath(given)))}):
+    for path in map(Path, sorted(_also_resolved(paths))):
         first = next((f for f in reversed(path.parents) if not _others(f) & stat.S_IXOTH), None)
         if first is None:
             continue
