@@ -1,9 +1,11 @@
 """`walproof salvage` beside names that are options, and users who could not keep the copy to itself."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, cast
 
@@ -128,27 +130,62 @@ def test_a_statement_to_paste_has_the_name_of_a_transaction_quoted() -> None:
 def test_it_leaves_no_file_by_which_another_becomes_its_user_in_the_next_salvage(own_folder: Path) -> None:
     """A setuid file; its number is used again, and no_new_privs keeps from running one, not from making it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as closed:
-        socket = Path(closed, "socket")
-        socket.mkdir(0o711)
+        sockets = Path(closed, "socket")
+        sockets.mkdir(0o711)
         own_folder.chmod(0o711)
         (own_folder / "passwd").write_text("")
         (own_folder / "data").mkdir()
         with number_of_no_lab() as number:
-            for folder in (own_folder / "data", socket):
+            for folder in (own_folder / "data", sockets):
                 os.chown(folder, member_uid(number), member_uid(number))
-            folders = " ".join(["/tmp", "/var/tmp", "/dev/shm", "/run/lock", str(own_folder / "data"), str(socket)])
+            folders = " ".join(["/tmp", "/var/tmp", "/dev/shm", "/run/lock", str(own_folder / "data"), str(sockets)])
             leaves = "cp /bin/true $f/walproof-test-left && chmod 4755 $f/walproof-test-left && echo $f"
             argv = ["/bin/sh", "-c", f"for f in {folders}; do {leaves}; done"]
             done = subprocess.run(
-                confined_alone(number, argv, [], own_folder, socket),
+                confined_alone(number, argv, [], own_folder, sockets),
                 check=False,
                 capture_output=True,
                 text=True,
                 **apart(),
             )
-        assert done.stdout.split() == ["/dev/shm", str(own_folder / "data"), str(socket)], done
+        assert done.stdout.split() == ["/dev/shm", str(own_folder / "data"), str(sockets)], done
         left = [f for f in ("/tmp", "/var/tmp", "/dev/shm", "/run/lock") if Path(f, "walproof-test-left").exists()]
         assert left == [] and not Path(closed).stat().st_mode & 0o077, "and what lies in its own is not reached"
+
+
+_CONNECTS = """
+import socket, sys
+for path in sys.argv[1:]:
+    try:
+        socket.socket(socket.AF_UNIX).connect(path)
+    except OSError:
+        continue
+    print(path)
+"""
+
+
+@pytest.mark.lab
+def test_no_socket_of_the_machine_answers_it(own_folder: Path) -> None:
+    """A namespace of the network holds back none that has a path, and a read-only mount no connect(2)."""
+    own_folder.chmod(0o711)
+    (own_folder / "passwd").write_text("")
+    (own_folder / "data").mkdir()
+    folders = [
+        own_folder / "data",
+        *map(Path, ("/", "/run", "/tmp", "/var/tmp", "/var/lib", "/home", "/dev", "/dev/shm")),
+    ]
+    paths = [folder / f"walproof-test-{os.getpid()}" for folder in folders]
+    with ExitStack() as stack, number_of_no_lab() as number:
+        for path in paths:
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.bind(str(path))
+            stack.callback(path.unlink)
+            path.chmod(0o777)
+            one.listen()
+        argv = [sys.executable, "-IS", "-c", _CONNECTS, *map(str, paths)]
+        confined = confined_alone(number, argv, [Path(sys.prefix), Path(sys.base_prefix)], own_folder)
+        done = subprocess.run(confined, check=True, capture_output=True, text=True, **apart())
+    assert done.stdout.split() == [str(paths[0])], "but one of its own"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root's alone")

@@ -217,6 +217,23 @@ def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest
     assert (parameters.hosts, parameters.user, parameters.database) == ((("db7", 5444),), "me", "app")
 
 
+def test_a_word_that_only_libpq_fills_in_goes_to_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older pgbench ended with `invalid connection option "sslcertmode"`, which libpq 16 fills in itself."""
+    path = tmp_path / "services"
+    path.write_text("[plain]\nhost=/nowhere\n[mine]\nhost=/nowhere\nsslcertmode=disable\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(path))
+    for variable in ("PGSSLCERTMODE", "PGSERVICE"):
+        monkeypatch.delenv(variable, raising=False)
+    assert resolved("host=/nowhere").options == resolved("", "plain").options == ()
+    assert resolved("host=/nowhere sslcertmode=require").options == (("sslcertmode", "require"),)
+    assert resolved("", "mine").options == (("sslcertmode", "disable"),)
+    monkeypatch.setenv("PGSERVICE", "mine")
+    assert resolved("user=me").options == (("sslcertmode", "disable"),)
+    monkeypatch.delenv("PGSERVICE")
+    monkeypatch.setenv("PGSSLCERTMODE", "disable")
+    assert resolved("host=/nowhere").options == (("sslcertmode", "disable"),)
+
+
 @pytest.mark.parametrize("version", [130011, 190000])
 def test_a_version_never_tried_is_refused(version: int) -> None:
     with pytest.raises(TargetError, match="14 to 18"):

@@ -251,7 +251,7 @@ def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
 ) -> None:
     probes: list[Probe] = []
     canary = Canary.__new__(Canary)
-    canary._closed = threading.Event()
+    canary._closed, canary._name = threading.Event(), "0"
     canary._target, canary._pace_s = simulated("sim"), 0.0
 
     def report(probe: Probe) -> None:

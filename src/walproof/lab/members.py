@@ -22,6 +22,7 @@ from walproof.lab.privileges import (
     apart,
     confined,
     is_in_container,
+    is_over,
     is_user_of_labs,
     isolated_python,
     let_read,
@@ -108,7 +109,7 @@ def kill_all(find: Callable[[], list[psutil.Process]], clock: Clock) -> None:
         for process in left:
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
-        return all(_is_over(process) for process in left)
+        return all(is_over(process.pid) for process in left)
 
     wait_for(Wait.PROGRAM_GONE, ended, clock, pace_s=0.02)
 
@@ -129,19 +130,12 @@ def kill_marked(blueprint: Blueprint, clock: Clock) -> None:
     kill_all(found, clock)
 
 
-def _is_over(process: psutil.Process) -> bool:
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return True
-
-
 def postmaster(blueprint: Blueprint, member: str) -> int | None:
     """Pid of the member's postmaster, None when PostgreSQL does not run there."""
     try:
         pid = int(untrusted.read_line(blueprint.member_dir(member), blueprint.data_dir(member) / "postmaster.pid"))
         process = psutil.Process(pid)
-        alive = process.status() != psutil.STATUS_ZOMBIE and process.name().startswith("postgres")
+        alive = not is_over(pid) and process.name().startswith("postgres")
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
     network = network_of(Path(f"/proc/{pid}/ns/net"))
@@ -183,10 +177,7 @@ def _carriers() -> Iterator[tuple[psutil.Process, int, str]]:
     What others write into their environment is theirs: root neither ends them nor waits for their end. Nor is it ours
     what a container runs.
     """
-    for process, user, elsewhere in _seen():
-        with suppress(OSError):
-            if not elsewhere:
-                yield process, user, _mark(process.pid)
+    return ((process, user, _mark(process.pid)) for process, user, elsewhere in _seen() if not elsewhere)
 
 
 def _seen() -> Iterator[tuple[psutil.Process, int, bool]]:
@@ -197,13 +188,14 @@ def _seen() -> Iterator[tuple[psutil.Process, int, bool]]:
         with suppress(OSError, psutil.Error):
             process = psutil.Process(pid)
             user = process.uids().real
-            if user == os.geteuid() or (is_user_of_labs(user) and process.status() != psutil.STATUS_ZOMBIE):
+            if (user == os.geteuid() or is_user_of_labs(user)) and not is_over(pid):
                 yield process, user, is_in_container(pid, user)
 
 
 def _mark(pid: int) -> str:
-    start = f"{home.MARK}=".encode()
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    start, variables = f"{home.MARK}=".encode(), list[bytes]()
+    with suppress(OSError):  # it has ended, or its first thread has
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
 
 

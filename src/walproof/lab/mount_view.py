@@ -45,17 +45,46 @@ def _bind(opened: int, path: str, *, read_only: bool) -> None:
         _mount("", path, "", _REMOUNT | _BIND | _READ_ONLY | _NO_SUID | _NO_DEV)
 
 
-def _replace(closed: str, needed: list[str], writable: list[str]) -> None:
+def _replace(closed: str, needed: list[str], writable: list[str], root: str = "") -> None:
     """An empty folder in the place of a closed one, with the needed files and folders in it."""
     opened = {path: os.open(path, os.O_PATH) for path in sorted(needed)}
-    _mount("walproof", closed, "tmpfs", _NO_SUID | _NO_DEV, "mode=711,size=1m")
+    _mount("walproof", root or closed, "tmpfs", _NO_SUID | _NO_DEV, "mode=711,size=1m")
     for path, descriptor in opened.items():
+        place = root + path
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
-            os.makedirs(path, 0o711, exist_ok=True)
-        else:
-            os.makedirs(os.path.dirname(path), 0o711, exist_ok=True)
-            Path(path).touch()
-        _bind(descriptor, path, read_only=path not in writable)
+            os.makedirs(place, 0o711, exist_ok=True)
+        elif not os.path.exists(place):
+            os.makedirs(os.path.dirname(place), 0o711, exist_ok=True)
+            Path(place).touch()
+        _bind(descriptor, place, read_only=path not in writable)
+
+
+_ROOT = "/dev"
+"""Where the root of who sees these files alone is mounted first: a folder that every machine has, and that is none of
+them, nor below one, whose bind would take the mount along."""
+
+
+def _show_only(shown: list[str], written: list[str]) -> None:
+    """A root folder that holds these files and folders alone, under the same paths, and shared memory of its own.
+
+    Nothing is written but below `written`: a setuid file of our user's that lay anywhere else afterwards would make who
+    executes it the user that the next one runs as. Before Linux 5.12, and where a container engine does not know the
+    call, it can be written.
+    """
+    _replace("/", shown, shown, _ROOT)
+    if not os.path.isdir(memory := f"{_ROOT}/dev/shm"):  # else one of these lies there
+        os.mkdir(memory)
+        _mount("walproof", memory, "tmpfs", _NO_SUID | _NO_DEV, "mode=1777,size=25%")
+        written = [*written, "/dev/shm"]
+    os.chroot(_ROOT)
+    try:
+        _set_read_only("/", _READ_ONLY)
+    except OSError as wrong:
+        if wrong.errno not in _UNKNOWN:
+            raise
+    else:
+        for path in written:
+            _set_read_only(path, 0)
 
 
 def mounts(pid: str = "self") -> list[tuple[str, str]]:
@@ -135,24 +164,6 @@ def _leave_out(home: str, own: str) -> None:
             _libc.umount2(os.fsencode(place), _DETACH)
 
 
-def _leave_nothing(but: list[str]) -> None:
-    """Let nothing be written but in these folders: a setuid file of our user's that lay anywhere else afterwards would
-    make who executes it the user that the next one runs as. Before Linux 5.12, and where a container engine does not
-    know the call, it can be written."""
-    for path in but:
-        _bind(os.open(path, os.O_PATH), path, read_only=False)
-    try:
-        _set_read_only("/", _READ_ONLY)
-    except OSError as wrong:
-        if wrong.errno in _UNKNOWN:
-            return
-        raise
-    for path in but:
-        _set_read_only(path, 0)
-    if os.path.isdir("/dev/shm"):
-        _mount("walproof", "/dev/shm", "tmpfs", _NO_SUID | _NO_DEV, "mode=1777,size=25%")
-
-
 def _set_read_only(path: str, read_only: int) -> None:
     attributes = struct.pack("=QQQQ", read_only, _READ_ONLY - read_only, 0, 0)
     below = ctypes.c_char_p(path.encode()), ctypes.c_uint(_ALL_BELOW), attributes, ctypes.c_size_t(len(attributes))
@@ -169,11 +180,13 @@ def main(view: dict[str, Any], argv: list[str]) -> None:
     os.umask(0o022)
     if "own" in view:
         _leave_out(view["home"], view["own"])
+    if "passwd" in view:
         _bind(os.open(view["passwd"], os.O_PATH), "/etc/passwd", read_only=True)
-    for closed, needed in view["closed"].items():
-        _replace(closed, needed, [view.get("home", ""), *view.get("written", ())])
-    if "written" in view:
-        _leave_nothing(view["written"])
+    for closed, needed in view.get("closed", {}).items():
+        _replace(closed, needed, [view.get("home", "")])
+    if "shown" in view:
+        _show_only(view["shown"], view["written"])
+        here = "/"
     os.chdir(here)
     os.umask(0o077)
     os.execv(argv[0], argv)

@@ -90,12 +90,21 @@ def number_of_no_lab() -> Iterator[int]:
 
 def _running() -> set[int]:
     """Numbers of labs, and beyond, as whose user a process runs."""
-    found = set[int]()
-    for one in psutil.process_iter(["uids", "status", "num_threads"]):
-        # One whose first thread alone has ended is no zombie.
-        if one.info["status"] != psutil.STATUS_ZOMBIE or (one.info["num_threads"] or 0) > 1:
-            found |= {uid - FIRST_UID for uid in one.info["uids"] or ()}
-    return found
+    return {
+        uid - FIRST_UID
+        for one in psutil.process_iter(["uids"])
+        if not is_over(one.pid)
+        for uid in one.info["uids"] or ()
+    }
+
+
+def is_over(pid: int) -> bool:
+    """Whether no thread of that process is left: one whose first alone has ended looks like a zombie, and goes on."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return True
+    return state in "ZX" and int(fields[16]) <= 1  # num_threads, field 20 of proc(5)
 
 
 def numbers_in_use() -> set[int]:
@@ -114,11 +123,14 @@ _NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
 def is_in_container(pid: int, user: int) -> bool:
     """Whether it runs in a namespace of processes below ours that `user` cannot have made, or that we may not look at.
 
-    What runs there is another machine's, to us. OSError where it has ended.
+    What runs there is another machine's, to us: root's own too, for no lab of root's makes one. OSError where it has
+    ended.
     """
     status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     if len(status.partition("\nNSpid:")[2].partition("\n")[0].split()) == 1:
         return False
+    if user == 0:
+        return True
     ours, opened = os.stat("/proc/self/ns/pid"), list[int]()
     try:
         opened.append(os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
@@ -237,16 +249,34 @@ def namespaces() -> list[str]:
     return [str(program("setpriv")), "--pdeathsig", "KILL", "--", *fork, *spaces, "--", *fork, "--"]
 
 
+_SYSTEM = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys",
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+    "/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew",
+)  # fmt: skip
+"""What programs need of a machine and its package managers: libraries, locales, time zones. Services have sockets
+elsewhere."""
+
+
 def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path, *written: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder` and `written` alone;
-    `folder`/passwd is its /etc/passwd. It sees no process but its own, has no network, and all that it began ends with
-    it, and with us. No file that it writes is larger than twice the largest of PostgreSQL's.
+    `folder`/passwd is its /etc/passwd. It sees no process but its own and, of the files, but these and what programs
+    need (a socket with a path would answer it), has no network, and all that it began ends with it, and with us. No
+    file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    own = [folder, *written]
-    view = {"home": str(folder), "own": str(folder), "passwd": str(folder / "passwd"), "written": list(map(str, own))}
-    seeing = _seeing({**view, "closed": closed_folders([*needed, *own])}, [])
+    own, first = [folder, *written], Path(os.path.realpath(argv[0]))
+    programs = [*needed, first.parent.parent]
+    programs += [Path(*path.parts[:3]) for path in programs if path.is_relative_to("/opt")]  # with their libraries
+    closed_folders([*programs, *own])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
-    return [*namespaces(), *seeing, *without_rights(number, [*limit, *argv])]
+    limited = without_rights(number, [*limit, *argv])
+    shown = _also_resolved([*map(Path, _SYSTEM), *programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}
+    view = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
+    return [*namespaces(), *_seeing({"passwd": str(folder / "passwd"), **view}, []), *limited]
+
+
+def _also_resolved(paths: Iterable[Path]) -> set[str]:
+    return {str(p) for given in paths for p in (given, os.path.realpath(given))}
 
 
 def _seeing(view: dict[str, Any], spaces: Sequence[str]) -> list[str]:
@@ -306,7 +336,7 @@ def closed_folders(paths: Iterable[Path]) -> dict[str, list[str]]:
     MachineError when something needed may not be read by others even where it lies open.
     """
     closed: dict[str, list[str]] = {}
-    for path in sorted({p for given in paths for p in (given, Path(os.path.realpath(given)))}):
+    for path in map(Path, sorted(_also_resolved(paths))):
         first = next((f for f in reversed(path.parents) if not _others(f) & stat.S_IXOTH), None)
         if first is None:
             continue

@@ -1,17 +1,21 @@
-"""A canary: one tiny commit per level per second, classified as the ledger does. A thread and a connection each."""
+"""A canary: one tiny commit per level per second, classified as the ledger does. A thread and a connection each.
 
+Those of one database share a table, which the last removes; what a killed one left, the next takes over."""
+
+import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
 from walproof.errors import ODD, Error, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import open_session
-from walproof.load.own_tables import comment_on, has_schema, make
+from walproof.load.own_tables import SCHEMA, comment_on, has_schema, make
 from walproof.machine.answering import answering
 from walproof.machine.quoting import pasted
 from walproof.model.guarantee import Level
@@ -26,6 +30,12 @@ ANSWER_TIMEOUT_S = 5.0
 _CREATE = f"""\
 CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz);
 COMMENT ON TABLE {TABLE} IS '{MARK}'""".encode()
+_OWN_SCHEMA = f"COMMENT ON SCHEMA {SCHEMA} IS '{MARK}'".encode()
+_HAS_OWN_SCHEMA = "SELECT true FROM pg_namespace WHERE nspname = %s AND obj_description(oid, 'pg_namespace') = %s"
+_LEAVE = f"DELETE FROM {TABLE} WHERE level LIKE %s OR at < clock_timestamp() - interval '1 minute'"
+"""One row per level and canary; a living one's is never that old but where its pace or its commits are so slow."""
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(b"walproof"[:7]),)
+_NO_TABLE = "42P01"
 UPSERT = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
@@ -54,26 +64,39 @@ class Probe:
         return self.outcome is Outcome.UNKNOWN
 
 
-def _create_table(endpoint: Endpoint) -> bool:
-    """Whether its schema was made, too. Another role's could have triggers, which would run with our rights."""
+@contextmanager
+def _changing(endpoint: Endpoint) -> "Iterator[psycopg.Connection[Any]]":
+    """A transaction that makes or removes the table, of one canary at a time; its commit waits for no standby."""
+    with (
+        open_session(endpoint.conninfo(connect_timeout="5")) as connection,
+        answering(connection),
+        connection.transaction(),
+    ):
+        connection.execute("SET LOCAL synchronous_commit = local")
+        connection.execute("SET LOCAL lock_timeout = '2s'")
+        connection.execute(*_ONE_AT_A_TIME)
+        yield connection
+
+
+def _create_table(endpoint: Endpoint) -> None:
+    """Unless it is there. Another role's could have triggers, which would run with our rights."""
     try:
-        with open_session(endpoint.conninfo()) as connection, answering(connection):
-            connection.execute("SET synchronous_commit = local")
-            with connection.transaction():
-                had_schema = has_schema(connection)
-                if comment_on(connection, TABLE, MARK) is None:
-                    make(connection, TABLE, _CREATE)
+        with _changing(endpoint) as connection:
+            had_schema = has_schema(connection)
+            if comment_on(connection, TABLE, MARK) is None:
+                make(connection, TABLE, _CREATE)
+            if not had_schema:
+                connection.execute(_OWN_SCHEMA)
     except psycopg.Error as wrong:
         what = f"the canary's table cannot be made: {' '.join(str(wrong).split())}"
         raise TargetError(
             what,
             pasted("as the database's owner: CREATE SCHEMA walproof AUTHORIZATION {user:sql_name}", user=endpoint.user),
         ) from None
-    return not had_schema
 
 
 class Canary:
-    """Commits at each level every `pace_s` and reports each probe; close() drops its table.
+    """Commits at each level every `pace_s` and reports each probe; close() drops the table that no other one uses.
 
     TargetError when a table of that name exists that is not walproof's.
     """
@@ -86,7 +109,8 @@ class Canary:
         self._pace_s = max(pace_s, len(levels) / rate) if rate else pace_s
         self._target, self._report = target, report
         self._closed = threading.Event()
-        self._made_schema = _create_table(self._endpoint())
+        self._name = secrets.token_hex(4)
+        _create_table(self._endpoint())
         self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]
         for thread in self._threads:
             thread.start()
@@ -97,20 +121,17 @@ class Canary:
         return self._target.endpoint(next((r for r in routes if r.follows and not r.pools), routes[0]).name)
 
     def close(self) -> None:
-        """Stop probing and remove the table; a cluster that does not answer keeps it."""
+        """Stop probing and remove the table, unless another canary uses it; a cluster that does not answer keeps it."""
         self._closed.set()
         for thread in self._threads:
             thread.join(timeout=3)
-        with (
-            suppress(psycopg.Error, Error),
-            open_session(self._endpoint().conninfo(connect_timeout="2")) as connection,
-            answering(connection),
-        ):
-            connection.execute("SET synchronous_commit = local")
-            connection.execute("SET lock_timeout = '2s'")
-            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-            if self._made_schema:
-                connection.execute("DROP SCHEMA walproof")
+        with suppress(psycopg.Error, Error), _changing(self._endpoint()) as connection:
+            connection.execute(_LEAVE, (f"% {self._name}",))
+            if connection.execute(f"SELECT true FROM {TABLE} LIMIT 1").fetchone() is None:
+                connection.execute(f"DROP TABLE {TABLE}")
+                if has_schema(connection) and connection.execute(_HAS_OWN_SCHEMA, (SCHEMA, MARK)).fetchone():
+                    with suppress(psycopg.errors.DependentObjectsStillExist), connection.transaction():
+                        connection.execute(f"DROP SCHEMA {SCHEMA}")
 
     def _run(self, level: Level) -> None:
         while not self._closed.is_set():
@@ -130,19 +151,23 @@ class Canary:
         while not self._closed.is_set():
             warned.clear()
             started = time.monotonic()
-            answer = _commit(connection, level, warned)
+            answer = _commit(connection, f"{level} {self._name}", warned)
             seconds = time.monotonic() - started
+            if answer.sqlstate == _NO_TABLE:  # a failover lost it, or somebody dropped it: no outcome of a commit
+                with suppress(*ODD):
+                    _create_table(self._endpoint())
+                    return
             self._report(Probe(self._target.clock.now(), level, answer.outcome, seconds))
             if connection.closed or answer.leave_server:
                 return
             self._closed.wait(max(0.0, self._pace_s - seconds))
 
 
-def _commit(connection: psycopg.Connection, level: Level, warned: list[str]) -> Answer:
+def _commit(connection: psycopg.Connection, row: str, warned: list[str]) -> Answer:
     """The server's answer to one commit; a connection that breaks or stays silent too long has no SQLSTATE."""
     try:
         with answering(connection, ANSWER_TIMEOUT_S):
-            connection.execute(UPSERT, (str(level),))
+            connection.execute(UPSERT, (row,))
     except psycopg.Error as error:
         return Answer(error.sqlstate or "", error.diag.severity_nonlocalized or "", tuple(warned))
     return Answer(SUCCESS, warnings=tuple(warned))

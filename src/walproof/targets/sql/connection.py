@@ -57,7 +57,8 @@ def resolved(dsn: str, service: str = "") -> Endpoint:
     try:
         words = {o.keyword.decode(): o.val.decode() for o in raw.info if o.val}
         # What libpq would assume anyway is left out: an older pgbench may not know the word.
-        given = {o.keyword.decode() for o in raw.info if o.val and o.val != o.compiled}
+        assumed = _filled_in()
+        given = {o.keyword.decode() for o in raw.info if o.val not in (None, o.compiled, assumed.get(o.keyword))}
     finally:
         raw.finish()
     hosts = (words.get("host") or words.get("hostaddr") or "localhost").split(",")
@@ -72,6 +73,16 @@ def resolved(dsn: str, service: str = "") -> Endpoint:
         raise UsageError("the DSN's port is not a number", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
     return Endpoint(pairs, words.get("dbname") or "postgres", words.get("user", ""), passfile, options)
+
+
+def _filled_in() -> dict[bytes, bytes | None]:
+    """What libpq fills in, beyond the defaults that it lists, where neither DSN, service nor variable says anything."""
+    listed = {o.keyword for o in psycopg.pq.Conninfo.get_defaults() if o.val}
+    bare = psycopg.pq.PGconn.connect_start(b"host=/nonexistent hostaddr='' port=1")
+    try:
+        return {o.keyword: o.val for o in bare.info if o.keyword not in listed}
+    finally:
+        bare.finish()
 
 
 def pgpass_line(password: str) -> str:

@@ -4,6 +4,7 @@ Never replaces what is not ours."""
 
 import hashlib
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ _MAKING_S = 2.0 * _LOAD_S
 _LOST_CONNECTION = 2
 """psql's exit code (its manual, Exit Status)."""
 _INIT_LOG = "pgbench-i.log"
+_HINT = "may it write there, and is there free space?"
 
 
 def ready(endpoint: Endpoint, workload: Workload, pgbench: Path, place: Workspace) -> None:
@@ -80,7 +82,7 @@ class _Loader:
     place: Workspace
 
     def load(self, scale: int) -> None:
-        """pgbench -i; TargetError with the last line of its output when it fails."""
+        """pgbench -i; TargetError with its first error when it fails."""
         words = ("-i", "-I", "dtGvp", "-q", "-s", str(scale))
         argv = _loading(self.place.seen_from_there(self.endpoint), str(self.pgbench), *words)
         try:
@@ -94,8 +96,8 @@ class _Loader:
             process.kill()
         if not done or code:
             output = "".join(path.read_text("utf-8", errors="replace") for path in self.place.fetch(_INIT_LOG))
-            why = self.place.lost or (_last(output) if done else f"it ran for more than {_LOAD_S} s")
-            raise TargetError(f"pgbench -i: {why}", "is there free space?")
+            why = self.place.lost or (_wrong(output) if done else f"it ran for more than {_LOAD_S} s")
+            raise TargetError(f"pgbench -i: {why}", _HINT)
 
 
 def _make(connection: psycopg.Connection, loader: _Loader, workload: Workload) -> None:
@@ -138,7 +140,7 @@ def _sysbench(connection: psycopg.Connection, endpoint: Endpoint, workload: Work
         # sysbench's Lua is looked for in the current folder first, which can be a stranger's.
         done = _run(preparing(workload, endpoint, step), "/")
         if done.returncode:
-            raise TargetError(f"sysbench {step}: {_last(done.stderr or done.stdout)}", "is there free space?")
+            raise TargetError(f"sysbench {step}: {_wrong(done.stderr or done.stdout)}", _HINT)
     connection.execute(f"COMMENT ON TABLE sbtest1 IS '{mark}'".encode())
 
 
@@ -165,8 +167,7 @@ def _init(connection: psycopg.Connection, endpoint: Endpoint, path: str, pgbench
     argv = [str(psql) if psql.is_file() else "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", path]
     done = _run(_loading(endpoint, *argv, "-d"))
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error:" in line or "ERROR:" in line]
-        failed = f"--init {path} failed: {errors[0] if errors else _last(done.stderr or done.stdout)}"
+        failed = f"--init {path} failed: {_wrong(done.stderr or done.stdout)}"
         if done.returncode == _LOST_CONNECTION:
             raise TargetError(failed, "is the target up?")
         raise UsageError(failed, "begin it with DROP TABLE IF EXISTS where another version ran before")
@@ -224,6 +225,8 @@ def _run(argv: Sequence[str], folder: str | None = None) -> subprocess.Completed
         raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
 
 
-def _last(output: str) -> str:
-    """The last line that a program that failed wrote."""
-    return next(reversed(output.strip().splitlines()), "it ended without a message")
+def _wrong(output: str) -> str:
+    """The first error that a program that failed wrote, which those after it follow from; else its last line."""
+    lines = output.strip().splitlines()
+    errors = (line for line in lines if re.search("error:|FATAL:", line, re.IGNORECASE))
+    return next(errors, lines[-1] if lines else "it ended without a message")
