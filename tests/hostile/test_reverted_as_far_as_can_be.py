@@ -14,7 +14,9 @@ from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
+from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
+from walproof.targets.external import own_database
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 KILLED = """
@@ -188,7 +190,7 @@ def test_patronis_configuration_is_not_undone_on_another_or_an_unknown_cluster(
                     journal.note(1.0, name, "patroni config", "config", before='{"config": {}}', after='{"ttl": 20}')
         try:
             code, _, err = ended(capsys, ["revert"])
-            assert code == 3 and says in err, err
+            assert code == 3 and says in err and ("rm " in err) is bool(identifier), err
             assert patroni.written == [] and len(journal.pending()) == 1
         finally:
             journal.remove()
@@ -287,19 +289,22 @@ def test_a_database_that_the_user_may_not_drop_is_told_until_it_is_gone(
     pair.sql("n1", "DROP ROLE alice, bob")
 
 
-def test_at_the_end_of_a_run_too_what_another_role_owns_now_stays_in_the_journal(
-    pair: PlainPair, tmp_path: Path
+def test_a_run_at_whose_end_another_role_owns_its_database_does_not_end_with_success(
+    pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.sql("n1", "CREATE ROLE carol")
-    with opened(named(pair, tmp_path, "n1", role="postgres")) as target:
-        target.journal = Journal(tmp_path / "journal.jsonl")
-        target.open_database()
-        (name,) = databases(pair)
+    make = own_database.make
+
+    def given_away(leader: Endpoint, name: str) -> None:
+        make(leader, name)
         pair.sql("n1", f"ALTER DATABASE {name} OWNER TO carol")
-        target.close()
-        (left,) = target.journal.pending()
-        assert (left.what, left.name) == ("database", name) and databases(pair) == [name]
-        assert f"database {name} stays: carol owns it" in target.revert(target.journal)[0]
-        pair.sql("n1", f"DROP DATABASE {name}")
-        assert target.revert(target.journal) == [] and target.journal.pending() == ()
+
+    monkeypatch.setattr(own_database, "make", given_away)
+    words = ["--fault", "none", "--levels", "local", "--writers", "1", "--allow", "load", "--record"]
+    code, out, err = ended(capsys, ["prove", "--target", named(pair, tmp_path, "n1"), *words, str(tmp_path / "rec")])
+    (name,) = databases(pair)
+    assert code == 3 and "lost nothing" in out, (out, err)
+    (left,) = Journal(tmp_path / "rec" / "journal.jsonl").pending()
+    assert (left.what, left.name) == ("database", name)
+    pair.sql("n1", f"DROP DATABASE {name}")
     pair.sql("n1", "DROP ROLE carol")

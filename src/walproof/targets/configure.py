@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from walproof.errors import Error, MachineError, TargetError, UsageError
+from walproof.errors import Error, MachineError, NotUndone, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
@@ -69,7 +69,7 @@ def check_identity(journal: Notebook, target: Target, path: object = None, *, si
     if not others or (silent and not identity):
         return
     if not identity:
-        raise TargetError(
+        raise NotUndone(
             f"which cluster answers as {target.name} is not known; the changes were made on {min(others)}: they stay",
             "does a member answer, and may you call pg_control_system() there?",
         )

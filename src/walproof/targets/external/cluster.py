@@ -195,9 +195,8 @@ class ExternalCluster(ABC):
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays.
 
-        The commands first, which need no server that answers: what they undo may be why none does.
+        Commands first, which need no server that answers: what they undo may be why none does.
         """
-        check_identity(journal, self, silent=True)
         self._commands.target, pending = self.name, len(journal.pending(self.name))
         left = self._commands.revert(journal, reverting)
         now_pending = journal.pending(self.name)
