@@ -13,7 +13,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import Layer, applied_folder, applying, journal_of_apply, runs_folder
-from walproof.errors import Error, ExitCode, MachineError, UsageError
+from walproof.errors import Error, ExitCode, MachineError, NotUndone, UsageError
 from walproof.load.local_runner import remove_left
 from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
@@ -56,7 +56,7 @@ class Reverted:
 
     def run(self, cluster: Target, journal: Notebook, asked: Asked) -> "Reverted":
         """Revert; what was done before an error is printed, and the error goes on."""
-        check_identity(journal, cluster, self.journal)
+        check_identity(journal, cluster, self.journal, silent=True)
         reverting = Reverting(
             lambda kind, name: self.removed.append({"kind": kind, "name": name}), asked.ended_on, _warn
         )
@@ -113,12 +113,12 @@ def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None
     """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
     done: list[Reverted] = []
     failed: Error | None = None
-    wanted = choose(target) if target is not None else None
+    wanted = choose(target, answering=False) if target is not None else None
     for path, journal in _ours(asked, wanted):
         try:
             done += _reverted(path, journal, target, asked, wanted)
         except Error as wrong:
-            if str(path) not in wrong.hint:
+            if not isinstance(wrong, NotUndone) and str(path) not in wrong.hint:
                 gone = pasted("where that cluster is gone for good: rm {path:path}", path=path)
                 wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
             failed = failed or wrong
@@ -126,7 +126,10 @@ def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
         with applying(kept.path):
-            done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), asked))
+            try:
+                done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), asked))
+            except Error as wrong:
+                failed = failed or wrong
     for text in _elsewhere():
         _warn(text)
     return done, failed
@@ -150,7 +153,7 @@ def _reverted(
             _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
             continue
         pending = len(journal.pending(name))
-        cluster = choose(target or name)
+        cluster = choose(target or name, answering=False)
         cluster.name = name
         done.append(Reverted(name, str(path), pending).run(cluster, journal, asked))
     return done

@@ -7,12 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from walproof.cli.options import LEAVES
 from walproof.errors import MachineError
 from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
@@ -71,8 +73,16 @@ def keep_journal(target: Target | None, directory: Path | None) -> None:
         journal = register(runs_folder(), directory, target.identity)
         check_identity(journal, target, journal.registration)
         target.journal = journal
+        if context := click.get_current_context(silent=True):
+            context.meta.setdefault(LEAVES, []).append(partial(_leaves, target))
         # Registered before the target's own: called after it has removed what it made.
         atexit.register(_say_what_is_left, target.name, target.journal)
+
+
+def _leaves(target: Target) -> bool:
+    """Whether something of a run that ends could not be undone."""
+    target.close()
+    return bool(target.journal.pending(target.name))
 
 
 def _say_what_is_left(name: str, journal: Notebook) -> None:
