@@ -106,6 +106,16 @@ def test_a_containers_lab_of_the_same_number_is_left(
             assert is_over(process.pid) != survives
 
 
+def test_what_hides_is_ended_where_root_may_look_at_nobody() -> None:
+    """Without CAP_SYS_PTRACE root does not see by whom a namespace was made; to send a signal asks for none of it."""
+    uid = member_uid(MOST_LABS - 1)
+    code = f"from walproof.lab.privileges import is_in_container as it; print(it(int(input()), {uid}))"
+    typed = ["setpriv", "--bounding-set", "-sys_ptrace", "--inh-caps", "-sys_ptrace", sys.executable, "-c", code]
+    for process in running(uid, (), _HIDDEN):
+        done = subprocess.run(typed, input=f"{process.pid}\n", capture_output=True, text=True, check=False)
+        assert done.stdout == "False\n", done.stderr
+
+
 def test_roots_own_in_a_container_are_left_too(tmp_path: Path) -> None:
     """Its link emulator and disk guard have the mark that a lab of that name has here: the state folder is the same."""
     blueprint = a_blueprint(tmp_path / "lab")

@@ -121,10 +121,10 @@ _NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
 
 
 def is_in_container(pid: int, user: int) -> bool:
-    """Whether it runs in a namespace of processes below ours that `user` cannot have made, or that we may not look at.
+    """Whether it runs in a namespace of processes below ours that `user` cannot have made.
 
-    What runs there is another machine's, to us: root's own too, for no lab of root's makes one. OSError where it has
-    ended.
+    What runs there is another machine's, to us: root's own too, for no lab of root's makes one. Not where we may not
+    look (without CAP_SYS_PTRACE): a lab's program would hide there. OSError where it has ended.
     """
     status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     if len(status.partition("\nNSpid:")[2].partition("\n")[0].split()) == 1:
@@ -141,7 +141,7 @@ def is_in_container(pid: int, user: int) -> bool:
                 return True
             opened.append(fcntl.ioctl(opened[-2], _NS_GET_PARENT))
     except PermissionError:
-        return True
+        return False
     finally:
         for one in opened:
             os.close(one)
