@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.command_line import one_sentence
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
-from walproof.cli.runs import APPLIED, Layer, applied_folder, journal_of_apply, keep_journal, runs_folder
+from walproof.cli.runs import APPLIED, Layer, applied_folder, covering, journal_of_apply, keep_journal, runs_folder
 from walproof.lab import home
 from walproof.records.journal import UNDOING, Journal, register, registered, same_setting
 from walproof.targets.choose import choose
@@ -142,3 +142,25 @@ def test_a_complete_apply_hides_none_of_another_target_that_was_killed(
     assert journal_of_apply(target).path == journal_of_apply(other).path == old
     assert walproof("revert")[:2] == (0, f"reverted on {target}:\n  setting ttl\n")
     assert journal_of_apply(target).path != old == journal_of_apply(other).path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "covers"),
+    [
+        ({"config": {"ttl": 20}}, {"ttl": 10}, True),
+        ({"config": {"ttl": 20}}, {}, True),
+        ({"config": {}}, {"postgresql": {"parameters": {"jit": "off"}}}, False),
+        ({"spec": []}, [[["postgresql", "parameters", "jit"], "off"]], False),
+        ("odd", ["odd"], True),
+    ],
+)
+def test_a_complete_apply_covers_the_keys_alone_that_it_changed(
+    walproof: Walproof, tmp_path: Path, before: object, after: object, covers: bool
+) -> None:
+    older = register(runs_folder(), None)
+    note = json.dumps({"config": {"ttl": 30}, "shown": {}})
+    change = older.note(1.0, "c", CONFIG, "config", before=note, after=json.dumps({"ttl": 20}))
+    apply = journal_of_apply("c")
+    apply.note(2.0, "c", CONFIG, "config", before=json.dumps(before), after=json.dumps(after))
+    apply.note(3.0, "c", APPLIED, "local", before=None, after=None)
+    assert bool(covering(older.registration, change)) == covers

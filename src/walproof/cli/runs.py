@@ -4,6 +4,7 @@ Also the temporary lab of `demo` and `study`, which ends with the command, after
 
 import atexit
 import hashlib
+import json
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -41,6 +42,7 @@ from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
 from walproof.targets.configure import check_identity
+from walproof.targets.external.configuration_patches import KeyPath, paths_of
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
@@ -221,16 +223,32 @@ class Due:
 def covering(path: Path, change: Change) -> str:
     """Which run or apply holds a newer pending change of that setting in another own journal; "" for none.
 
-    It found there what this one set, and would set that again when it is undone itself.
+    It found there what this one set, and would set that again when it is undone itself. An apply may stay for ever: of
+    a manager's configuration, whose keys are put back one by one, it covers those alone that it changes.
     """
-    newer = ((one, other) for one, other in pending_beside(home.state_folder(), path) if other.at > change.at)
-    return next((_maker(one) for one, other in newer if same_setting(other, change)), "")
+    for one, newer in pending_beside(home.state_folder(), path):
+        if newer.at > change.at and same_setting(newer, change):
+            if one.parent != applied_folder():
+                record = next((head["record"] for head in Journal(one).heads() if head.get("record")), one)
+                return f"the run of {record}"
+            if not _apart(newer, change):
+                return f"the apply of {one}"
+    return ""
 
 
-def _maker(path: Path) -> str:
-    if path.parent == applied_folder():
-        return f"the apply of {path}"
-    return next((f"the run of {head['record']}" for head in Journal(path).heads() if head.get("record")), f"{path}")
+def _apart(newer: Change, older: Change) -> bool:
+    """Whether both change keys of a manager's configuration, and none in common."""
+    keys, others = _keys(newer), _keys(older)
+    shared = any(key[: len(other)] == other[: len(key)] for key in keys for other in others)
+    return bool(keys and others) and not shared
+
+
+def _keys(change: Change) -> list[KeyPath]:
+    try:
+        before, after = json.loads(change.before or "null"), json.loads(change.after or "null")
+        return [tuple(path) for path, _ in after] if "spec" in before else list(paths_of(before["config"], after))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:
