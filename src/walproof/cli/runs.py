@@ -4,7 +4,6 @@ Also the temporary lab of `demo` and `study`, which ends with the command, after
 
 import atexit
 import hashlib
-import json
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -41,8 +40,7 @@ from walproof.records.journal import (
 from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
-from walproof.targets.configure import check_identity
-from walproof.targets.external.configuration_patches import KeyPath, paths_of
+from walproof.targets.configure import apart, check_identity
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
@@ -231,24 +229,9 @@ def covering(path: Path, change: Change) -> str:
             if one.parent != applied_folder():
                 record = next((head["record"] for head in Journal(one).heads() if head.get("record")), one)
                 return f"the run of {record}"
-            if not _apart(newer, change):
+            if not apart(newer, change):
                 return f"the apply of {one}"
     return ""
-
-
-def _apart(newer: Change, older: Change) -> bool:
-    """Whether both change keys of a manager's configuration, and none in common."""
-    keys, others = _keys(newer), _keys(older)
-    shared = any(key[: len(other)] == other[: len(key)] for key in keys for other in others)
-    return bool(keys and others) and not shared
-
-
-def _keys(change: Change) -> list[KeyPath]:
-    try:
-        before, after = json.loads(change.before or "null"), json.loads(change.after or "null")
-        return [tuple(path) for path, _ in after] if "spec" in before else list(paths_of(before["config"], after))
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return []
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:
