@@ -12,8 +12,8 @@ from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
-from walproof.cli.runs import APPLIED, Layer, journal_of_apply, runs_folder
-from walproof.errors import TargetError
+from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply, runs_folder
+from walproof.errors import MachineError, TargetError
 from walproof.machine import pid_files
 from walproof.model.guarantee import ConfigChange
 from walproof.model.ports import Notebook
@@ -118,6 +118,28 @@ def test_one_server_under_two_names_is_one(runs: Runs, pair: PlainPair, walproof
         assert ((code, out), runs.now()) == (ALONE, [("local",)]), err
         assert "by another user" not in out + err
         runs.end(work, other)
+    assert (walproof("revert")[0], runs.now()) == (0, [])
+
+
+def test_a_setting_that_a_run_at_work_has_changed_is_not_changed_by_another(runs: Runs, walproof: Walproof) -> None:
+    """The first, ending first, took the other's value for another user's, and the other then put back the first's."""
+    work = runs.run("work", at_work=True)
+    runs.set(work, "local")
+    for journal in (runs.run("a"), runs.apply()):
+        with pytest.raises(MachineError, match=r"holds a change of it, and its run goes on \(process"):
+            runs.set(journal, "off")
+        assert (list(journal.pending()), runs.now()) == ([], [("local",)])
+    runs.end(work)
+    assert runs.now() == []
+
+
+def test_a_setting_that_an_apply_at_work_has_changed_is_not_changed_by_a_run(runs: Runs, walproof: Walproof) -> None:
+    layer = runs.apply()
+    with applying(journal_of_apply(runs.target.name).path):
+        runs.set(layer, "local")
+        with pytest.raises(MachineError, match=f"its apply goes on .process {os.getpid()}"):
+            runs.set(runs.run("a"), "off")
+    runs.set(runs.run("b"), "off")
     assert (walproof("revert")[0], runs.now()) == (0, [])
 
 

@@ -80,18 +80,22 @@ class Journal:
     def add(self, change: Change) -> Change:
         """Append a change that has its number already. In a state folder later than all that is pending there.
 
-        MachineError where a revert is undoing that setting, which must not be changed meanwhile.
+        MachineError where a run or apply at work has changed that setting too, which would then be put back out of
+        order, or a revert is undoing it.
         """
-        if self._state is not None:
-            # Clocks are set back, and machines share a folder.
-            latest = max((other.at for _, other in pending_beside(self._state, self.path)), default=-math.inf)
-            change = replace(change, at=max(change.at, math.nextafter(latest, math.inf)))
+        if self._state is None:
+            self._append({"change": asdict(change)})
+            return change
+        # Clocks are set back, and machines share a folder.
+        latest = max((other.at for _, other in pending_beside(self._state, self.path)), default=-math.inf)
+        change = replace(change, at=max(change.at, math.nextafter(latest, math.inf)))
         self._append({"change": asdict(change)})
-        # Appended before it is looked: a revert that begins just now sees it, and leaves what is older alone.
-        if self._state is not None and (process := _undoes(self._state, change)):
+        # Appended before it is looked: who begins just now sees it, or is seen.
+        if why := _at_work(self._state, self.path, change) or _undoes(self._state, change):
             self.undone(change)
             raise MachineError(
-                f"a revert goes on (process {process}) and undoes a change of {change.name}", "wait for its end"
+                f"{change.name} is not changed: {why}",
+                "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine",
             )
         return change
 
@@ -187,19 +191,37 @@ def announce(lock: IO[str], changes: Sequence[Change]) -> None:
     lock.flush()
 
 
+def _at_work(state: Path, path: Path, change: Change) -> str:
+    """Which run or apply at work holds a pending change of that setting in another own journal; "" for none."""
+    for one in {one for one, other in pending_beside(state, path) if same_setting(other, change)}:
+        run = _run(Journal(one))
+        if where := run.goes_on() if run else _held(one.with_suffix(".lock"), "its apply "):
+            return f"{one} holds a change of it, and {where}"
+    return ""
+
+
 def _undoes(state: Path, change: Change) -> str:
-    """The process, but this, that holds the lock of all undoing and may be undoing that setting; "" for none."""
+    """Whether another process holds the lock of all undoing and may be undoing that setting; "" for none."""
     try:
         with open(state / UNDOING, encoding="utf-8", opener=opener) as file:
-            process, whose, *lines = file.read().splitlines()
-            undone = [_CHANGE.validate_json(line) for line in lines]
-            if pid_files.is_this(whose) or all(same_setting(one, change) is False for one in undone):
-                return ""
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return process
+            _, whose, *lines = file.read().splitlines()
+        undone = [_CHANGE.validate_json(line) for line in lines]
     except (OSError, ValueError):
         # There is none, or it is written just now: what is undone then is read after this change was noted.
+        return ""
+    ours = pid_files.is_this(whose) or all(same_setting(one, change) is False for one in undone)
+    return "" if ours else _held(state / UNDOING, "a revert undoes an older change of it, and ")
+
+
+def _held(lock: Path, what: str) -> str:
+    """That `what` goes on, in the process that holds the lock; "" where none does."""
+    try:
+        with open(lock, encoding="utf-8", opener=opener) as file:
+            process = file.readline(20).strip()
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"{what}goes on (process {process})"
+    except OSError:
         return ""
     return ""
 
