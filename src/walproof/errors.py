@@ -4,7 +4,8 @@ Error                   one sentence and a hint
 ├── UsageError          what was asked is not valid                     USAGE
 ├── MachineError        something is missing, taken or forbidden here   ENVIRONMENT
 │   ├── TargetError     the cluster does not answer or refuses          ENVIRONMENT
-│   │   └── NotObtained what one point needs, and only that, cannot be  ENVIRONMENT
+│   │   ├── NotObtained what one point needs, and only that, cannot be  ENVIRONMENT
+│   │   └── NotUndone   some of what was changed could not be undone    ENVIRONMENT
 │   └── WaitTimeout     a named wait timed out                          ENVIRONMENT
 └── UndecidedError      it ran, and the result is undecided             UNDECIDED
 """
@@ -56,6 +57,10 @@ class NotObtained(TargetError):
     """What one point of a run asks of the target cannot be brought into effect; the others can be measured."""
 
 
+class NotUndone(TargetError):
+    """Some of what walproof changed on a cluster could not be undone, and still could be."""
+
+
 class WaitTimeout(MachineError):
     """A named wait timed out; the message names it."""
 
@@ -69,6 +74,21 @@ ODD = (
 )  # fmt: skip
 """What comes of an answer that may have any shape: who looks on takes it as no answer, and looks again. The server
 chooses its types, so also what psycopg's loaders raise (RecursionError of JSON, struct.error of binary rows)."""
+
+
+def all_undone(parts: Iterable[Callable[[], list[str] | None]]) -> list[str]:
+    """The sentences of every part, each of which is tried, whichever fails; NotUndone tells them and every error."""
+    left: list[str] = []
+    failures: list[Error] = []
+    for part in parts:
+        try:
+            left += part() or []
+        except Error as wrong:
+            failures.append(wrong)
+    if failures:
+        sentences = dict.fromkeys([*(wrong.message for wrong in failures), *left])
+        raise NotUndone("; ".join(sentences), failures[0].hint)
+    return left
 
 
 def failures_of(parts: Iterable[Callable[[], object]]) -> list[Exception]:

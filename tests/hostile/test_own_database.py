@@ -124,12 +124,14 @@ def test_ended_by_sigterm_at_any_statement_nothing_is_left(
     assert databases(pair) == others
 
 
-def reverts(pair: PlainPair, folder: Path, name: str, after: str | None, user: str = "postgres") -> None:
-    """A revert of a journal that claims one database."""
-    with opened(pair_dsn(pair, "n1", "n2", user=user)) as target:
+def reverts(pair: PlainPair, folder: Path, name: str, after: str | None, *stay: str) -> None:
+    """A revert of a journal that claims one database; those that stay are told, and stay in it."""
+    with opened(pair_dsn(pair, "n1", "n2")) as target:
         journal = Journal(folder / "journal.jsonl")
         journal.note(1.0, target.name, "database", name, before=None, after=after)
-        assert target.revert(journal) == [] and journal.pending() == ()
+        left = target.revert(journal)
+        assert [sentence.split(" owns it")[0] for sentence in left] == [f"database {one} stays: app" for one in stay]
+        assert len(journal.pending()) == bool(stay)
 
 
 RANDOM = "walproof_" + "0a" * 16
@@ -143,7 +145,9 @@ def test_a_journal_that_claims_a_database_of_another_role_drops_nothing(
     """Its comment says that it is walproof's, its name is walproof's: its owner is not the role of that run."""
     pair.sql("n1", f"CREATE DATABASE {RANDOM} OWNER app")
     try:
-        reverts(pair, tmp_path, name, after)
+        of_earlier_versions = [one for one in (after, name) if one in (DRAFT, "walproof_own", "walproof_0123")]
+        stay = [RANDOM] if name == RANDOM else dict.fromkeys(one for one in of_earlier_versions if one in (DRAFT, name))
+        reverts(pair, tmp_path, name, after, *stay)
         assert databases(pair) == {*others, RANDOM}
     finally:
         pair.sql("n1", f"DROP DATABASE {RANDOM}")

@@ -14,7 +14,7 @@ import click
 import cloup
 from click.shell_completion import CompletionItem
 
-from walproof.errors import MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, UsageError
 from walproof.model.guarantee import read_quorum
 from walproof.model.units import duration_s
 
@@ -23,6 +23,7 @@ SETTINGS = cloup.Context.settings(
     show_default=True,
     formatter_settings=cloup.HelpFormatter.settings(theme=cloup.HelpTheme(heading=cloup.Style(bold=True))),
 )
+LEAVES = "walproof leaves"
 
 
 @functools.cache
@@ -57,6 +58,11 @@ class Command(_WithExamples, cloup.Command):
                 option = word.rstrip("=") or (before if before.startswith("--") else "an argument")
                 raise click.UsageError(f"{option} is empty", ctx)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's; ENVIRONMENT in place of success where one of `ctx.meta[LEAVES]` says that something stays."""
+        code = super().invoke(ctx)
+        return code or (ExitCode.ENVIRONMENT if any(leaves() for leaves in ctx.meta.get(LEAVES, ())) else code)
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """The first sentence of the help, in full: where it is long, the list of commands folds it."""

@@ -13,7 +13,7 @@ import cloup
 from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.runs import Due, Layer, applied_folder, applying, covering, journal_of_apply, runs_folder, undoing
-from walproof.errors import Error, ExitCode, MachineError, UsageError
+from walproof.errors import Error, ExitCode, MachineError, NotUndone, UsageError
 from walproof.lab import home
 from walproof.load.local_runner import remove_left
 from walproof.machine import untrusted
@@ -66,7 +66,7 @@ class Reverted:
 
     def run(self, cluster: Target, journal: Notebook, asked: Asked) -> "Reverted":
         """Revert; what was done before an error is printed, and the error goes on."""
-        check_identity(journal, cluster, self.journal)
+        check_identity(journal, cluster, self.journal, silent=True)
         reverting = Reverting(
             lambda kind, name: self.removed.append({"kind": kind, "name": name}),
             asked.ended_on,
@@ -191,12 +191,12 @@ def _all(target: str | None, asked: Asked, order: Order) -> tuple[list[Reverted]
     """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
     done: list[Reverted] = []
     failed: Error | None = None
-    wanted = choose(target) if target is not None else None
+    wanted = choose(target, answering=False) if target is not None else None
     for path, journal in order.of(_ours(asked, wanted)):
         try:
             done += _reverted(path, journal, target, asked, wanted)
         except Error as wrong:
-            if str(path) not in wrong.hint:
+            if not isinstance(wrong, NotUndone) and str(path) not in wrong.hint:
                 gone = pasted("where that cluster is gone for good: rm {path:path}", path=path)
                 wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
             failed = failed or wrong
@@ -206,9 +206,12 @@ def _all(target: str | None, asked: Asked, order: Order) -> tuple[list[Reverted]
         with applying(kept.path):
             # What is pending there was tried above, in its order.
             rest = Due(Layer(kept, complete=False), {change.number for change in kept.pending()})
-            one = Reverted(wanted.name, str(kept.path), 0).run(wanted, rest, asked)
-            if one.removed or one.left or not asked.alone:
-                done.append(one)
+            try:
+                one = Reverted(wanted.name, str(kept.path), 0).run(wanted, rest, asked)
+                if one.removed or one.left or not asked.alone:
+                    done.append(one)
+            except Error as wrong:
+                failed = failed or wrong
     for text in _elsewhere():
         _warn(text)
     return done, failed
@@ -228,7 +231,7 @@ def _reverted(
             _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
             continue
         pending = len(journal.pending(name))
-        cluster = choose(target or name)
+        cluster = choose(target or name, answering=False)
         cluster.name = name
         one = Reverted(name, str(path), pending).run(cluster, journal, asked)
         if one.removed or one.left or not journal.pending(name):

@@ -15,6 +15,7 @@ from typing import IO, Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from walproof.cli.options import LEAVES
 from walproof.errors import Error, MachineError, UndecidedError
 from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
@@ -84,8 +85,16 @@ def keep_journal(target: Target | None, directory: Path | None) -> None:
         journal = register(runs_folder(), directory, target.identity)
         check_identity(journal, target, journal.registration)
         target.journal = journal
+        if context := click.get_current_context(silent=True):
+            context.meta.setdefault(LEAVES, []).append(partial(_leaves, target))
         # Registered before the target's own: called after it has removed what it made.
         atexit.register(_say_what_is_left, target.name, target.journal)
+
+
+def _leaves(target: Target) -> bool:
+    """Whether something of a run that ends could not be undone."""
+    target.close()
+    return bool(target.journal.pending(target.name))
 
 
 def _say_what_is_left(name: str, journal: Notebook) -> None:

@@ -357,10 +357,12 @@ class Target(Protocol):
     clock: Clock
     external: bool
     """Whether walproof did not start it: then everything beyond observing needs consent."""
-    identity: str
-    """What tells the cluster from another that answers under its name, "" where nothing does."""
     journal: Notebook
     """Where changes are written down before they are made; external targets change nothing without one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells the cluster from another that answers under its name; "" where nothing does, or none answers."""
 
     def describe(self) -> Description:
         """Versions, machine, settings in effect."""

@@ -29,5 +29,7 @@ class TargetType:
     open: Callable[[str], Target]
     """TargetError when it does not answer, UsageError when the address is not valid."""
     external: bool = True
+    unasked: Callable[[str], Target] | None = None
+    """As `open`, of a cluster that need not answer; None where nothing of one that does not answer can be undone."""
     rights: Callable[[str | None], Rights] | None = None
     """The rights it needs, of the cluster of an address (None: of any); None where no manager asks for any."""

@@ -28,12 +28,15 @@ TARGETS: list[TargetType] = [
 ]
 
 
-def choose(address: str | None) -> Target:
-    """The target of that address (None: the lab); TargetError when it does not answer, UsageError for no target."""
+def choose(address: str | None, *, answering: bool = True) -> Target:
+    """The target of that address (None: the lab); UsageError for no target.
+
+    TargetError when it does not answer; not `answering`: only where that has to be known before anything is undone.
+    """
     text = "lab" if address is None else address
     for kind in TARGETS:
         if kind.accepts(text):
-            return kind.open(text)
+            return kind.open(text) if answering or kind.unasked is None else kind.unasked(text)
     kind_named = kind_of(text)
     if kind_named is not None:
         names = ", ".join(kind.name for kind in TARGETS if kind.external)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from walproof.errors import Error, MachineError, TargetError, UsageError
+from walproof.errors import Error, MachineError, NotUndone, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
@@ -60,19 +60,28 @@ def noted(journal: Notebook, target: str, what: str, name: str | None = None) ->
     return [c for c in journal.pending(target) if c.what == what and name in (None, c.name)]
 
 
-def check_identity(journal: Notebook, target: Target, path: object) -> None:
-    """TargetError where changes of the journal at that path were made on another cluster of the target's name."""
-    others = {change.cluster for change in journal.pending(target.name)} - {"", target.identity}
-    if target.identity and others:
-        raise TargetError(
-            f"another cluster answers under this name: {target.name} is {target.identity} now, and the changes were"
-            f" made on {min(others)}; nothing was done",
-            pasted(
-                "name that cluster's kubeconfig (KUBECONFIG=FILE) or context; where it was deleted, or deleted and made"
-                " anew, nothing of walproof's is left there: rm {path:path}",
-                path=path,
-            ),
+def check_identity(journal: Notebook, target: Target, path: object = None, *, silent: bool = False) -> None:
+    """TargetError where changes of the journal at that path were made on another cluster of the target's name.
+
+    Also where it is not known which one answers, unless `silent` ones may be: what walproof froze tells nothing.
+    """
+    noted_on = {change.cluster for change in journal.pending(target.name)} - {""}
+    identity = target.identity if noted_on else ""
+    others = noted_on - {identity}
+    if not others or (silent and not identity):
+        return
+    if not identity:
+        raise NotUndone(
+            f"which cluster answers as {target.name} is not known; the changes were made on {min(others)}: they stay",
+            "does a member answer, and may you call pg_control_system() there?",
         )
+    again = "let the name mean that cluster again: service, DNS, target file; KUBECONFIG=FILE or context"
+    gone = "where it was deleted, or deleted and made anew, nothing of walproof's is left there: rm {path:path}"
+    raise TargetError(
+        f"another cluster answers under this name: {target.name} is {identity} now, and the changes were"
+        f" made on {min(others)}: they stay",
+        again if path is None else f"{again}; {pasted(gone, path=path)}",
+    )
 
 
 def needed(journal: Notebook) -> Notebook:

@@ -23,7 +23,7 @@ from walproof.targets.cnpg.objects import Pod
 from walproof.targets.cnpg.rbac import perhaps_misnamed
 from walproof.targets.cnpg.state_and_doctor_facts import State, asked_for_clients_way, facts_of, state_of
 from walproof.targets.cnpg.target_file import CnpgFile
-from walproof.targets.external.cluster import Membership
+from walproof.targets.external.membership import Membership
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.sql.connection import connected, password_file
 from walproof.targets.sql.doctor_facts import Inspector
@@ -174,7 +174,8 @@ class CnpgAccess:
         self.login = self.parameters(self.credential)
         self._sees: bool | None = None
         self._placed: dict[Place, Pod] = {}
-        self.members = Membership(self._listed)  # which lists them at once
+        self.members = Membership(self._listed)
+        self.members.renew()
 
     def default(self) -> Credential:
         """The user of the application's secret, or of the one that the target file names."""

@@ -1,14 +1,14 @@
 """A CloudNativePG cluster by its namespace and name: everything else is asked of Kubernetes, anew as pods change."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 
 import psycopg
 
-from walproof.errors import Error, TargetError
+from walproof.errors import Error, all_undone
 from walproof.guarding.kubernetes_freeze import Policy
 from walproof.guarding.status_and_metrics import Log
 from walproof.machine.quoting import pasted
@@ -20,7 +20,7 @@ from walproof.model.ports import SILENT, Capabilities, Configuration, Notebook, 
 from walproof.model.topology import ClusterView, Description, Role
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.configuration import CnpgConfiguration
-from walproof.targets.cnpg.created_objects import ROLES, left_behind, refuse_beside, swept
+from walproof.targets.cnpg.created_objects import ROLES, Left, left_behind, refuse_beside, swept
 from walproof.targets.cnpg.creating_load_pods import LoadPods
 from walproof.targets.cnpg.credentials_and_own_role import ROLE, Credential, OwnRole
 from walproof.targets.cnpg.faults_and_undo import (
@@ -69,13 +69,18 @@ class CnpgCluster(ExternalCluster):
     def __init__(self, name: str, file: CnpgFile, api: KubernetesApi) -> None:
         self.access = CnpgAccess(api, file)
         super().__init__(name, file, self.access.login, self.access.members)
-        self.identity = self.access.state.cluster.metadata.uid
+        self._uid = self.access.state.cluster.metadata.uid
         self._own_user = ""
         self._no_amcheck = ""
         self._left: Credential | None = None
         self._instances = Instances(api, file.name, name, self.clock, lambda: self.journal)
         self._chaos = ChaosMesh(self._instances)
         self._states = CnpgMemberStates(api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect)
+
+    @property
+    def identity(self) -> str:
+        """The Cluster's uid, as it was when it was opened."""
+        return self._uid
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -233,10 +238,8 @@ class CnpgCluster(ExternalCluster):
         if noted(self.journal, self.name, "database"):
             # What the role owns is still there: `walproof revert` removes both.
             return
-        try:
+        with suppress(Error):
             self._remove_role(self.journal)
-        except Error:
-            return
 
     def _remove_role(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         if noted(journal, self.name, ROLE):
@@ -254,9 +257,12 @@ class CnpgCluster(ExternalCluster):
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending fault and change, remove walproof's own database and role; sentences about what stays.
 
-        A fault that cannot be undone, of a member whose node is away, is the error after all the rest is reverted.
+        What cannot be undone, as a fault of a member whose node is away, is the error after all the rest is reverted.
         """
-        self._load_pods.remove(journal, reverting)
+        parts = (self._load_pods.remove, self._revert_cluster)
+        return all_undone(partial(part, journal, reverting) for part in parts)
+
+    def _revert_cluster(self, journal: Notebook, reverting: Reverting) -> list[str]:
         self._instances.target = self.name
         unread: set[str] = set()
         behind = left_behind(*self._cluster, unread)
@@ -266,31 +272,25 @@ class CnpgCluster(ExternalCluster):
             )
         roles = {change.name for change in noted(journal, self.name, ROLE)}
         told = {one.maker for one in behind if one.meta.name in roles}
-        stay: list[Error] = []
-        for undo in (self._chaos.undo_left, AlterSystem(self._instances).undo_left, self._instances.undo_left):
-            try:
-                undo(journal, reverting)
-            except Error as wrong:
-                stay.append(wrong)
-        left = self._scaling.undo(journal, reverting)
-        if any(one.over(reverting) for one in behind if one.maker not in told):
-            # A walproof that was killed may have frozen a member, and its journal is not this one: it may be lost.
-            left += self._instances.thaw_all(reverting)
+        alter_system = AlterSystem(self._instances)
+        faults = [self._chaos.undo_left, alter_system.undo_left, self._instances.undo_left, self._scaling.undo]
+        parts = [partial(undo, journal, reverting) for undo in faults]
+        # A walproof that was killed may have frozen a member, and its journal is not this one: it may be lost.
+        lost = any(one.over(reverting) for one in behind if one.maker not in told)
+        thaws = [partial(self._instances.thaw_all, reverting)] if lost else []
+        return all_undone([*parts, *thaws, partial(self._revert_own, journal, reverting, behind)])
+
+    def _revert_own(self, journal: Notebook, reverting: Reverting, behind: Sequence[Left]) -> list[str]:
         if self._own_role.adopt(journal, reverting) and all(one.over(reverting) for one in behind if one.kind is ROLES):
             for change in noted(journal, self.name, ROLE):
                 # Its databases too, which it alone owns: their names were in the journal that is lost.
                 journal.note(self.clock.now(), self.name, "database", change.name, before=None, after=None)
         self._left = self._own_role.left(journal)
         self._enters_as_owner()
-        try:
-            left += super().revert(journal, reverting)
+        left = super().revert(journal, reverting)
+        if not noted(journal, self.name, "database"):
             self._remove_role(journal, reverting)
-            left += swept(*self._cluster, reverting)
-        except Error as wrong:
-            stay.append(wrong)
-        if stay:
-            raise TargetError("; ".join([*(one.message for one in stay), *left]), stay[0].hint)
-        return left
+        return [*left, *swept(*self._cluster, reverting)]
 
     def _is_led(self) -> bool:
         """As Kubernetes says now: the state that was read before may be from before a failover."""

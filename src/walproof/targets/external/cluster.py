@@ -5,16 +5,15 @@ in the background. The folders of managers (postgres/, patroni/, cnpg/) say who 
 
 import atexit
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import psycopg
 
-from walproof.errors import ODD, Error, TargetError, WaitTimeout
+from walproof.errors import Error, NotUndone, TargetError, WaitTimeout, all_undone
 from walproof.load.local_runner import LocalRunner
 from walproof.load.open_session import open_session
 from walproof.machine.answering import answering
@@ -35,12 +34,14 @@ from walproof.model.ports import (
 )
 from walproof.model.topology import ClusterView, Description, Endpoint, Route
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.configure import NoJournal, noted
+from walproof.targets.configure import NoJournal, check_identity, noted
 from walproof.targets.external import own_database
 from walproof.targets.external.faults_by_command import (
+    BY_COMMAND,
     CommandOperations,
     UserCommands,
 )
+from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing, Sizes
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
@@ -49,46 +50,11 @@ from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
 from walproof.targets.sql.price import SqlPricer
 from walproof.targets.sql.settings import settings_of
 
-Members = Mapping[str, Endpoint]
-
-
-class Membership:
-    """The members as last found by `find`, which is called again at most every `every_s` seconds."""
-
-    def __init__(self, find: Callable[[], Members], every_s: float = 2.0) -> None:
-        """Find them a first time; an Error of `find` goes on."""
-        self._find, self._every_s = find, every_s
-        self._members = find()
-        self._found_at = time.monotonic()
-        self._finding = threading.Lock()
-
-    def __call__(self) -> Members:
-        """The members known now; returns at once."""
-        if time.monotonic() - self._found_at > self._every_s and self._finding.acquire(blocking=False):
-            threading.Thread(target=self._refresh, name="find members", daemon=True).start()
-        return self._members
-
-    def renew(self) -> None:
-        """Find them now; an Error of `find` goes on."""
-        self._members = self._find()
-        self._found_at = time.monotonic()
-
-    def _refresh(self) -> None:
-        try:
-            self._members = self._find() or self._members
-        except ODD:
-            # No member answers just now, or none that can be understood: those known last stay.
-            pass
-        finally:
-            self._found_at = time.monotonic()
-            self._finding.release()
-
 
 class ExternalCluster(ABC):
     """A cluster that walproof did not start; a class for each manager says what that manager does by itself."""
 
     external = True
-    identity = ""
     manager = "none"
     """What describes it: "patroni" …"""
 
@@ -104,6 +70,11 @@ class ExternalCluster(ABC):
         self._commands = UserCommands(
             file.faults, self.admin, file.named_hosts, lambda: self.journal, self.name, self.clock
         )
+
+    @property
+    def identity(self) -> str:
+        """What its servers or its manager say that tells it from others; "" where nothing does, or none answers."""
+        return ""
 
     # observing
 
@@ -214,44 +185,70 @@ class ExternalCluster(ABC):
     def _remove_database(self) -> None:
         self._made.clear()
         try:
-            own_database.remove(self.admin(self.leader()), self._database, None)
+            stay = own_database.remove(self.admin(self.leader()), self._database, None)[1]
         except Error:
             # The journal names it: `walproof revert` removes it.
             return
-        for change in noted(self.journal, self.name, "database", self._database):
+        for change in () if stay else noted(self.journal, self.name, "database", self._database):
             self.journal.undone(change)
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        """Undo every pending change, remove walproof's own database if one was left; sentences about what stays."""
-        left = [*self._commands.revert(journal, reverting), *self.configuration.undo(journal, reverting)]
-        for change in noted(journal, self.name, "database"):
-            self._drop_left(change.name, change.after, reverting)
-            journal.undone(change)
-        return left
+        """Undo every pending change, remove walproof's own database if one was left; sentences about what stays.
 
-    def _drop_left(self, name: str, after: str | None, reverting: Reverting) -> None:
+        Commands first, which need no server that answers: what they undo may be why none does.
+        """
+        self._commands.target, pending = self.name, len(journal.pending(self.name))
+        left = self._commands.revert(journal, reverting)
+        now_pending = journal.pending(self.name)
+        if pending and all(change.what == BY_COMMAND for change in now_pending):
+            return left
+        if len(now_pending) < pending:
+            with suppress(WaitTimeout):
+                wait_for(Wait.NEW_LEADER, self._answers, self.clock, pace_s=0.5)
+        try:
+            self.members()
+            check_identity(journal, self)
+        except Error as wrong:
+            if not left:
+                raise
+            raise NotUndone("; ".join([wrong.message, *left]), wrong.hint) from None
+        databases = (partial(self._drop_left, c, journal, reverting) for c in noted(journal, self.name, "database"))
+        return all_undone([lambda: left, partial(self.configuration.undo, journal, reverting), *databases])
+
+    def _answers(self) -> bool:
+        with suppress(TargetError):
+            return self._is_led()
+        return False
+
+    def _drop_left(self, change: Any, journal: Notebook, reverting: Reverting) -> list[str]:
         """Drop walproof's own database that a killed run noted, until every standby lacks it too.
 
         A primary that was just thawed may be handing over, and what it alone had dropped would be back with its
-        successor: it must lead before and after. Meanwhile errors may pass, but no lack of a right.
+        successor: it must lead before and after. Meanwhile errors may pass, but no lack of a right. Sentences about
+        what is there and another role's, which stays in the journal.
         """
+        stay: list[str] = []
 
         def drop() -> Endpoint:
             leader = self.admin(self.leader())
-            for removed in own_database.remove(leader, name, after):
-                reverting.tell("database", removed)
+            removed, stay[:] = own_database.remove(leader, change.name, change.after)
+            for name in removed:
+                reverting.tell("database", name)
             return leader
 
         def dropped() -> bool:
             with suppress(TargetError):
                 if self._is_led() and self._enters_as_owner():
-                    return self._have_followed(drop(), name) and self._is_led()
+                    return self._have_followed(drop(), change.name) and self._is_led()
             return False
 
         try:
             wait_for(Wait.NEW_LEADER, dropped, self.clock, pace_s=0.5)
         except WaitTimeout:
             drop()  # which says what is wrong; a standby that does not replay is no reason to leave it
+        if not stay:
+            journal.undone(change)
+        return stay
 
     def _is_led(self) -> bool:
         """Whether the member leads that the manager wants to lead."""

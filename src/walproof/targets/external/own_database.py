@@ -9,6 +9,7 @@ superuser owns anything in it, it is dropped unused, and one of template0, which
 
 import re
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -120,23 +121,45 @@ def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
             ) from None
 
 
-def remove(leader: Endpoint, name: str, after: str | None) -> list[str]:
-    """Drop what a journal's entry names, with everything in it, whoever is connected; the names of what was there.
+def remove(leader: Endpoint, name: str, after: str | None) -> tuple[list[str], list[str]]:
+    """Drop what a journal's entry names, with everything in it, whoever is connected.
 
-    Only what the role owns that asks, or, where a superuser asks, the role that the entry names: `after`, or `name` of
-    a role of walproof's own whose journal is lost. Entries of earlier versions name the database and, as `after`, the
-    random name under which it was made; the comment, made in one transaction with the renaming, held that name too: it
-    keeps a database that another run has made since.
+    The names of what was dropped, and sentences about what is there and not dropped: only what the role owns that asks
+    is, or, where a superuser asks, what the role owns that the entry names. What is gone is in neither.
+    """
+    dropped, stay = [], []
+    for database, maker in _noted(leader, name, after):
+        # The server may still be making it, for a client that was killed.
+        _asked(leader, _END, {"statement": f"%{database}%"})
+        row = _row(leader, database)
+        if row is None:
+            continue
+        if row["owner"] == row["me"] or (row["superuser"] and row["owner"] == maker):
+            _drop_now(leader, database)
+            dropped.append(database)
+        else:
+            statement = pasted("DROP DATABASE {name:sql_name} WITH (FORCE)", name=database)
+            owner = row["owner"]
+            stay.append(f"database {database} stays: {owner} owns it, not {row['me']}; as {owner}: {statement}")
+    return dropped, stay
+
+
+def _noted(leader: Endpoint, name: str, after: str | None) -> Iterator[tuple[str, str | None]]:
+    """The databases that a journal's entry means, each with the role that made it, None for the one that asks.
+
+    `name` is a database of the role `after`, or a role of walproof's own whose journal is lost. Entries of earlier
+    versions name the database and, as `after`, the random name under which it was made; the comment, made in one
+    transaction with the renaming, held that name too: it keeps a database that another run has made since.
     """
     if _NAME.fullmatch(name):
-        return [name] if _remove(leader, name, after) else []
-    if _ROLE.fullmatch(name):
-        return [one for one in left(leader, name) if _remove(leader, one, name)]
-    removed = [after] if after and _DRAFT.fullmatch(after) and _remove(leader, after, None) else []
-    comment = str((_row(leader, name) or {}).get("comment"))
-    if comment in (_COMMENT, f"{_COMMENT}: {after}") and _remove(leader, name, None):
-        removed.append(name)
-    return removed
+        yield name, after
+    elif _ROLE.fullmatch(name):
+        yield from ((one, name) for one in left(leader, name))
+    else:
+        if after and _DRAFT.fullmatch(after):
+            yield after, None
+        if (_row(leader, name) or {}).get("comment") in (_COMMENT, f"{_COMMENT}: {after}"):
+            yield name, None
 
 
 def left(endpoint: Endpoint, name: str) -> list[str]:
@@ -144,7 +167,10 @@ def left(endpoint: Endpoint, name: str) -> list[str]:
     if not _ROLE.fullmatch(name):
         return [name] if is_there(endpoint, name) else []
     with connected(endpoint) as connection:
-        rows = connection.execute(_STATEMENTS["databases_of_role"], {"role": name}).fetchall()
+        try:
+            rows = connection.execute(_STATEMENTS["databases_of_role"], {"role": name}).fetchall()
+        except psycopg.Error as wrong:
+            raise connection_error(wrong) from None
     return [str(row["name"]) for row in rows]
 
 
@@ -161,12 +187,7 @@ def _asked(endpoint: Endpoint, query: LiteralString | bytes, words: dict[str, st
             raise connection_error(wrong) from None
 
 
-def _remove(leader: Endpoint, name: str, owner: str | None) -> bool:
-    # The server may still be making it, for a client that was killed.
-    _asked(leader, _END, {"statement": f"%{name}%"})
-    row = _row(leader, name)
-    if row is None or not (row["owner"] == row["me"] or (row["superuser"] and row["owner"] == owner)):
-        return False
+def _drop_now(leader: Endpoint, name: str) -> None:
     with connected(leader) as connection:
         try:
             connection.execute("SET synchronous_commit = local")
@@ -177,7 +198,6 @@ def _remove(leader: Endpoint, name: str, owner: str | None) -> bool:
                 f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
                 f"DROP DATABASE {name} WITH (FORCE)",
             ) from None
-    return True
 
 
 def _drop(connection: "psycopg.Connection[Any]", name: str) -> None:

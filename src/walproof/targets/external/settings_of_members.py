@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import psycopg
+
 from walproof.errors import TargetError
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import connected
@@ -30,7 +32,7 @@ class MemberSettings:
         try:
             with connected(endpoint) as connection:
                 rows = connection.execute(_ROWS, ([name.lower() for name in names],)).fetchall()
-        except TargetError:
+        except (TargetError, psycopg.Error):
             return None
         return {str(row["name"]): row for row in rows}
 

@@ -3,11 +3,12 @@
 When a successor was elected is read from Patroni's log."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 
-from walproof.errors import TargetError
+from walproof.errors import Error, TargetError
 from walproof.model.drill import Capability
 from walproof.model.facts import LEADER_ROLES, PatroniFacts
 from walproof.model.patroni_values import refused, times
@@ -15,7 +16,8 @@ from walproof.model.ports import Capabilities, Configuration
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
-from walproof.targets.external.cluster import ExternalCluster, Membership
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.membership import Membership
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.leader_lease import PatroniLeaderLease
@@ -81,10 +83,19 @@ class PatroniCluster(ExternalCluster):
     manager = "patroni"
 
     def __init__(self, name: str, file: PatroniFile, rest: PatroniRest) -> None:
-        """TargetError when no member answers."""
         parameters = with_named_hosts(resolved(file.dsn or "", file.service), file)
         super().__init__(name, file, parameters, Membership(partial(_listed, rest, parameters)))
         self.rest = rest
+
+    @property
+    def identity(self) -> str:
+        """The system identifier of PostgreSQL, which Patroni knows of a member that does not answer too."""
+        with suppress(Error):
+            for member in self.rest.cluster()["members"]:
+                system = str(self.rest.status(member["api_url"]).get("database_system_identifier"))
+                if system.isdecimal():
+                    return system
+        return ""
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -137,14 +148,19 @@ def _listed(rest: PatroniRest, parameters: Endpoint) -> dict[str, Endpoint]:
     }
 
 
-def open_patroni(address: str) -> PatroniCluster:
-    """Ask any member for /cluster and take every member's address from it; TargetError when none answers."""
+def open_patroni(address: str, *, answering: bool = True) -> PatroniCluster:
+    """Ask any member for /cluster and take every member's address from it; TargetError when none answers.
+
+    Not `answering`: they are asked later, when they are needed.
+    """
     name, file = read_address(address)
     part = file.restapi
     password = part.password.get_secret_value() or secret(part.password_file, "restapi.password_file")
     same = part.model_dump(exclude={"password", "password_file"})
     rest = PatroniRest(RestAccess(file.rest, password=password, **same))
     cluster = PatroniCluster(name, file, rest)
+    if not answering:
+        return cluster
     if not cluster.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}

@@ -4,6 +4,7 @@ Configured by ALTER SYSTEM on every member, standby names only where they are me
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,8 @@ from walproof.model.ports import SILENT, Clock, Configuration, Notebook, Reverti
 from walproof.model.standby_names import folded, is_host_and_port, listed
 from walproof.model.topology import ClusterView, Endpoint, MemberView
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.external.cluster import ExternalCluster, Membership
+from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.external.membership import Membership
 from walproof.targets.external.target_file import TargetFile, is_file, read_file
 from walproof.targets.named_hosts import with_named_hosts
 from walproof.targets.sql.connection import (
@@ -148,33 +150,49 @@ class Servers:
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
-        self._reach_named()
         self.members = Membership(self._find)
 
     def _reach_named(self) -> None:
-        """Reach every host of the DSN and of the target file; TargetError when no leader is among them."""
+        """Reach every host of the DSN and of the target file; TargetError when none answers."""
         for host in dict.fromkeys((*self._parameters.hosts, *self._named)):
             try:
                 self._found[host] = _asked(self._parameters.at(host))
+                self._errors.pop(host, None)
             except psycopg.Error as wrong:
                 self._errors[host] = wrong
-        if not any(f.row.get("leader") for f in self._found.values()):
-            raise self._no_leader()
-
-    def _no_leader(self) -> Exception:
         if not self._found:
-            return connection_error(next(iter(self._errors.values())))
-        (host, port), standby = next(iter(self._found.items()))
-        where = standby.upstream or "see primary_conninfo there"
-        return TargetError(
-            f"{host}:{port} is a standby, and no leader was named", f"it streams from {where}: name that host too"
-        )
+            raise connection_error(next(iter(self._errors.values())))
+
+    @property
+    def leader(self) -> "_Server | None":
+        """That of the highest timeline among those that led when they were reached."""
+        leaders = (server for server in self._found.values() if server.row.get("leader"))
+        return max(leaders, key=lambda server: server.row.get("timeline") or 0, default=None)
+
+    def need_leader(self) -> None:
+        """TargetError when none was reached."""
+        self.members()
+        if self.leader is None:
+            (host, port), standby = next(iter(self._found.items()))
+            where = standby.upstream or "see primary_conninfo there"
+            raise TargetError(
+                f"{host}:{port} is a standby, and no leader was named", f"it streams from {where}: name that host too"
+            )
+
+    def identity(self) -> str:
+        """The leader's system identifier, or that of a standby where none leads; "" where none answers."""
+        with suppress(TargetError):
+            self.members()
+        first = self.leader or next(iter(self._found.values()), None)
+        return "" if first is None else str(first.row.get("system_identifier") or "")
 
     def _find(self) -> dict[str, Endpoint]:
         """Names → connection parameters, of members as far as known and of every standby of the current leader.
 
-        The file's names first, then how they stream, else host:port; never two alike.
+        The file's names first, then how they stream, else host:port; never two alike. TargetError when none answers.
         """
+        if self.leader is None:
+            self._reach_named()
         answers = (_answer(server.endpoint) for server in list(self._found.values()))
         leader = next((server for server in answers if server and server.row.get("leader")), None)
         if leader is not None:
@@ -212,6 +230,15 @@ class Servers:
 class PostgresCluster(ExternalCluster):
     """An external cluster without a manager."""
 
+    def __init__(self, name: str, file: TargetFile, parameters: Endpoint, servers: Servers) -> None:
+        super().__init__(name, file, parameters, servers.members)
+        self._servers = servers
+
+    @property
+    def identity(self) -> str:
+        """The system identifier of its servers."""
+        return self._servers.identity()
+
     @cached_property
     def configuration(self) -> Configuration:
         """ALTER SYSTEM on every member."""
@@ -243,12 +270,18 @@ def _asked(endpoint: Endpoint) -> _Server:
     return _Server(endpoint, "" if name == "walreceiver" else name, row, senders, upstream)
 
 
-def open_postgres(address: str) -> PostgresCluster:
-    """The cluster of a DSN, a libpq URL or a target file; TargetError when no leader answers."""
+def open_postgres(address: str, *, answering: bool = True) -> PostgresCluster:
+    """The cluster of a DSN, a libpq URL or a target file; TargetError when no leader answers.
+
+    Not `answering`: its servers are asked later, when they are needed.
+    """
     name, file = read_address(address)
     conninfo_of(file.dsn, file.service)
     parameters = with_named_hosts(resolved(file.dsn, file.service), file)
-    return PostgresCluster(name, file, parameters, Servers(file, parameters).members)
+    servers = Servers(file, parameters)
+    if answering:
+        servers.need_leader()
+    return PostgresCluster(name, file, parameters, servers)
 
 
 def read_address(address: str) -> tuple[str, TargetFile]:

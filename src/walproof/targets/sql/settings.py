@@ -224,6 +224,7 @@ class AutoConf:
                 continue
             try:
                 with connected(endpoint) as connection:
+                    _check_system(connection, member, mine)
                     over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
                 self._reload(member, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
@@ -241,6 +242,19 @@ class AutoConf:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
+
+
+def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
+    """TargetError where who answers as that member is a server of another cluster than the one that was changed."""
+    noted_on = {change.cluster for change in changes} - {""}
+    if not noted_on:
+        return
+    row = connection.execute("SELECT system_identifier::text AS system FROM pg_control_system()").fetchone()
+    if others := noted_on - {row["system"] if row else ""}:
+        raise TargetError(
+            f"{member} is a server of another cluster now, and was changed on {min(others)}: left alone",
+            "name that server again under [members] or in the DSN",
+        )
 
 
 def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
