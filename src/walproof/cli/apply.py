@@ -14,8 +14,8 @@ from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
-from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply
-from walproof.errors import ExitCode, UndecidedError, UsageError
+from walproof.cli.runs import APPLIED, Layer, applying, covering, journal_of_apply, undoing
+from walproof.errors import ExitCode, MachineError, UndecidedError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice
@@ -190,9 +190,16 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         first = f"would undo {counted(len(pending), 'change')} on {cluster.name}"
         print_result({"dry_run": True, "target": cluster.name, "changes": changes}, first, *lines, as_json=as_json)
         return ExitCode.HELD
-    with applying(journal.path):
+    with undoing() as announce, applying(journal.path):
         check_identity(layer, cluster, journal.path)
         pending = layer.pending(name)
+        announce(pending)
+        for change in pending:
+            if newer := covering(journal.path, change):
+                raise MachineError(
+                    f"{newer} has changed {change.name} since, and is not undone",
+                    "let it end, or where it was killed: walproof revert",
+                )
         begun = layer.begin(cluster.clock.now(), name)
         left = configuration.undo(layer)
         layer.close(name)

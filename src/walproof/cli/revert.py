@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,15 +12,25 @@ import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import Layer, applied_folder, applying, journal_of_apply, runs_folder
+from walproof.cli.runs import Due, Layer, applied_folder, applying, covering, journal_of_apply, runs_folder, undoing
 from walproof.errors import Error, ExitCode, MachineError, NotUndone, UsageError
+from walproof.lab import home
 from walproof.load.local_runner import remove_left
 from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
 from walproof.machine.redaction import without_secrets
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
-from walproof.records.journal import NAME, Change, Journal, journals_in, registered
+from walproof.records.journal import (
+    NAME,
+    Change,
+    Journal,
+    RegisteredJournal,
+    journals_in,
+    pending_beside,
+    registered,
+    same_setting,
+)
 from walproof.records.layout import only_ours, opened_folder, record_directory
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
@@ -58,7 +68,10 @@ class Reverted:
         """Revert; what was done before an error is printed, and the error goes on."""
         check_identity(journal, cluster, self.journal, silent=True)
         reverting = Reverting(
-            lambda kind, name: self.removed.append({"kind": kind, "name": name}), asked.ended_on, _warn
+            lambda kind, name: self.removed.append({"kind": kind, "name": name}),
+            asked.ended_on,
+            _warn,
+            lambda change, now: self._stays(change, now, asked),
         )
         try:
             self.left = cluster.revert(journal, reverting)
@@ -67,6 +80,15 @@ class Reverted:
                 _warn(line)
             raise
         return self
+
+    def _stays(self, change: Change, now: str | None, asked: Asked) -> bool:
+        """Whether another own journal found or set that value since, perhaps on this cluster under another name."""
+        beside = (other for _, other in pending_beside(home.state_folder(), Path(self.journal)))
+        newer = (other for other in beside if other.at > change.at and same_setting(other, change) is not False)
+        ours = any(now in (other.before, other.after) for other in newer)
+        if ours:
+            asked.leave(f"left alone, {change.name} is {now!r} now, as another journal of yours says: {self.journal}")
+        return ours
 
     def lines(self) -> list[str]:
         first = f"reverted on {self.target}:" if self.removed else f"nothing was left on {self.target}"
@@ -86,11 +108,13 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
     remove_left()
     asked = Asked(frozenset(listed(ended_on, "ended-on") if ended_on else ()))
     failed: Error | None = None
-    if record is not None:
-        journals = _of_record(record, target, consent.read(allow), asked.ended_on, as_json=as_json)
-        done = [one for path, journal in journals for one in _reverted(path, journal, target, asked)]
-    else:
-        done, failed = _all(target, asked)
+    with ExitStack() as stack:
+        order = Order(asked, stack.enter_context(undoing()))
+        if record is not None:
+            own = _of_record(record, target, consent.read(allow), asked, stack, as_json=as_json)
+            done = [one for path, journal in order.of(own) for one in _reverted(path, journal, target, asked)]
+        else:
+            done, failed = _all(target, asked, order)
     if not done and failed is None:
         _warn(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}")
     print_result(
@@ -109,12 +133,66 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
 _ELSEWHERE = "what another user's or machine's walproof left: walproof revert --target cnpg:NAMESPACE/NAME, or RECORD"
 
 
-def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None]:
+@dataclass(slots=True)
+class Own:
+    """A journal that this user's walproof has kept, or one that he named, and what it is called when it is left."""
+
+    path: Path
+    journal: Notebook
+    name: object
+    told: Callable[[str], None]
+    """Whom it is told that something of it is left alone."""
+
+    def covered(self) -> dict[int, str]:
+        """Its changes that a newer one of another journal covers: why each is left alone, by its number."""
+        return {
+            change.number: f"left alone until {newer} is undone, which changed {change.name} since: {self.name}"
+            for change in self.journal.pending()
+            if (newer := covering(self.path, change))
+        }
+
+
+@dataclass(slots=True)
+class Order:
+    """In which order changes are undone: the newest first, whichever journals are asked for."""
+
+    asked: Asked
+    announce: Callable[[Sequence[Change]], None]
+
+    def of(self, journals: Iterable[Own]) -> Iterator[tuple[Path, Notebook]]:
+        """Each with what is not covered just now; once more where that was undone since, as where two took turns."""
+        rest = sorted(journals, key=lambda own: -max((one.at for one in own.journal.pending()), default=0.0))
+        while rest:
+            before = []
+            for own in rest:
+                with ExitStack() as lock:
+                    if own.path.parent == applied_folder():
+                        try:
+                            lock.enter_context(applying(own.path))
+                        except MachineError as wrong:
+                            own.told(f"left alone, {wrong}: {own.path}")
+                            continue
+                    # Before it is looked what covers it, see `undoing`.
+                    self.announce(own.journal.pending())
+                    covered = own.covered()
+                    if len(covered) < len(own.journal.pending()):
+                        yield own.path, Due(own.journal, covered)
+                    before.append((own, covered))
+            rest = []
+            for own, covered in before:
+                if covered and len(own.covered()) < len(covered):
+                    rest.append(own)
+                else:
+                    for sentence in dict.fromkeys(covered.values()):
+                        own.told(sentence)
+
+
+def _all(target: str | None, asked: Asked, order: Order) -> tuple[list[Reverted], Error | None]:
     """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
     done: list[Reverted] = []
     failed: Error | None = None
     wanted = choose(target, answering=False) if target is not None else None
-    for path, journal in _ours(asked, wanted):
+    for path, journal in order.of(_ours(asked, wanted)):
         try:
             done += _reverted(path, journal, target, asked, wanted)
         except Error as wrong:
@@ -126,17 +204,17 @@ def _all(target: str | None, asked: Asked) -> tuple[list[Reverted], Error | None
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
         with applying(kept.path):
+            # What is pending there was tried above, in its order.
+            rest = Due(Layer(kept, complete=False), {change.number for change in kept.pending()})
             try:
-                done.append(Reverted(wanted.name, str(kept.path), 0).run(wanted, Layer(kept, complete=False), asked))
+                one = Reverted(wanted.name, str(kept.path), 0).run(wanted, rest, asked)
+                if one.removed or one.left or not asked.alone:
+                    done.append(one)
             except Error as wrong:
                 failed = failed or wrong
     for text in _elsewhere():
         _warn(text)
     return done, failed
-
-
-def _key(change: Change) -> tuple[str, str, str]:
-    return change.target, change.what, change.name
 
 
 def _is_of(name: str, wanted: Target) -> bool:
@@ -155,34 +233,29 @@ def _reverted(
         pending = len(journal.pending(name))
         cluster = choose(target or name, answering=False)
         cluster.name = name
-        done.append(Reverted(name, str(path), pending).run(cluster, journal, asked))
+        one = Reverted(name, str(path), pending).run(cluster, journal, asked)
+        if one.removed or one.left or not journal.pending(name):
+            done.append(one)
     return done
 
 
-def _ours(asked: Asked, wanted: Target | None) -> Iterator[tuple[Path, Notebook]]:
-    """Journals that this user's walproof has kept; those of apply, locked, without what is complete."""
+def _ours(asked: Asked, wanted: Target | None) -> Iterator[Own]:
+    """Journals that this user's walproof has kept of what has ended; those of apply without what is complete."""
     for text in _unheeded():
         asked.leave(text)
-    runs = [(run, run.run.goes_on(asked.ended_on), run.pending()) for run in registered(runs_folder())]
-    at_work = {_key(one) for _, where, pending in runs if where for one in pending}
-    for run, goes_on, pending in runs:
-        # What that one found there may be what this one set: put back now, that would set it again at its own end.
-        both = at_work & {_key(one) for one in pending}
-        if where := goes_on or (f"a run that goes on has changed {min(both)[2]} too" if both else ""):
+    runs = ((run.registration, run, run.run.record or run.registration) for run in registered(runs_folder()))
+    paths = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ()
+    applies = ((path, Layer(Journal(path), complete=False), path) for path in paths if only_ours(path))
+    kept: Iterable[tuple[Path, RegisteredJournal | Layer, object]] = (*runs, *applies)
+    for path, journal, name in kept:
+        pending = journal.pending()
+        told = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in pending) else _warn
+        where = journal.run.goes_on(asked.ended_on) if isinstance(journal, RegisteredJournal) else ""
+        if where:
             elsewhere = "; where it has ended: --ended-on that machine" if "may still" in where else ""
-            tell = asked.leave if wanted is None or any(_is_of(one.target, wanted) for one in pending) else _warn
-            tell(f"left alone, {where}{elsewhere}: {run.run.record or run.registration}")
-        else:
-            yield run.registration, run
-    for path in sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ():
-        with ExitStack() as lock:
-            try:
-                lock.enter_context(applying(path))
-            except MachineError as wrong:
-                asked.leave(f"left alone, {wrong}: {path}")
-                continue
-            if only_ours(path):
-                yield path, Layer(Journal(path), complete=False)
+            told(f"left alone, {where}{elsewhere}: {name}")
+        elif pending:
+            yield Own(path, journal, name, told)
 
 
 def _unheeded() -> Iterator[str]:
@@ -214,8 +287,8 @@ def _elsewhere() -> Iterator[str]:
 
 
 def _of_record(
-    record: str, target: str | None, allowed: frozenset[str], ended_on: frozenset[str], *, as_json: bool
-) -> Iterator[tuple[Path, Notebook]]:
+    record: str, target: str | None, allowed: frozenset[str], asked: Asked, stack: ExitStack, *, as_json: bool
+) -> Iterator[Own]:
     """The journals of a record: what the state folder holds for it, else its own, with the user's consent.
 
     Its own is read again while it is undone: in a folder that is opened once and that nobody else may write in.
@@ -225,29 +298,28 @@ def _of_record(
     named = journals_in(path)
     runs = [r for r in registered(runs_folder()) if r.run.journal in named or r.run.record == str(folder.resolve())]
     for run in runs:
-        if where := run.run.goes_on(ended_on):
+        if where := run.run.goes_on(asked.ended_on):
             raise MachineError(
                 f"{run.run.record} is left alone: {where}",
                 "wait for its end, or end it (kill); on another machine where it has ended: --ended-on that machine",
             )
     if runs:
-        yield from ((run.registration, run) for run in runs)
+        yield from (Own(run.registration, run, run.run.record, asked.leave) for run in runs)
         return
-    with ExitStack() as stack:
-        try:
-            opened = stack.enter_context(opened_folder(folder.resolve()))
-        except OSError as wrong:
-            raise MachineError(f"cannot open {folder}: {wrong.strerror}", "may you read it?") from None
-        held = Path(f"/proc/self/fd/{opened}") / NAME
-        if held.is_symlink() or not held.is_file():
-            raise UsageError(
-                f"{record} holds no journal: its run changed nothing on a cluster walproof did not start",
-                "nothing to do",
-            )
-        ours = only_ours(opened) and only_ours(held)
-        if pending := Journal(held).pending():
-            _consented(path, pending, target, allowed, ours=ours, as_json=as_json)
-            yield path, Journal(held)
+    try:
+        opened = stack.enter_context(opened_folder(folder.resolve()))
+    except OSError as wrong:
+        raise MachineError(f"cannot open {folder}: {wrong.strerror}", "may you read it?") from None
+    held = Path(f"/proc/self/fd/{opened}") / NAME
+    if held.is_symlink() or not held.is_file():
+        raise UsageError(
+            f"{record} holds no journal: its run changed nothing on a cluster walproof did not start",
+            "nothing to do",
+        )
+    ours = only_ours(opened) and only_ours(held)
+    if pending := Journal(held).pending():
+        _consented(path, pending, target, allowed, ours=ours, as_json=as_json)
+        yield Own(path, Journal(held), path, asked.leave)
 
 
 def _consented(

@@ -3,19 +3,20 @@
 Also the temporary lab of `demo` and `study`, which ends with the command, after an error or Ctrl-C too."""
 
 import atexit
+import hashlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from walproof.cli.options import LEAVES
-from walproof.errors import MachineError
+from walproof.errors import Error, MachineError, UndecidedError
 from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
@@ -25,11 +26,22 @@ from walproof.model.ports import Notebook, Target
 from walproof.model.sample import Workload
 from walproof.model.units import counted
 from walproof.pricing.sampling import OnProgress, RunProgress
-from walproof.records.journal import Change, Journal, check_ours, register
+from walproof.records.journal import (
+    APPLIES,
+    RUNS,
+    UNDOING,
+    Change,
+    Journal,
+    announce,
+    check_ours,
+    pending_beside,
+    register,
+    same_setting,
+)
 from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
-from walproof.targets.configure import check_identity
+from walproof.targets.configure import apart, check_identity
 
 
 def started(verb: str, asked: Mapping[str, Any], *, at: float, seed: int) -> Started:
@@ -58,13 +70,13 @@ def progress_bar(*, quiet: bool = False) -> Iterator[OnProgress]:
         yield move
 
 
-APPLIED, UNDOING = "applied", "undoing"
+APPLIED, BEGUN = "applied", "undoing"
 """Marks in a journal of apply: an application is complete; that one, by its number, is being undone."""
 
 
 def runs_folder() -> Path:
     """Where journals of runs lie, each until nothing of it is left to be undone."""
-    return home.state_folder() / "journals"
+    return home.state_folder() / RUNS
 
 
 def keep_journal(target: Target | None, directory: Path | None) -> None:
@@ -94,15 +106,35 @@ def _say_what_is_left(name: str, journal: Notebook) -> None:
 
 def applied_folder() -> Path:
     """Where journals of apply lie."""
-    return home.state_folder() / APPLIED
+    return home.state_folder() / APPLIES
 
 
 def journal_of_apply(target: str, cluster: str = "") -> Journal:
-    """The journal of everything ever applied to that target; MachineError where others may write it."""
-    path = applied_folder() / f"{safe_name(target)}.jsonl"
-    for one in (path.parent, path):
+    """The journal of everything ever applied to that target; MachineError where others may write it.
+
+    Until 1.0.0 targets whose names differ in odd characters had one file: it is used until nothing of this one is left.
+    """
+    name = safe_name(target)
+    until_1_0_0 = applied_folder() / f"{name}.jsonl"
+    path = applied_folder() / f"{name}-{hashlib.sha256(target.encode()).hexdigest()[:16]}.jsonl"
+    for one in (path.parent, until_1_0_0, path):
         check_ours(one)
-    return Journal(path, cluster=cluster)
+    return Journal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.state_folder())
+
+
+@contextmanager
+def undoing() -> Iterator[Callable[[Sequence[Change]], None]]:
+    """For revert and `apply --undo`: one process at a time undoes, from reading what is pending until that is undone.
+
+    UndecidedError, at once, where another does. Gives what announces the changes that are undone next: before it is
+    read which of them a newer one covers, so that a run either is seen, or sees it and changes nothing.
+    """
+    with _locked(home.state_folder() / UNDOING, runs_folder(), _undoes) as file:
+        yield partial(announce, file)
+
+
+def _undoes(process: str) -> UndecidedError:
+    return UndecidedError(f"left alone, a revert or `apply --undo` goes on (process {process})", "wait for its end")
 
 
 @contextmanager
@@ -112,15 +144,21 @@ def applying(journal: Path) -> Iterator[None]:
     MachineError, at once, where another process is at it. The lock ends with its process, killed or not.
     """
     lock = journal.with_suffix(".lock")
-    for one in (lock.parent, lock):
-        check_ours(one)
+    check_ours(lock.parent)
+    with _locked(lock, lock.parent, _goes_on):
+        yield
+
+
+@contextmanager
+def _locked(lock: Path, folder: Path, refusal: Callable[[str], Error]) -> Iterator[IO[str]]:
+    check_ours(lock)
     with ExitStack() as stack:
         try:
-            make_folder(lock.parent)
-            stack.enter_context(home.exclusively(lock, _goes_on))
+            make_folder(folder)
+            file = stack.enter_context(home.exclusively(lock, refusal))
         except OSError as wrong:
             raise MachineError(f"cannot lock {lock}: {wrong.strerror}", "may you write in its folder?") from None
-        yield
+        yield file
 
 
 def _goes_on(process: str) -> MachineError:
@@ -146,10 +184,10 @@ class Layer:
         if not self.pending(change.target):
             self.close(change.target)
 
-    def _marks(self, target: str | None) -> tuple[list[Change], list[Change]]:
+    def _marks(self, target: str) -> tuple[list[Change], list[Change]]:
         """Of complete applications, newest first: (those whose undoing was not begun, those whose was)."""
         pending = self._journal.pending(target)
-        begun = {change.name for change in pending if change.what == UNDOING}
+        begun = {change.name for change in pending if change.what == BEGUN}
         marks = [change for change in pending if change.what == APPLIED]
         return [m for m in marks if str(m.number) not in begun], [m for m in marks if str(m.number) in begun]
 
@@ -157,21 +195,52 @@ class Layer:
         """Note that the last complete application is being undone, unless one is already; whether one is."""
         whole, begun = self._marks(target)
         if whole and not begun:
-            self._journal.note(at, target, UNDOING, str(whole[0].number), before=None, after=None)
+            self._journal.note(at, target, BEGUN, str(whole[0].number), before=None, after=None)
         return bool(whole or begun)
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
-        """Changes of that layer, newest first, without the marks."""
+        """Changes of that layer, newest first, without the marks; None: of each target that the journal names."""
+        if target is None:
+            names = {change.target for change in self._journal.pending()}
+            return sorted((one for name in names for one in self.pending(name)), key=lambda one: -one.number)
         whole, begun = self._marks(target)
         last = next(iter(whole[int(self._complete and not begun) :]), None)
-        changes = [change for change in self._journal.pending(target) if change.what not in (APPLIED, UNDOING)]
+        changes = [change for change in self._journal.pending(target) if change.what not in (APPLIED, BEGUN)]
         return [change for change in changes if last is None or change.number > last.number]
 
     def close(self, target: str) -> None:
         """Remove the marks of the application that was reverted, that of its undoing last."""
-        marks = (*self._marks(target)[1], *(c for c in self._journal.pending(target) if c.what == UNDOING))
+        marks = (*self._marks(target)[1], *(c for c in self._journal.pending(target) if c.what == BEGUN))
         for mark in marks:
             self._journal.undone(mark)
+
+
+class Due:
+    """A journal less the changes that are left alone just now, by their numbers."""
+
+    def __init__(self, journal: Notebook, alone: Container[int]) -> None:
+        self._journal = journal
+        self._alone = alone
+        self.note, self.undone = journal.note, journal.undone
+
+    def pending(self, target: str | None = None) -> Sequence[Change]:
+        return [change for change in self._journal.pending(target) if change.number not in self._alone]
+
+
+def covering(path: Path, change: Change) -> str:
+    """Which run or apply holds a newer pending change of that setting in another own journal; "" for none.
+
+    It found there what this one set, and would set that again when it is undone itself. An apply may stay for ever: of
+    a manager's configuration, whose keys are put back one by one, it covers those alone that it changes.
+    """
+    for one, newer in pending_beside(home.state_folder(), path):
+        if newer.at > change.at and same_setting(newer, change):
+            if one.parent != applied_folder():
+                record = next((head["record"] for head in Journal(one).heads() if head.get("record")), one)
+                return f"the run of {record}"
+            if not apart(newer, change):
+                return f"the apply of {one}"
+    return ""
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

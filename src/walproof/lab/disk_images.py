@@ -150,7 +150,7 @@ def detach(blueprint: Blueprint, member: str) -> None:
         _let_go(blueprint, member)
 
 
-def _alone(blueprint: Blueprint) -> AbstractContextManager[None]:
+def _alone(blueprint: Blueprint) -> AbstractContextManager[object]:
     """One walproof after another: what one has just mounted is not to be unmounted by the next."""
     return home.exclusively(blueprint.home / "disks.lock")
 

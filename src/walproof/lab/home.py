@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from pydantic import TypeAdapter
 
-from walproof.errors import MachineError, UsageError
+from walproof.errors import Error, MachineError, UsageError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import links_of, make_folder, write_private
 from walproof.machine import pid_files
@@ -101,8 +102,8 @@ def _of_others(folder: Path) -> Path | None:
 
 
 @contextmanager
-def exclusively(lock: Path, refusal: Callable[[str], MachineError] | None = None) -> Iterator[None]:
-    """One walproof after another is in the block; the lock, a file and no link, ends with its process.
+def exclusively(lock: Path, refusal: Callable[[str], Error] | None = None) -> Iterator[IO[str]]:
+    """One walproof after another is in the block; the lock, a file and no link, given open, ends with its process.
 
     refusal: what is raised instead of waiting, made of the number of the process that is in it. WaitTimeout;
     MachineError where the folder is gone.
@@ -122,11 +123,11 @@ def exclusively(lock: Path, refusal: Callable[[str], MachineError] | None = None
             wait_for(Wait.ANOTHER_CHANGE, entered, RealClock(), pace_s=0.01)
         elif not entered():
             file.seek(0)
-            raise refusal(file.read(20))
+            raise refusal(file.readline(20).strip())
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield file
 
 
 @contextmanager

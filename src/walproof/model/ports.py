@@ -222,6 +222,8 @@ class Reverting:
     """Machines on which, as the user says, every walproof has ended."""
     warn: Callable[[str], object] = lambda _sentence: None
     """Told in a sentence what could not be looked at."""
+    stays: Callable[[Any, str | None], bool] = lambda _change, _now: False
+    """Whether a change stays pending because walproof itself set the value that is there now, since then; tells it."""
 
 
 SILENT = Reverting()

@@ -3,15 +3,17 @@
 The value before is on disk before the change is made. Journals of this user's runs are registered in the state folder,
 which alone `revert` obeys: a record can be a stranger's, so its journal is a copy. Never touches a cluster."""
 
+import fcntl
 import json
+import math
 import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -43,12 +45,30 @@ _CHANGE = TypeAdapter(Change)
 _MOST = 64 << 20
 
 
-class Journal:
-    """A journal file, only ever appended to. `head`: the entry before this run's first; `cluster`: whose changes."""
+def same_setting(one: Change, other: Change) -> bool | None:
+    """Whether two changes are of one setting of one cluster; None where that cluster has two names and no identity.
 
-    def __init__(self, path: Path, head: Mapping[str, str] | None = None, cluster: str = "") -> None:
+    The member does not count: one member has other names under another target's name.
+    """
+    if one.name != other.name:
+        return False
+    if one.cluster and other.cluster:
+        return one.cluster == other.cluster
+    return one.target == other.target or None
+
+
+class Journal:
+    """A journal file, only ever appended to. `head`: the entry before this run's first; `cluster`: whose changes.
+
+    `state`: the state folder whose other journals are read, so that every change is later than what it is made upon.
+    """
+
+    def __init__(
+        self, path: Path, head: Mapping[str, str] | None = None, cluster: str = "", state: Path | None = None
+    ) -> None:
         self.path = path
         self._cluster = cluster
+        self._state = state
         self._head = dict(head or {})
         self._findable = False
         """Whether the file's name, and those of the folders above it, are known to be on disk."""
@@ -58,8 +78,25 @@ class Journal:
         return self.add(Change(1 + self.last(), at, target, what, name, before, after, self._cluster))
 
     def add(self, change: Change) -> Change:
-        """Append a change that has its number already."""
+        """Append a change that has its number already. In a state folder later than all that is pending there.
+
+        MachineError where a run or apply at work has changed that setting too, which would then be put back out of
+        order, or a revert is undoing it.
+        """
+        if self._state is None:
+            self._append({"change": asdict(change)})
+            return change
+        # Clocks are set back, and machines share a folder.
+        latest = max((other.at for _, other in pending_beside(self._state, self.path)), default=-math.inf)
+        change = replace(change, at=max(change.at, math.nextafter(latest, math.inf)))
         self._append({"change": asdict(change)})
+        # Appended before it is looked: who begins just now sees it, or is seen.
+        if why := _at_work(self._state, self.path, change) or _undoes(self._state, change):
+            self.undone(change)
+            raise MachineError(
+                f"{change.name} is not changed: {why}",
+                "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine",
+            )
         return change
 
     def last(self) -> int:
@@ -134,6 +171,61 @@ class Journal:
             ) from None
 
 
+RUNS, APPLIES, UNDOING = "journals", "applied", ".undoing"
+"""In a state folder: where journals of runs lie, and those of applies; the lock of all undoing, and what is undone."""
+
+
+def pending_beside(state: Path, but: Path) -> Iterator[tuple[Path, Change]]:
+    """Pending changes of every own journal of a state folder but that one, each with its journal."""
+    for folder in (state / RUNS, state / APPLIES):
+        for path in folder.glob("*.jsonl") if only_ours(folder) else ():
+            if path != but and only_ours(path):
+                yield from ((path, change) for change in Journal(path).pending())
+
+
+def announce(lock: IO[str], changes: Sequence[Change]) -> None:
+    """Write into the lock of all undoing, held by this process, which changes it undoes from now on."""
+    lock.truncate(0)
+    undone = (json.dumps(asdict(change)) for change in changes)
+    lock.writelines(f"{line}\n" for line in (os.getpid(), pid_files.this_process(), *undone))
+    lock.flush()
+
+
+def _at_work(state: Path, path: Path, change: Change) -> str:
+    """Which run or apply at work holds a pending change of that setting in another own journal; "" for none."""
+    for one in {one for one, other in pending_beside(state, path) if same_setting(other, change)}:
+        run = _run(Journal(one))
+        if where := run.goes_on() if run else _held(one.with_suffix(".lock"), "its apply "):
+            return f"{one} holds a change of it, and {where}"
+    return ""
+
+
+def _undoes(state: Path, change: Change) -> str:
+    """Whether another process holds the lock of all undoing and may be undoing that setting; "" for none."""
+    try:
+        with open(state / UNDOING, encoding="utf-8", opener=opener) as file:
+            _, whose, *lines = file.read().splitlines()
+        undone = [_CHANGE.validate_json(line) for line in lines]
+    except (OSError, ValueError):
+        # There is none, or it is written just now: what is undone then is read after this change was noted.
+        return ""
+    ours = pid_files.is_this(whose) or all(same_setting(one, change) is False for one in undone)
+    return "" if ours else _held(state / UNDOING, "a revert undoes an older change of it, and ")
+
+
+def _held(lock: Path, what: str) -> str:
+    """That `what` goes on, in the process that holds the lock; "" where none does."""
+    try:
+        with open(lock, encoding="utf-8", opener=opener) as file:
+            process = file.readline(20).strip()
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"{what}goes on (process {process})"
+    except OSError:
+        return ""
+    return ""
+
+
 def _flush_folders(folder: Path) -> None:
     """Bring the entries of a folder and of all above it to disk: without them a flushed file has no name."""
     for one in (folder, *folder.parents):
@@ -176,10 +268,10 @@ class RegisteredJournal:
 
     def __init__(self, folder: Path, run: Run, cluster: str = "") -> None:
         self.run = run
-        self._cluster = cluster
         self.registration = folder / f"{run.journal}.jsonl"
         self.path = Path(run.record) / NAME if run.record else self.registration
-        self._own = Journal(self.registration, asdict(run))
+        self._cluster = cluster
+        self._own = Journal(self.registration, asdict(run), state=folder.parent)
         self._one = threading.Lock()
         """Faults of a storm are noted at once: none may be lost with the file, and no two may have one number."""
 

@@ -1,5 +1,6 @@
 """A configuration change from plan to effect; on any error, and on Ctrl-C, what was changed is reverted."""
 
+import json
 from typing import Any
 
 from walproof.errors import Error, MachineError, NotUndone, TargetError, UsageError
@@ -7,6 +8,7 @@ from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, ConfigPlan
 from walproof.model.ports import Configuration, Notebook, Target
+from walproof.targets.external.configuration_patches import KeyPath, paths_of
 
 
 def configuration_of(target: Target) -> Configuration:
@@ -87,3 +89,18 @@ def needed(journal: Notebook) -> Notebook:
     if isinstance(journal, NoJournal):
         raise MachineError("nothing is changed on an external cluster without a journal", "this verb keeps none")
     return journal
+
+
+def apart(newer: Any, older: Any) -> bool:
+    """Whether both change keys of a manager's configuration, and none in common."""
+    keys, others = _keys(newer), _keys(older)
+    shared = any(key[: len(other)] == other[: len(key)] for key in keys for other in others)
+    return bool(keys and others) and not shared
+
+
+def _keys(change: Any) -> list[KeyPath]:
+    try:
+        before, after = json.loads(change.before or "null"), json.loads(change.after or "null")
+        return [tuple(path) for path, _ in after] if "spec" in before else list(paths_of(before["config"], after))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []

@@ -186,11 +186,12 @@ class UserCommands:
             if name in self.commands:
                 # Refused before anything is done: what could not be undone afterwards is not done either.
                 self.filled(name, member)
-        self.injected.append((fault, member))
         if UNDOES[fault] in self.commands:
             host, port = self._endpoint(member).hosts[0]
             named = (self.target, BY_COMMAND, f"{fault} {member}")
             self.journal().note(self.clock.now(), *named, before=f"{host}:{port}", after=None)
+        # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
+        self.injected.append((fault, member))
         self.run(fault.value, member)
 
     def undo(self, fault: Capability, member: str) -> None:

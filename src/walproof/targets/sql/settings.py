@@ -5,7 +5,7 @@ A change is journaled before, awaited, its value put back as it was; what anothe
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
@@ -176,8 +176,12 @@ class AutoConf:
                 self._refuse_restart(connection, wanted)
                 now = auto_conf(connection)
                 for name, value in wanted.items():
-                    what = f"{AUTO} {member}"
-                    journal.note(self._clock.now(), self._target, what, name, before=now.get(name), after=value)
+                    before, what = now.get(name), f"{AUTO} {member}"
+                    change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
+                    if auto_conf(connection).get(name) != before:
+                        # By a revert that ended just before it was noted: what it put back would be lost.
+                        journal.undone(change)
+                        raise TargetError(f"{name} of {member} was changed meanwhile", "do it once more")
                     alter(connection, name, value)
             self._reload(member, list(wanted))
 
@@ -221,12 +225,12 @@ class AutoConf:
             try:
                 with connected(endpoint) as connection:
                     _check_system(connection, member, mine)
-                    left += [sentence for one in mine for sentence in _reverted(connection, member, one, reverting)]
+                    over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
                 self._reload(member, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or _as_error(member, wrong)
             else:
-                for change in mine:
+                for change in over:
                     done(change)
         known = {f"{AUTO} {member}" for member in self._members}
         for change in changes:
@@ -253,16 +257,19 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
         )
 
 
-def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting) -> Iterator[str]:
-    """As it was; a sentence where another user has set it since."""
+def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
+    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
     now = auto_conf(connection).get(change.name)
     if now == change.before:
-        return
-    if now != change.after:
-        yield f"{member}: {change.name} is {now!r} now, set by another user since: left alone"
-        return
-    alter(connection, change.name, change.before)
-    reverting.tell("setting", f"{change.name} on {member}")
+        return True
+    if now == change.after:
+        alter(connection, change.name, change.before)
+        reverting.tell("setting", f"{change.name} on {member}")
+        return True
+    if reverting.stays(change, now):
+        return False
+    left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
+    return True
 
 
 def _shown(connection: Connected, name: str) -> str | None:

@@ -1,0 +1,179 @@
+"""Journals that hold one setting, on a real server: undone newest first whichever is asked for, never forgotten."""
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
+from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.records import recorded
+from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply, runs_folder
+from walproof.errors import MachineError, TargetError
+from walproof.machine import pid_files
+from walproof.model.guarantee import ConfigChange
+from walproof.model.ports import Notebook
+from walproof.records.journal import Journal, RegisteredJournal, Run, registered
+from walproof.targets.configure import configure
+from walproof.targets.external.cluster import ExternalCluster
+
+pytestmark = pytest.mark.lab
+NOW = "SELECT setting FROM pg_file_settings WHERE name = 'synchronous_commit'"
+ALONE = (4, "nothing reverted: some is left alone\n")
+
+
+class Runs:
+    """Runs and applies on one server that set synchronous_commit, and were killed or go on."""
+
+    def __init__(self, pair: PlainPair, target: ExternalCluster, folder: Path, living: int) -> None:
+        self.pair, self.target, self.folder = pair, target, folder
+        self._living = pid_files.identity(living) or ""
+        ((self.system,),) = pair.sql("n1", "SELECT system_identifier::text FROM pg_control_system()")
+
+    def run(self, name: str, *, at_work: bool = False, cluster: str | None = None) -> RegisteredJournal:
+        """The journal of a run into that record."""
+        recorded(self.folder / name, "price")
+        (self.folder / name).chmod(0o700)
+        process = self._living if at_work else "999999999 1 boot"
+        run = Run(secrets.token_hex(16), str(self.folder / name), process, pid_files.machine())
+        return RegisteredJournal(runs_folder(), run, self.target.identity if cluster is None else cluster)
+
+    def apply(self) -> Layer:
+        return Layer(journal_of_apply(self.target.name, self.target.identity), complete=False)
+
+    def set(self, journal: Notebook, value: str, target: ExternalCluster | None = None) -> None:
+        configure((target or self.target).configuration, ConfigChange({"synchronous_commit": value}), journal)
+
+    def end(self, journal: Notebook, target: ExternalCluster | None = None) -> None:
+        """The run ends as any does."""
+        (target or self.target).configuration.undo(journal)
+
+    def now(self) -> list[tuple[object, ...]]:
+        """Of postgresql.auto.conf."""
+        return self.pair.sql("n1", NOW)
+
+
+@pytest.fixture
+def runs(pair: PlainPair, tmp_path: Path, walproof: Walproof) -> Iterator[Runs]:
+    with subprocess.Popen(["sleep", "600"]) as living:
+        try:
+            with opened(str(pair_file(pair, tmp_path))) as target:
+                yield Runs(pair, target, tmp_path, living.pid)
+        finally:
+            living.kill()
+            for member in ("n1", "n2"):
+                pair.sql(member, "ALTER SYSTEM RESET synchronous_commit")
+                pair.sql(member, "SELECT pg_reload_conf()")
+
+
+def test_an_apply_that_was_killed_after_a_run_is_reverted_before_it(runs: Runs, walproof: Walproof) -> None:
+    runs.set(runs.run("a"), "off")
+    runs.set(runs.apply(), "local")
+    code, out, err = walproof("revert")
+    assert (code, runs.now()) == (0, []), (out, err)
+    assert "by another user" not in out and walproof("revert")[:2] == (0, "nothing to revert\n")
+
+
+def test_a_record_is_left_alone_while_a_later_run_is_not_reverted(runs: Runs, walproof: Walproof) -> None:
+    runs.set(runs.run("a"), "off")
+    runs.set(runs.run("b"), "local")
+    code, out, err = walproof("revert", "a")
+    assert ((code, out), runs.now()) == (ALONE, [("local",)])
+    assert f"left alone until the run of {runs.folder / 'b'} is undone, which changed synchronous_commit since" in err
+    assert (walproof("revert", "b")[0], runs.now()) == (0, [("off",)])
+    assert (walproof("revert", "a")[0], runs.now()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("older", "words"),
+    [("run", ()), ("run", ("a",)), ("run", ("--target",)), ("apply", ()), ("apply", ("--target",))],
+)
+def test_what_a_run_at_work_changed_too_is_left_alone_until_it_ends(
+    runs: Runs, walproof: Walproof, older: str, words: tuple[str, ...]
+) -> None:
+    """Its end sets again what it found there, which is what the older one had set."""
+    work = runs.run("work", at_work=True)
+    runs.set(runs.run("a") if older == "run" else runs.apply(), "off")
+    runs.set(work, "local")
+    words = (*words, runs.target.name) if words == ("--target",) else words
+    assert (walproof("revert", *words)[:2], runs.now()) == (ALONE, [("local",)])
+    runs.end(work)
+    assert runs.now() == [("off",)]
+    assert (walproof("revert", *words)[0], runs.now()) == (0, [])
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_server_under_two_names_is_one(runs: Runs, pair: PlainPair, walproof: Walproof, known: bool) -> None:
+    """By the system identifier, and without one by the value that stands there."""
+    cluster = (runs.target.identity or str(runs.system)) if known else ""
+    with opened(pair_dsn(pair, "n1", "n2")) as other:
+        work = runs.run("work", at_work=True, cluster=cluster)
+        runs.set(runs.run("a", cluster=cluster), "off")
+        runs.set(work, "local", other)
+        code, out, err = walproof("revert")
+        assert ((code, out), runs.now()) == (ALONE, [("local",)]), err
+        assert "by another user" not in out + err
+        runs.end(work, other)
+    assert (walproof("revert")[0], runs.now()) == (0, [])
+
+
+def test_a_setting_that_a_run_at_work_has_changed_is_not_changed_by_another(runs: Runs, walproof: Walproof) -> None:
+    """The first, ending first, took the other's value for another user's, and the other then put back the first's."""
+    work = runs.run("work", at_work=True)
+    runs.set(work, "local")
+    for journal in (runs.run("a"), runs.apply()):
+        with pytest.raises(MachineError, match=r"holds a change of it, and its run goes on \(process"):
+            runs.set(journal, "off")
+        assert (list(journal.pending()), runs.now()) == ([], [("local",)])
+    runs.end(work)
+    assert runs.now() == []
+
+
+def test_a_setting_that_an_apply_at_work_has_changed_is_not_changed_by_a_run(runs: Runs, walproof: Walproof) -> None:
+    layer = runs.apply()
+    with applying(journal_of_apply(runs.target.name).path):
+        runs.set(layer, "local")
+        with pytest.raises(MachineError, match=f"its apply goes on .process {os.getpid()}"):
+            runs.set(runs.run("a"), "off")
+    runs.set(runs.run("b"), "off")
+    assert (walproof("revert")[0], runs.now()) == (0, [])
+
+
+def test_runs_that_took_turns_are_undone_in_turns(runs: Runs, walproof: Walproof) -> None:
+    a, b = runs.run("a"), runs.run("b")
+    for journal, value in ((a, "off"), (b, "local"), (a, "remote_write")):
+        runs.set(journal, value)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
+
+
+def test_an_apply_is_not_undone_below_what_was_set_since(runs: Runs, walproof: Walproof) -> None:
+    undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
+    layer = runs.apply()
+    runs.set(layer, "local")
+    layer.note(2.0, runs.target.name, APPLIED, "local", before=None, after=None)
+    runs.set(runs.run("a"), "off")
+    code, out, err = walproof(*undo)
+    assert (code, out, runs.now()) == (3, "", [("off",)]) and "walproof revert" in err
+    assert (walproof("revert")[0], runs.now()) == (0, [("local",)])
+    assert (walproof(*undo)[0], runs.now()) == (0, [])
+
+
+def test_what_is_put_back_between_the_look_and_the_note_is_not_set_again(runs: Runs, tmp_path: Path) -> None:
+    """A run that had looked before a revert ended noted what that had put back a moment later."""
+
+    class Late(Journal):
+        def note(self, *words: object, **values: object):  # type: ignore[no-untyped-def]
+            runs.pair.sql("n1", "ALTER SYSTEM RESET synchronous_commit")
+            return super().note(*words, **values)  # type: ignore[arg-type]
+
+    runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
+    late = Late(tmp_path / "late.jsonl")
+    with pytest.raises(TargetError, match="changed meanwhile"):
+        runs.target.configuration.apply(
+            runs.target.configuration.plan(ConfigChange({"synchronous_commit": "local"})), late
+        )
+    assert (late.pending(), runs.now(), os.path.exists(late.path)) == ((), [], True)
