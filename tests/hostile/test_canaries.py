@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from tests.fixtures.external_cluster import opened, pair_dsn
@@ -11,7 +12,7 @@ from tests.fixtures.plain_pair import PlainPair
 from walproof.model.guarantee import Level
 from walproof.model.ports import Target
 from walproof.model.waiting import Wait, wait_for
-from walproof.watching.canary import TABLE, Canary, Probe
+from walproof.watching.canary import _ONE_AT_A_TIME, TABLE, Canary, Probe
 
 pytestmark = pytest.mark.lab
 LEVELS = (Level.OFF, Level.LOCAL)
@@ -76,6 +77,16 @@ def test_what_a_killed_one_left_is_removed_by_the_next(pair: PlainPair, target: 
     assert following.goes_on()
     pair.sql("n1", f"UPDATE {TABLE} SET at = at - interval '1 minute' WHERE level LIKE '% {killed.canary._name}'")
     following.canary.close()
+    assert left(pair) == []
+
+
+def test_a_lock_that_another_role_keeps_stops_none(pair: PlainPair, target: Target) -> None:
+    """An advisory lock is for whoever may connect to take."""
+    with psycopg.connect(pair.member_endpoint("n1").conninfo()) as other:
+        other.execute(*_ONE_AT_A_TIME)
+        heard = Heard(target)
+        assert heard.goes_on()
+        heard.canary.close()
     assert left(pair) == []
 
 

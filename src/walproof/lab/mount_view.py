@@ -182,8 +182,8 @@ def main(view: dict[str, Any], argv: list[str]) -> None:
         _leave_out(view["home"], view["own"])
     if "passwd" in view:
         _bind(os.open(view["passwd"], os.O_PATH), "/etc/passwd", read_only=True)
-    for closed, needed in view.get("closed", {}).items():
-        _replace(closed, needed, [view.get("home", "")])
+    for closed, needed in view["closed"].items():
+        _replace(closed, needed, [view.get("home", ""), *view.get("written", ())])
     if "shown" in view:
         _show_only(view["shown"], view["written"])
         here = "/"

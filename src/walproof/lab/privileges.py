@@ -267,12 +267,12 @@ def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], fol
     own, first = [folder, *written], Path(os.path.realpath(argv[0]))
     programs = [*needed, first.parent.parent]
     programs += [Path(*path.parts[:3]) for path in programs if path.is_relative_to("/opt")]  # with their libraries
-    closed_folders([*programs, *own])
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
     limited = without_rights(number, [*limit, *argv])
     shown = _also_resolved([*map(Path, _SYSTEM), *programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}
-    view = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
-    return [*namespaces(), *_seeing({"passwd": str(folder / "passwd"), **view}, []), *limited]
+    view: dict[str, Any] = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
+    view |= {"passwd": str(folder / "passwd"), "closed": closed_folders([*programs, *own])}
+    return [*namespaces(), *_seeing(view, []), *limited]
 
 
 def _also_resolved(paths: Iterable[Path]) -> set[str]:
