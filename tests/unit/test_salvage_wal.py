@@ -222,35 +222,31 @@ def test_a_segment_ends_behind_a_switch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "read_of_it"),
+    ("page", "at", "bit", "read_of_it"),
     [
-        ("nothing", 3), ("a bit of the last", 2), ("a bit of the second", 1), ("the page before", 0),
-        ("another place", 2), ("a timeline to come", 2), ("an earlier timeline", 2), ("no page goes on", 2),
-        ("the rest is shorter", 2), ("another version", 2),
+        (1, 16, 0, 3), (1, 4000, 1, 2), (0, 200, 1, 1), (1, 0, 1, 2), (1, 2, 1, 2), (1, 4, 7, 2), (1, 4, 1, 2),
+        (1, 10, 1, 2), (1, 16, 1, 2), (0, 8, 1, 0), (0, 24, 1, 0), (0, 34, 0x30, 0),
+    ],
+    ids=[
+        "nothing", "in the last", "in the second", "another version", "no page goes on", "a timeline to come",
+        "an earlier timeline", "another place", "the rest is shorter", "the first page", "another cluster",
+        "another size of segments",
     ],
 )  # fmt: skip
-def test_reading_ends_at_the_first_record_that_is_not_whole(what: str, read_of_it: int) -> None:
+def test_reading_ends_at_the_first_record_that_is_not_whole(page: int, at: int, bit: int, read_of_it: int) -> None:
     written = WalWriter(SEGMENT, timeline=3)
-    places = [written.add(Manager.TRANSACTION, 0, n, bytes(length)) for n, length in enumerate((100, 100, 12000))]
-    page, following = written.pages[SEGMENT], written.pages[SEGMENT + PAGE]
-    match what:
-        case "a bit of the last":
-            following[4000] ^= 1
-        case "a bit of the second":
-            page[places[1] % PAGE + 90] ^= 1
-        case "the page before":
-            page[8] ^= 1
-        case "another place":
-            following[8:16] = (SEGMENT + PAGE - (1 << 20)).to_bytes(8, "little")
-        case "a timeline to come" | "an earlier timeline":
-            following[4] = 4 if "come" in what else 2
-        case "no page goes on":
-            following[2] = 0
-        case "another version":
-            following[0] = 0x16
-        case "the rest is shorter":
-            following[16] ^= 1
+    for n, length in enumerate((100, 100, 12000)):
+        written.add(Manager.TRANSACTION, 0, n, bytes(length))
+    written.pages[SEGMENT + page * PAGE][at] ^= bit
     assert len(read(written, SEGMENT)) == read_of_it
+
+
+def test_a_segment_that_ends_within_a_header_ends_reading() -> None:
+    written = WalWriter(SEGMENT)
+    written.add(Manager.TRANSACTION, 0, 7, bytes(100))
+    second = written.add(Manager.TRANSACTION, 0, 8, bytes(100))
+    del written.pages[SEGMENT][second % PAGE + 10 :]
+    assert [one.xid for one in read(written, SEGMENT)] == [7]
 
 
 def test_a_record_that_a_crash_cut_off_is_left_out_where_the_next_page_begins_anew() -> None:
@@ -268,10 +264,10 @@ def test_images_are_passed_over_whether_they_are_compressed_or_not() -> None:
         return struct.pack("=BBHHHB", number, 0x10, 0, 4, 0, info) + more + struct.pack("=IIII", *TABLE, number)
 
     heads = block(0, 0x01, b"") + block(1, 0x05, b"\0\0") + block(2, 0x04, b"") + struct.pack("=BHBB", 253, 1, 255, 2)
-    reader = WalReader(18, 1, SEGMENT, lambda _: b"")
+    reader = WalReader(18, 7, 1, SEGMENT, lambda *_: b"")
     assert reader._decoded(heads + bytes(12) + b"ab") == (tuple((TABLE, n) for n in range(3)), b"ab")
     heads = block(0, 0x03, b"\0\0") + block(1, 0x05, b"") + struct.pack("=BI", 252, 7) + struct.pack("=BB", 255, 2)
-    assert WalReader(14, 1, SEGMENT, lambda _: b"")._decoded(heads + bytes(8) + b"ab")[1] == b"ab"
+    assert WalReader(14, 7, 1, SEGMENT, lambda *_: b"")._decoded(heads + bytes(8) + b"ab")[1] == b"ab"
 
 
 @pytest.mark.parametrize(

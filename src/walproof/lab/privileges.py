@@ -264,15 +264,21 @@ def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], fol
     need (a socket with a path would answer it), has no network, and all that it began ends with it, and with us. No
     file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    own, first = [folder, *written], Path(os.path.realpath(argv[0]))
-    programs = [*needed, first.parent.parent]
-    programs += [Path(*path.parts[:3]) for path in programs if path.is_relative_to("/opt")]  # with their libraries
+    own, programs = [folder, *written], [*needed, *shown_alone(Path(argv[0]).parent)]
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
     limited = without_rights(number, [*limit, *argv])
-    shown = _also_resolved([*map(Path, _SYSTEM), *programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}
+    shown = _also_resolved([*programs, *own, Path(limited[0]), Path(limit[0])])
     view: dict[str, Any] = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
     view |= {"passwd": str(folder / "passwd"), "closed": closed_folders([*programs, *own])}
     return [*namespaces(), *_seeing(view, []), *limited]
+
+
+def shown_alone(programs: Path) -> list[Path]:
+    """What a server of that folder's programs, run by `confined_alone`, sees whole of the machine's files."""
+    prefixes = [programs.parent, Path(os.path.realpath(programs)).parent]
+    prefixes += [Path(*path.parts[:3]) for path in prefixes if path.is_relative_to("/opt")]  # with their libraries
+    inside = [one / name for one in prefixes for name in ("lib", "lib64", "share")]  # which may be links out of it
+    return [one for one in (*map(Path, _SYSTEM), *prefixes, *inside) if one != Path("/")]
 
 
 def _also_resolved(paths: Iterable[Path]) -> set[str]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from walproof.errors import Error
-from walproof.lab.privileges import number_of_no_lab
+from walproof.lab.privileges import number_of_no_lab, shown_alone
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
@@ -47,6 +47,8 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
     given = (plan.old.directory, *plan.wal.values())
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
+    if seen := [one for one in shown_alone(plan.old.programs) if out.resolve().is_relative_to(one.resolve())]:
+        raise refused("out-seen", folder=out, seen=seen[0])
     with private_folder(out) as folder:
         if names := folder.names():
             raise refused("out-not-empty", folder=out, names=", ".join(names[:3]))
@@ -101,21 +103,15 @@ def read_wal(
 ) -> LostWal:
     """Fold the WAL's records from before the fork to the end of the old timeline; a refusal where it has none.
 
+    Where reading ends before what recovery needs, it begins anew behind that: segments that were kept may be damaged.
     `done` is told the share that was read.
     """
-    size, whole = plan.old.segment_size, (plan.spans[-1].end or 0) - plan.begin
-    lost = LostWal(plan.spans[0].start, plan.old.major, plan.old.redo, held)
-    for span in (replace(plan.spans[0], start=plan.begin), *plan.spans[1:]):
-        reader = WalReader(plan.old.major, span.timeline, size, copied.segments(span.timeline))
-        try:
-            for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
-                lost.add(record)
-                if number % _RECORDS == 0:
-                    done((lost.end - plan.begin) / whole)
-        except ValueError as wrong:
-            lost.undecided.append(str(wrong))
-        is_last = span.timeline == plan.spans[-1].timeline
-        lost.close(max(lost.fork, span.start) if is_last else span.end or 0)
+    size, begin, needed = plan.old.segment_size, plan.begin, min(plan.old.redo, plan.spans[0].start)
+    while True:
+        lost = _folded(copied, plan, begin, held, done)
+        begin = (max(lost.end, begin) // size + 1) * size
+        if lost.end >= needed or begin > needed:
+            break
     if not lost.end:
         raise refused("wal-unreadable", why=f"no record begins behind {lsn_text(plan.begin)}")
     if lost.end >= lost.fork and goes_on(plan.present, plan.spans[-1], lost.end, size):
@@ -126,6 +122,23 @@ def read_wal(
         lost.undecided.append(
             f"no rows were read: replaying would make tablespace {lost.tablespaces[0]} again, in its place"
         )
+    return lost
+
+
+def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Callable[[float], object]) -> LostWal:
+    old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
+    lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
+    for span in (replace(plan.spans[0], start=begin), *plan.spans[1:]):
+        reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
+        try:
+            for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
+                lost.add(record)
+                if number % _RECORDS == 0:
+                    done((lost.end - plan.begin) / whole)
+        except ValueError as wrong:
+            lost.undecided.append(str(wrong))
+        is_last = span.timeline == plan.spans[-1].timeline
+        lost.close(max(lost.fork, span.start) if is_last else span.end or 0)
     return lost
 
 

@@ -2,7 +2,6 @@
 
 It replays its WAL in single-user mode, where no event trigger fires, and then answers on a private socket."""
 
-import mmap
 import os
 import re
 import resource
@@ -35,7 +34,7 @@ SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read
 """Of our sessions in the copy: no database or role of it sets them otherwise, and no library of it is loaded."""
 
 
-_READ = 16 << 20
+_READ, _WINDOW = 16 << 20, 1 << 20
 
 
 def _ends(file: BinaryIO) -> tuple[str, str]:
@@ -105,17 +104,22 @@ class Copy:
         confined = confined_alone(self.number, typed, [self.old.programs.parent], self.work, self.sockets)
         return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
 
-    def segments(self, timeline: int) -> Callable[[int], bytes | mmap.mmap]:
-        """The bytes of a segment of that timeline by its number; b"" for one that is not there. The last is kept."""
+    def wal(self, timeline: int) -> Callable[[int, int], bytes]:
+        """Bytes of that timeline's WAL from a position on, as WalReader asks for them; some of it is kept."""
 
-        @lru_cache(2)
-        def read(number: int) -> bytes | mmap.mmap:
-            path = self.work / "data/pg_wal" / segment(timeline, number, self.old.segment_size)
-            with suppress(OSError, ValueError), path.open("rb") as file:  # an empty one cannot be mapped
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return b""
+        @lru_cache(4)
+        def window(number: int) -> bytes:
+            segment_number, at = divmod(number * _WINDOW, self.old.segment_size)
+            try:
+                path = self.work / "data/pg_wal" / segment(timeline, segment_number, self.old.segment_size)
+                with path.open("rb") as file:
+                    return os.pread(file.fileno(), _WINDOW, at)
+            except FileNotFoundError:
+                return b""
+            except OSError as wrong:
+                raise refused("wal-unreadable", why=f"{path.name}: {wrong.strerror}") from None
 
-        return read
+        return lambda at, count: window(at // _WINDOW)[at % _WINDOW : at % _WINDOW + count]
 
     def single(self, database: str, commands: str, refusal: str = "no-start") -> str:
         """What the server prints in single-user mode: recovery first, then these commands, one a line."""

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from mmap import mmap
 from typing import NamedTuple
 
 import google_crc32c
@@ -37,7 +36,7 @@ SWITCH = 0x40
 """Of XLOG: the rest of its segment is empty."""
 MAGIC = {14: 0xD10D, 15: 0xD110, 16: 0xD113, 17: 0xD116, 18: 0xD118}
 """XLOG_PAGEMAGIC by major version: pages of another are not read, nor those of a version to come."""
-_PAGE_HEADER = struct.Struct("=HHIQI")
+_PAGE_HEADER, _SEGMENT_HEADER = struct.Struct("=HHIQI"), struct.Struct("=QI")
 _IS_CONTINUED, _IS_OVERWRITTEN = 0x01, 0x08
 """A page's flags: it begins within a record; it begins anew, after one that a crash cut off."""
 _RECORD = struct.Struct("=IIQBB2xI")
@@ -85,13 +84,16 @@ def page_header(page: int, size: int) -> int:
 
 @dataclass(slots=True)
 class WalReader:
-    """WAL up to a timeline, whose segments of `size` bytes are given by their number, b"" for one that is not there;
-    written by that major version."""
+    """WAL of a cluster up to a timeline, in segments of `size` bytes, written by that major version.
+
+    read: bytes from a position on, of one page; fewer, or none, where they are not there.
+    """
 
     major: int
+    system: int
     timeline: int
     size: int
-    segments: Callable[[int], bytes | mmap]
+    read: Callable[[int, int], bytes]
     _newest: int = 0
     _checked: int = -1
     """The newest timeline of a page so far, and the page of the last record."""
@@ -128,15 +130,17 @@ class WalReader:
             page += PAGE
 
     def _bytes(self, at: int, count: int) -> bytes:
-        return self.segments(at // self.size)[at % self.size : at % self.size + count]
+        found = self.read(at, count)
+        if len(found) < count:
+            raise _NoRecordError
+        return found
 
     def _page(self, page: int) -> tuple[int, int]:
         """The flags of a page, and how much of a record goes on in it; _NoRecordError for one of another place."""
-        raw = self._bytes(page, _PAGE_HEADER.size)
-        if len(raw) < _PAGE_HEADER.size:
-            raise _NoRecordError
-        magic, flags, timeline, address, left = _PAGE_HEADER.unpack(raw)
+        magic, flags, timeline, address, left = _PAGE_HEADER.unpack(self._bytes(page, _PAGE_HEADER.size))
         is_in_place = address == page and magic == MAGIC.get(self.major)
+        if page % self.size == 0:
+            is_in_place &= _SEGMENT_HEADER.unpack(self._bytes(page + 24, 12)) == (self.system, self.size)
         if not is_in_place or not self._newest <= timeline <= self.timeline:
             raise _NoRecordError
         self._newest = timeline
@@ -179,8 +183,7 @@ class WalReader:
 
     def _pieces(self, at: int) -> Iterator[bytes]:
         """The record's bytes, page by page."""
-        raw = self._bytes(at, _NUMBER.size)
-        (left,) = _NUMBER.unpack(raw) if len(raw) == _NUMBER.size else (0,)
+        (left,) = _NUMBER.unpack(self._bytes(at, _NUMBER.size))
         if not _RECORD.size <= left < _TOO_LONG:
             raise _NoRecordError
         while True:
