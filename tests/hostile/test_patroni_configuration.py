@@ -124,6 +124,22 @@ def test_apply_refuses_when_one_of_its_keys_was_changed_since_the_plan(
     assert journal.pending() == ()
 
 
+def test_apply_refuses_when_one_of_its_keys_was_put_back_while_it_was_noted(
+    patroni: FakePatroni, configuration: PatroniConfiguration, tmp_path: Path
+) -> None:
+    """By a revert that ended just then: the run's end would have set again what that had put back."""
+
+    class Late(Journal):
+        def note(self, *words: object, **values: object):  # type: ignore[no-untyped-def]
+            patroni.config["postgresql"]["parameters"]["work_mem"] = "64MB"
+            return super().note(*words, **values)  # type: ignore[arg-type]
+
+    journal = Late(tmp_path / "late.jsonl")
+    with pytest.raises(TargetError, match="was changed meanwhile"):
+        configuration.apply(configuration.plan(OURS), journal)
+    assert (patroni.written, journal.pending(), len(journal.changes())) == ([], (), 1)
+
+
 def test_apply_keeps_a_key_of_another_operator_that_came_after_the_plan(
     patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
