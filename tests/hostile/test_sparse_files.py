@@ -48,9 +48,9 @@ def test_a_header_of_more_than_a_mebibyte_is_damaged(tmp_path: Path) -> None:
     assert read_header(tmp_path) == (None, f"{HEADER} is damaged")
 
 
-def test_a_journal_of_more_than_64_mebibytes_is_refused(tmp_path: Path) -> None:
-    sparse(tmp_path / "journal", (64 << 20) + 1)
-    with pytest.raises(MachineError, match="it is larger than 64 MiB") as refused:
+def test_a_journal_of_more_than_16_mebibytes_is_refused(tmp_path: Path) -> None:
+    sparse(tmp_path / "journal", (16 << 20) + 1)
+    with pytest.raises(MachineError, match="it is larger than 16 MiB") as refused:
         Journal(tmp_path / "journal").pending()
     assert isinstance(refused.value, Error)
 
