@@ -10,6 +10,7 @@ from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
+from walproof.model.ports import UNTOLD
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.records.journal import Journal
@@ -86,7 +87,9 @@ def test_what_another_operator_set_meanwhile_stays_and_is_named(
 ) -> None:
     configure(configuration, OURS, journal)
     patroni.config = merged(patroni.config, theirs)
-    assert [sentence.split(",")[0] for sentence in configuration.undo(journal)] == left
+    told = configuration.undo(journal, UNTOLD)
+    assert bool(journal.pending()) is bool(left) and configuration.undo(journal) == told
+    assert [sentence.split(",")[0] for sentence in told] == left
     # Theirs over what was found: nothing of ours is left, nothing of theirs is lost.
     assert patroni.config == merged(FOUND, theirs)
     assert journal.pending() == ()

@@ -100,8 +100,8 @@ def _leaves(target: Target) -> bool:
 def _say_what_is_left(name: str, journal: Notebook) -> None:
     if pending := journal.pending(name):
         with suppress(OSError):
-            left = counted(len(pending), "change")
-            click.echo(f"walproof: {left} could not be undone on {name}: walproof revert does it", err=True)
+            left = f"{counted(len(pending), 'change')} could not be undone on {name}"
+            click.echo(f"walproof: {left}: walproof revert does it, or says what stays", err=True)
 
 
 def applied_folder() -> Path:

@@ -150,7 +150,8 @@ class PatroniConfiguration:
             if back:
                 self._rest.patch(patch_of(back))
                 self._await(back, note["shown"], None, note.get("names", ""))
-            journal.undone(change)
+            if not (foreign and reverting.keeps):
+                journal.undone(change)
             for path in back:
                 reverting.tell("setting", ".".join(path))
         return left
