@@ -11,6 +11,7 @@ import pytest
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.records import recorded
 from tests.hostile.test_lab_of_root import a_folder
 from walproof.cli import revert
 from walproof.cli.runs import applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
@@ -144,3 +145,28 @@ def test_a_record_is_not_gone_on_with_while_another_process_does(walproof: Walpr
             assert path.read_text() == before
         finally:
             living.kill()
+
+
+def test_what_was_undone_while_its_record_was_elsewhere_is_not_undone_again(
+    walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moved record called it pending for ever, and reset what an operator had set since."""
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+    with fake_patroni(ttl=20) as patroni:
+        patroni.members = [patroni.listed()]
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        recorded(tmp_path / "r", "price")
+        (tmp_path / "r").chmod(0o700)
+        keep_journal(target, tmp_path / "r")
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        (tmp_path / "r").rename(tmp_path / "moved")
+        assert walproof("revert")[0] == 0 and [one.body for one in patroni.written] == [{"ttl": 30}]
+        patroni.config["ttl"] = 20
+        assert "moved" not in walproof("revert")[2]
+        code, out, err = walproof("revert", "moved", "--target", target.name, "--allow", "config")
+        assert (code, out, "undone already" in err) == (0, "nothing to revert\n", True)
+        assert len(patroni.written) == 1
+        # Continued there: its next change is another journal's.
+        keep_journal(target, tmp_path / "moved")
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        assert walproof("revert", "moved")[0] == 0 and len(patroni.written) == 2

@@ -157,7 +157,7 @@ def test_what_is_noted_after_everything_was_undone_outlives_a_power_cut_too(
     # Else the new file might get the inode of the old one.
     (tmp_path / "takes the inode").write_text("")
     noted(journal, "b")
-    (left,) = (disk.after_power_cut(tmp_path / "copy") / "journals").iterdir()
+    (left,) = (disk.after_power_cut(tmp_path / "copy") / "journals").glob("*.jsonl")
     assert [change.name for change in Journal(left).pending()] == ["b"]
 
 

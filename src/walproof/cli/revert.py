@@ -24,6 +24,7 @@ from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
 from walproof.records.journal import (
     NAME,
+    OVER,
     Change,
     Journal,
     RegisteredJournal,
@@ -288,14 +289,15 @@ def _elsewhere() -> Iterator[str]:
     They may be anybody's: told when all else is, a mebibyte of them is read, and no exit code is due to them.
     """
     known = {run.run.journal for run in registered(runs_folder())}
-    room = _READ_ELSEWHERE
+    over, room = journals_in(runs_folder() / OVER), _READ_ELSEWHERE
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         record = f"./{path.parent}"
         try:
             if path.is_symlink() or not path.is_file():
                 continue
             size = path.stat().st_size
-            if journals_in(path, room) & known or not Journal(path, most=room).pending():
+            named = journals_in(path, room)
+            if named & known or (named and named <= over) or not Journal(path, most=room).pending():
                 room -= min(size, room)
                 continue
             said = "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out"
@@ -323,6 +325,9 @@ def _of_record(
             )
     if runs:
         yield from (Own(run.registration, run, run.run.record, asked.leave) for run in runs)
+        return
+    if named and named <= journals_in(runs_folder() / OVER):
+        _warn(f"undone already, before it was moved or while it was elsewhere: {path}")
         return
     try:
         opened = stack.enter_context(opened_folder(folder.resolve()))

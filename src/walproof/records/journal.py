@@ -44,6 +44,7 @@ class Change:
 
 _CHANGE = TypeAdapter(Change)
 _MOST = 16 << 20
+_WAIT = "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine"
 
 
 def same_setting(one: Change, other: Change) -> bool | None:
@@ -100,10 +101,7 @@ class Journal:
         # Appended before it is looked: who begins just now sees it, or is seen.
         if why := _at_work(self._state, self.path, change) or _undoes(self._state, change):
             self.undone(change)
-            raise MachineError(
-                f"{change.name} is not changed: {why}",
-                "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine",
-            )
+            raise MachineError(f"{change.name} is not changed: {why}", _WAIT)
         return change
 
     def last(self) -> int:
@@ -247,8 +245,8 @@ def _flush_folders(folder: Path) -> None:
             os.close(descriptor)
 
 
-NAME = "journal.jsonl"
-"""The copy in a record."""
+NAME, OVER = "journal.jsonl", "undone"
+"""The copy in a record; among the journals of runs, which of them are undone and have a copy that does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +304,7 @@ class RegisteredJournal:
         except OSError as wrong:
             why = f"{self.registration}: {wrong.strerror}"
         if why := why or _held(self.registration.parent.parent / UNDOING, "a revert "):
-            raise MachineError(
-                f"{self.run.record} is not continued: {why}",
-                "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine",
-            )
+            raise MachineError(f"{self.run.record} is not continued: {why}", _WAIT)
 
     def undone(self, change: Change) -> None:
         with self._one, self._copy() as copy:
@@ -318,6 +313,9 @@ class RegisteredJournal:
                 with suppress(MachineError):
                     copy.undone(change)
             if not self._own.pending():
+                if self.run.record and copy is None:
+                    with suppress(MachineError):
+                        Journal(self.registration.with_name(OVER), {"journal": self.run.journal}).begin()
                 self._own.remove()
 
     @contextmanager
