@@ -98,10 +98,16 @@ def _leaves(target: Target) -> bool:
 
 
 def _say_what_is_left(name: str, journal: Notebook) -> None:
-    if pending := journal.pending(name):
-        with suppress(OSError):
-            left = f"{counted(len(pending), 'change')} could not be undone on {name}"
-            click.echo(f"walproof: {left}: walproof revert does it, or says what stays", err=True)
+    try:
+        pending = len(journal.pending(name))
+        said = (
+            f"{counted(pending, 'change')} could not be undone on {name}: walproof revert does it, or says what stays"
+        )
+    except MachineError as wrong:
+        pending, said = 1, wrong.message
+    with suppress(OSError):
+        if pending:
+            click.echo(f"walproof: {said}", err=True)
 
 
 def applied_folder() -> Path:

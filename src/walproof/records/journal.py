@@ -133,7 +133,7 @@ class Journal:
     def _entries(self, kind: str) -> Iterator[dict[str, Any]]:
         """Those that have that key, one by one: as lists a stranger's short lines fill 50 times their own room."""
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=opener) as file:
                 lines = BytesIO(bounded(file, self._most))
         except (FileNotFoundError, NotADirectoryError):
             return
