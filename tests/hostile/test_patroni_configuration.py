@@ -10,6 +10,7 @@ from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
+from walproof.model.ports import UNTOLD
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.records.journal import Journal
@@ -86,7 +87,9 @@ def test_what_another_operator_set_meanwhile_stays_and_is_named(
 ) -> None:
     configure(configuration, OURS, journal)
     patroni.config = merged(patroni.config, theirs)
-    assert [sentence.split(",")[0] for sentence in configuration.undo(journal)] == left
+    told = configuration.undo(journal, UNTOLD)
+    assert bool(journal.pending()) is bool(left) and configuration.undo(journal) == told
+    assert [sentence.split(",")[0] for sentence in told] == left
     # Theirs over what was found: nothing of ours is left, nothing of theirs is lost.
     assert patroni.config == merged(FOUND, theirs)
     assert journal.pending() == ()
@@ -122,6 +125,22 @@ def test_apply_refuses_when_one_of_its_keys_was_changed_since_the_plan(
         configuration.apply(plan, journal)
     assert patroni.written == []
     assert journal.pending() == ()
+
+
+def test_apply_refuses_when_one_of_its_keys_was_put_back_while_it_was_noted(
+    patroni: FakePatroni, configuration: PatroniConfiguration, tmp_path: Path
+) -> None:
+    """By a revert that ended just then: the run's end would have set again what that had put back."""
+
+    class Late(Journal):
+        def note(self, *words: object, **values: object):  # type: ignore[no-untyped-def]
+            patroni.config["postgresql"]["parameters"]["work_mem"] = "64MB"
+            return super().note(*words, **values)  # type: ignore[arg-type]
+
+    journal = Late(tmp_path / "late.jsonl")
+    with pytest.raises(TargetError, match="was changed meanwhile"):
+        configuration.apply(configuration.plan(OURS), journal)
+    assert (patroni.written, journal.pending(), len(journal.changes())) == ([], (), 1)
 
 
 def test_apply_keeps_a_key_of_another_operator_that_came_after_the_plan(

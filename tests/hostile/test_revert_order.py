@@ -12,11 +12,12 @@ from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
-from walproof.cli.runs import APPLIED, Layer, applying, journal_of_apply, runs_folder
+from walproof.cli.runs import APPLIED, Layer, _leaves, applying, journal_of_apply, runs_folder
 from walproof.errors import MachineError, TargetError
 from walproof.machine import pid_files
 from walproof.model.guarantee import ConfigChange
 from walproof.model.ports import Notebook
+from walproof.model.sample import Scenario
 from walproof.records.journal import Journal, RegisteredJournal, Run, registered
 from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
@@ -141,6 +142,20 @@ def test_a_setting_that_an_apply_at_work_has_changed_is_not_changed_by_a_run(run
             runs.set(runs.run("a"), "off")
     runs.set(runs.run("b"), "off")
     assert (walproof("revert")[0], runs.now()) == (0, [])
+
+
+def test_what_another_user_set_during_a_run_is_told_at_its_end_and_by_revert(runs: Runs, walproof: Walproof) -> None:
+    """The run forgot it untold, and ended with success."""
+    runs.target.journal = journal = runs.run("a")
+    pricing = runs.target.capabilities().pricing
+    assert pricing is not None
+    pricing.enter(Scenario(parameters=(("synchronous_commit", "off"),)))
+    runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'local'")
+    pricing.leave()
+    assert (runs.now(), len(journal.pending()), _leaves(runs.target)) == ([("local",)], 1, True)
+    code, out, _ = walproof("revert")
+    assert (code, runs.now(), registered(runs_folder())) == (1, [("local",)], [])
+    assert "synchronous_commit is 'local' now, set by another user since: left alone" in out
 
 
 def test_runs_that_took_turns_are_undone_in_turns(runs: Runs, walproof: Walproof) -> None:

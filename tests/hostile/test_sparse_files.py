@@ -1,6 +1,7 @@
 """Files of a stranger's record that are larger than their bytes on disk: one sentence, and no memory is filled."""
 
 import json
+import os
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -48,11 +49,20 @@ def test_a_header_of_more_than_a_mebibyte_is_damaged(tmp_path: Path) -> None:
     assert read_header(tmp_path) == (None, f"{HEADER} is damaged")
 
 
-def test_a_journal_of_more_than_64_mebibytes_is_refused(tmp_path: Path) -> None:
-    sparse(tmp_path / "journal", (64 << 20) + 1)
-    with pytest.raises(MachineError, match="it is larger than 64 MiB") as refused:
+def test_a_journal_of_more_than_16_mebibytes_is_refused(tmp_path: Path) -> None:
+    sparse(tmp_path / "journal", (16 << 20) + 1)
+    with pytest.raises(MachineError, match="it is larger than 16 MiB") as refused:
         Journal(tmp_path / "journal").pending()
     assert isinstance(refused.value, Error)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_put_in_a_journals_place_while_it_is_looked_at_is_not_waited_for(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    make(tmp_path / "journal")
+    with pytest.raises(MachineError, match="cannot read the journal"):
+        Journal(tmp_path / "journal").pending()
 
 
 @pytest.mark.parametrize(("attempts", "padding"), [(10_000, 0), (50_000_001, 1 << 20)])

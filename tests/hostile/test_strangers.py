@@ -240,7 +240,7 @@ def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
     assert (code, json.loads(out)["reverted"][0]["changes"]) == (0, 1)
     assert changed(mine) == [{"ttl": 30}]
     assert stranger.asked == []
-    assert list(runs_folder().iterdir()) == [], "fully undone, it is forgotten"
+    assert list(runs_folder().glob("*.jsonl")) == [], "fully undone, it is forgotten"
 
 
 def test_a_record_that_carries_our_id_reverts_what_we_noted_and_no_line_of_its_own(

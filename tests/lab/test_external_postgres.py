@@ -162,7 +162,7 @@ def test_after_kill_9_in_the_middle_revert_undoes_everything(
         assert json.loads(output)["reverted"][0]["left"] == []
         assert is_back(target, before)
         assert entries(auto.read_text()) == entries(text)
-        assert json.loads(run("revert", "--json")[1]) == {"reverted": [], "left_alone": []}
+        assert json.loads(run("revert", "--json")[1]) == {"reverted": [], "left_alone": [], "failed": []}
 
 
 def test_a_refused_change_is_reverted_with_what_came_before_it(pair: PlainPair, tmp_path: Path) -> None:

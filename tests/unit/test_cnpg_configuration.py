@@ -18,6 +18,7 @@ from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.model.advice import ClusterProfile, Requirements
 from walproof.model.cnpg_facts import CNPG_MANAGER
 from walproof.model.guarantee import ConfigChange, Level, QuorumKind, SyncReplication
+from walproof.model.ports import SILENT, UNTOLD
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.records.journal import Journal
 from walproof.targets.cnpg.configuration import FIXED, CnpgConfiguration
@@ -222,8 +223,9 @@ def test_a_plan_of_an_older_spec_is_not_applied(
 def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgConfiguration, journal: Journal) -> None:
     done(configuration, ConfigChange({"synchronous_commit": "local", "work_mem": "8MB"}), journal)
     api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"parameters": {"work_mem": "16MB"}}}})
-    left = configuration.undo(journal)
-    assert left == ["cluster: postgresql.parameters.work_mem is 16MB now, changed by another user since: left alone"]
+    said = "cluster: postgresql.parameters.work_mem is 16MB now, changed by another user since: left alone"
+    for reverting, noted in ((UNTOLD, 1), (SILENT, 0)):
+        assert (configuration.undo(journal, reverting), len(journal.pending())) == ([said], noted)
     parameters = api.cluster["spec"]["postgresql"]["parameters"]
     assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -18,11 +19,12 @@ from walproof.lab import home
 from walproof.load.local_runner import remove_left
 from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
-from walproof.machine.redaction import without_secrets
+from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
 from walproof.records.journal import (
     NAME,
+    OVER,
     Change,
     Journal,
     RegisteredJournal,
@@ -44,14 +46,28 @@ def _warn(sentence: str) -> None:
 
 @dataclass(slots=True)
 class Asked:
-    """What the user says has ended, and sentences about what is left alone: told at once."""
+    """What the user says has ended, and what is told at once: sentences about what is left alone, and errors."""
 
     ended_on: frozenset[str]
     alone: list[str] = field(default_factory=list)
+    failed: list[dict[str, str]] = field(default_factory=list)
+    code: ExitCode | None = None
+    """Of the first error."""
 
     def leave(self, sentence: str) -> None:
         self.alone.append(untrusted.field(sentence))
         _warn(sentence)
+
+    def fail(self, journal: Path, wrong: Error) -> None:
+        """One error keeps no other journal from being reverted, nor any other error from being told."""
+        if not isinstance(wrong, NotUndone) and str(journal) not in wrong.hint:
+            gone = pasted("where that cluster is gone for good: rm {path:path}", path=journal)
+            wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
+        error, hint = (untrusted.field(in_text(text, sys.argv[1:])) for text in (wrong.message, wrong.hint))
+        self.failed.append({"journal": str(journal), "error": error, "hint": hint})
+        self.code = self.code or wrong.exit_code
+        for line in (f"walproof: {error}: {journal}", *([f"  hint: {hint}"] if hint else ())):
+            _warn(line)
 
 
 @dataclass(slots=True)
@@ -65,7 +81,7 @@ class Reverted:
     left: list[str] = field(default_factory=list)
 
     def run(self, cluster: Target, journal: Notebook, asked: Asked) -> "Reverted":
-        """Revert; what was done before an error is printed, and the error goes on."""
+        """Revert; an error is told, and what was done before it counts."""
         check_identity(journal, cluster, self.journal, silent=True)
         reverting = Reverting(
             lambda kind, name: self.removed.append({"kind": kind, "name": name}),
@@ -75,15 +91,13 @@ class Reverted:
         )
         try:
             self.left = cluster.revert(journal, reverting)
-        except Error:
-            for line in self.lines() if self.removed else ():
-                _warn(line)
-            raise
+        except Error as wrong:
+            asked.fail(Path(self.journal), wrong)
         return self
 
     def _stays(self, change: Change, now: str | None, asked: Asked) -> bool:
         """Whether another own journal found or set that value since, perhaps on this cluster under another name."""
-        beside = (other for _, other in pending_beside(home.state_folder(), Path(self.journal)))
+        beside = (other for _, other in pending_beside(home.own_state(), Path(self.journal)))
         newer = (other for other in beside if other.at > change.at and same_setting(other, change) is not False)
         ours = any(now in (other.before, other.after) for other in newer)
         if ours:
@@ -107,29 +121,33 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
     """Revert what interrupted runs had changed: those of this machine, every one and every apply, or RECORD's."""
     remove_left()
     asked = Asked(frozenset(listed(ended_on, "ended-on") if ended_on else ()))
-    failed: Error | None = None
     with ExitStack() as stack:
         order = Order(asked, stack.enter_context(undoing()))
         if record is not None:
             own = _of_record(record, target, consent.read(allow), asked, stack, as_json=as_json)
-            done = [one for path, journal in order.of(own) for one in _reverted(path, journal, target, asked)]
+            done = _each(order.of(own), target, asked)
         else:
-            done, failed = _all(target, asked, order)
-    if not done and failed is None:
+            done = _all(target, asked, order)
+    over = bool(done or asked.failed)
+    if not over:
         _warn(f"journals are those of {runs_folder().parent}; {_ELSEWHERE}")
     print_result(
-        {"reverted": [asdict(one) for one in done], "left_alone": asked.alone},
+        {"reverted": [asdict(one) for one in done], "left_alone": asked.alone, "failed": asked.failed},
         *(line for one in done for line in one.lines()),
-        *(() if done or failed else ("nothing reverted: some is left alone" if asked.alone else "nothing to revert",)),
+        *(() if over else ("nothing reverted: some is left alone" if asked.alone else "nothing to revert",)),
         as_json=as_json,
     )
-    if failed is not None:
-        raise failed
+    if record is None:
+        for text in _elsewhere():
+            _warn(text)
+    if asked.code is not None:
+        return asked.code
     if any(one.left for one in done):
         return ExitCode.BROKEN
     return ExitCode.UNDECIDED if asked.alone else ExitCode.HELD
 
 
+_READ_ELSEWHERE = 1 << 20
 _ELSEWHERE = "what another user's or machine's walproof left: walproof revert --target cnpg:NAMESPACE/NAME, or RECORD"
 
 
@@ -187,19 +205,24 @@ class Order:
                         own.told(sentence)
 
 
-def _all(target: str | None, asked: Asked, order: Order) -> tuple[list[Reverted], Error | None]:
-    """Every journal's changes, of the named target alone where one is named; the first error, after all others."""
+def _each(
+    journals: Iterable[tuple[Path, Notebook]], target: str | None, asked: Asked, wanted: Target | None = None
+) -> list[Reverted]:
+    """What came of every journal, and of every target in it."""
     done: list[Reverted] = []
-    failed: Error | None = None
+    for path, journal in journals:
+        for name in dict.fromkeys(str(change.target) for change in journal.pending()):
+            try:
+                done += _reverted(name, path, journal, target, asked, wanted)
+            except Error as wrong:
+                asked.fail(path, wrong)
+    return done
+
+
+def _all(target: str | None, asked: Asked, order: Order) -> list[Reverted]:
+    """Every journal's changes, of the named target alone where one is named."""
     wanted = choose(target, answering=False) if target is not None else None
-    for path, journal in order.of(_ours(asked, wanted)):
-        try:
-            done += _reverted(path, journal, target, asked, wanted)
-        except Error as wrong:
-            if not isinstance(wrong, NotUndone) and str(path) not in wrong.hint:
-                gone = pasted("where that cluster is gone for good: rm {path:path}", path=path)
-                wrong.hint = f"{wrong.hint}; {gone}" if wrong.hint else gone
-            failed = failed or wrong
+    done = _each(order.of(_ours(asked, wanted)), target, asked, wanted)
     if wanted is not None and is_external(target) and not done:
         # What ended runs left there is found by its label, without a journal.
         kept = journal_of_apply(wanted.name)
@@ -208,13 +231,11 @@ def _all(target: str | None, asked: Asked, order: Order) -> tuple[list[Reverted]
             rest = Due(Layer(kept, complete=False), {change.number for change in kept.pending()})
             try:
                 one = Reverted(wanted.name, str(kept.path), 0).run(wanted, rest, asked)
-                if one.removed or one.left or not asked.alone:
+                if one.removed or one.left or not (asked.alone or asked.failed):
                     done.append(one)
             except Error as wrong:
-                failed = failed or wrong
-    for text in _elsewhere():
-        _warn(text)
-    return done, failed
+                asked.fail(kept.path, wrong)
+    return done
 
 
 def _is_of(name: str, wanted: Target) -> bool:
@@ -222,21 +243,17 @@ def _is_of(name: str, wanted: Target) -> bool:
 
 
 def _reverted(
-    path: Path, journal: Notebook, target: str | None, asked: Asked, wanted: Target | None = None
+    name: str, path: Path, journal: Notebook, target: str | None, asked: Asked, wanted: Target | None
 ) -> list[Reverted]:
-    """Revert what is pending, target by target; where one is `wanted`, the changes of others stay and are named."""
-    done = []
-    for name in dict.fromkeys(str(change.target) for change in journal.pending()):
-        if wanted is not None and not _is_of(name, wanted):
-            _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
-            continue
-        pending = len(journal.pending(name))
-        cluster = choose(target or name, answering=False)
-        cluster.name = name
-        one = Reverted(name, str(path), pending).run(cluster, journal, asked)
-        if one.removed or one.left or not journal.pending(name):
-            done.append(one)
-    return done
+    """Revert what is pending of that target; where another is `wanted`, it stays and is named."""
+    if wanted is not None and not _is_of(name, wanted):
+        _warn(f"left alone, it is not of {wanted.name}: {path} of {name}")
+        return []
+    pending = len(journal.pending(name))
+    cluster = choose(target or name, answering=False)
+    cluster.name = name
+    one = Reverted(name, str(path), pending).run(cluster, journal, asked)
+    return [one] if one.removed or one.left or not journal.pending(name) else []
 
 
 def _ours(asked: Asked, wanted: Target | None) -> Iterator[Own]:
@@ -269,21 +286,24 @@ def _unheeded() -> Iterator[str]:
 def _elsewhere() -> Iterator[str]:
     """Sentences about records of this folder with changes that no journal of this user's state folder holds.
 
-    They may be anybody's: told after all of our own was reverted, and no exit code.
+    They may be anybody's: told when all else is, a mebibyte of them is read, and no exit code is due to them.
     """
     known = {run.run.journal for run in registered(runs_folder())}
+    over, room = journals_in(runs_folder() / OVER), _READ_ELSEWHERE
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
-        try:
-            if path.is_symlink() or not path.is_file() or journals_in(path) & known or not Journal(path).pending():
-                continue
-        except MachineError as wrong:
-            yield f"left alone, {wrong.message}"
-            continue
         record = f"./{path.parent}"
-        yield pasted(
-            "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out",
-            record=record,
-        )
+        try:
+            if path.is_symlink() or not path.is_file():
+                continue
+            size = path.stat().st_size
+            named = journals_in(path, room)
+            if named & known or (named and named <= over) or not Journal(path, most=room).pending():
+                room -= min(size, room)
+                continue
+            said = "left alone, it is not in this user's state folder: walproof revert {record:path} reads it out"
+        except (MachineError, OSError):
+            said = "not looked at: walproof revert {record:path} reads it out"
+        yield pasted(said, record=record)
 
 
 def _of_record(
@@ -305,6 +325,9 @@ def _of_record(
             )
     if runs:
         yield from (Own(run.registration, run, run.run.record, asked.leave) for run in runs)
+        return
+    if named and named <= journals_in(runs_folder() / OVER):
+        _warn(f"undone already, before it was moved or while it was elsewhere: {path}")
         return
     try:
         opened = stack.enter_context(opened_folder(folder.resolve()))

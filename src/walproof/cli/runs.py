@@ -76,7 +76,7 @@ APPLIED, BEGUN = "applied", "undoing"
 
 def runs_folder() -> Path:
     """Where journals of runs lie, each until nothing of it is left to be undone."""
-    return home.state_folder() / RUNS
+    return home.own_state() / RUNS
 
 
 def keep_journal(target: Target | None, directory: Path | None) -> None:
@@ -98,15 +98,21 @@ def _leaves(target: Target) -> bool:
 
 
 def _say_what_is_left(name: str, journal: Notebook) -> None:
-    if pending := journal.pending(name):
-        with suppress(OSError):
-            left = counted(len(pending), "change")
-            click.echo(f"walproof: {left} could not be undone on {name}: walproof revert does it", err=True)
+    try:
+        pending = len(journal.pending(name))
+        said = (
+            f"{counted(pending, 'change')} could not be undone on {name}: walproof revert does it, or says what stays"
+        )
+    except MachineError as wrong:
+        pending, said = 1, wrong.message
+    with suppress(OSError):
+        if pending:
+            click.echo(f"walproof: {said}", err=True)
 
 
 def applied_folder() -> Path:
     """Where journals of apply lie."""
-    return home.state_folder() / APPLIES
+    return home.own_state() / APPLIES
 
 
 def journal_of_apply(target: str, cluster: str = "") -> Journal:
@@ -119,7 +125,7 @@ def journal_of_apply(target: str, cluster: str = "") -> Journal:
     path = applied_folder() / f"{name}-{hashlib.sha256(target.encode()).hexdigest()[:16]}.jsonl"
     for one in (path.parent, until_1_0_0, path):
         check_ours(one)
-    return Journal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.state_folder())
+    return Journal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.own_state())
 
 
 @contextmanager
@@ -129,7 +135,7 @@ def undoing() -> Iterator[Callable[[Sequence[Change]], None]]:
     UndecidedError, at once, where another does. Gives what announces the changes that are undone next: before it is
     read which of them a newer one covers, so that a run either is seen, or sees it and changes nothing.
     """
-    with _locked(home.state_folder() / UNDOING, runs_folder(), _undoes) as file:
+    with _locked(home.own_state() / UNDOING, runs_folder(), _undoes) as file:
         yield partial(announce, file)
 
 
@@ -233,7 +239,7 @@ def covering(path: Path, change: Change) -> str:
     It found there what this one set, and would set that again when it is undone itself. An apply may stay for ever: of
     a manager's configuration, whose keys are put back one by one, it covers those alone that it changes.
     """
-    for one, newer in pending_beside(home.state_folder(), path):
+    for one, newer in pending_beside(home.own_state(), path):
         if newer.at > change.at and same_setting(newer, change):
             if one.parent != applied_folder():
                 record = next((head["record"] for head in Journal(one).heads() if head.get("record")), one)

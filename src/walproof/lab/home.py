@@ -56,17 +56,30 @@ def lab_home(name: str) -> Path:
     return state_folder() / name
 
 
+def own_state() -> Path:
+    """The state folder, there or not; MachineError where another user could put one of his in its place."""
+    folder = state_folder()
+    try:
+        theirs = _of_others(folder)
+    except OSError as wrong:
+        raise MachineError(
+            f"cannot see whose {folder} is: {wrong.strerror}", "may you pass the folders above?"
+        ) from None
+    if theirs is not None:
+        raise MachineError(
+            f"another user owns {theirs} or may write in it, and could put a folder or links in the place of {folder}",
+            "set WALPROOF_STATE to a folder below folders of root's or your own",
+        )
+    return folder
+
+
 def open_state() -> Path:
-    """The state folder, created when missing; MachineError where it cannot be written."""
+    """The state folder, created when missing; MachineError as `own_state`, and where it cannot be written."""
     folder = state_folder()
     try:
         made = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        if (theirs := _of_others(folder)) is not None:
-            raise MachineError(
-                f"another user owns {theirs} or may write in it, and could put links in the way of {folder}",
-                "set WALPROOF_STATE to a folder below folders of root's or your own",
-            )
+        own_state()
         if made and os.geteuid() == 0:
             # Members run as users of their own and must get through, never list it; one that is closed they see empty.
             folder.chmod(0o711)
@@ -88,6 +101,8 @@ def _of_others(folder: Path) -> Path | None:
     trusted, links = (0, os.geteuid(), Path("/").lstat().st_uid), links_of(folder)
     for link in links:
         for one in (link, *link.parents):
+            if not os.path.lexists(one):
+                continue
             status = one.lstat()
             if status.st_uid not in trusted:
                 return one

@@ -224,9 +224,12 @@ class Reverting:
     """Told in a sentence what could not be looked at."""
     stays: Callable[[Any, str | None], bool] = lambda _change, _now: False
     """Whether a change stays pending because walproof itself set the value that is there now, since then; tells it."""
+    keeps: bool = False
+    """Whether what another user has changed since stays pending too: who does not tell it leaves it to `revert`."""
 
 
 SILENT = Reverting()
+UNTOLD = Reverting(keeps=True)
 
 
 class Configuration(Protocol):

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,7 +43,8 @@ class Change:
 
 
 _CHANGE = TypeAdapter(Change)
-_MOST = 64 << 20
+_MOST = 16 << 20
+_WAIT = "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine"
 
 
 def same_setting(one: Change, other: Change) -> bool | None:
@@ -61,12 +63,18 @@ class Journal:
     """A journal file, only ever appended to. `head`: the entry before this run's first; `cluster`: whose changes.
 
     `state`: the state folder whose other journals are read, so that every change is later than what it is made upon.
+    `most`: bytes of it that are read; MachineError where it has more.
     """
 
     def __init__(
-        self, path: Path, head: Mapping[str, str] | None = None, cluster: str = "", state: Path | None = None
+        self,
+        path: Path,
+        head: Mapping[str, str] | None = None,
+        cluster: str = "",
+        state: Path | None = None,
+        most: int = _MOST,
     ) -> None:
-        self.path = path
+        self.path, self._most = path, most
         self._cluster = cluster
         self._state = state
         self._head = dict(head or {})
@@ -93,19 +101,16 @@ class Journal:
         # Appended before it is looked: who begins just now sees it, or is seen.
         if why := _at_work(self._state, self.path, change) or _undoes(self._state, change):
             self.undone(change)
-            raise MachineError(
-                f"{change.name} is not changed: {why}",
-                "wait for its end; where it has ended on another machine: walproof revert --ended-on that machine",
-            )
+            raise MachineError(f"{change.name} is not changed: {why}", _WAIT)
         return change
 
     def last(self) -> int:
         """The largest number of a change in it, 0 for none."""
         return max((change.number for change in self.changes()), default=0)
 
-    def heads(self) -> tuple[dict[str, Any], ...]:
+    def heads(self) -> Iterator[dict[str, Any]]:
         """What stands before the changes of each run."""
-        return tuple(entry for entry in self._entries() if "journal" in entry)
+        return self._entries("journal")
 
     def undone(self, change: Change) -> None:
         self._append({"undone": change.number})
@@ -113,45 +118,45 @@ class Journal:
     def changes(self) -> tuple[Change, ...]:
         """Every change ever appended."""
         changes = []
-        for entry in self._entries():
-            if "change" in entry:
-                try:
-                    changes.append(_CHANGE.validate_python(entry["change"]))
-                except ValidationError:
-                    # Nothing that walproof wrote.
-                    continue
+        for entry in self._entries("change"):
+            # Else nothing that walproof wrote.
+            with suppress(ValidationError):
+                changes.append(_CHANGE.validate_python(entry["change"]))
         return tuple(changes)
 
     def pending(self, target: str | None = None) -> tuple[Change, ...]:
         """Changes not reverted, newest first: undo them in this order."""
-        undone = {entry["undone"] for entry in self._entries() if isinstance(entry.get("undone"), int)}
+        undone = {entry["undone"] for entry in self._entries("undone") if isinstance(entry["undone"], int)}
         left = (c for c in self.changes() if c.number not in undone and target in (None, c.target))
         return tuple(sorted(left, key=lambda c: -c.number))
 
-    def _entries(self) -> list[dict[str, Any]]:
+    def _entries(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Those that have that key, one by one: as lists a stranger's short lines fill 50 times their own room."""
         try:
-            with self.path.open("rb") as file:
-                lines = bounded(file, _MOST).decode("utf-8", errors="replace").splitlines()
+            with open(self.path, "rb", opener=opener) as file:
+                lines = BytesIO(bounded(file, self._most))
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            return
         except OSError as wrong:
             raise MachineError(f"cannot read the journal {self.path}: {wrong.strerror}", "is it walproof's?") from None
-        entries = []
         for line in lines:
-            try:
-                entries.append(from_json(line))
-            except ValueError:
-                # A torn line means that the change it announces was never made.
-                continue
-        return [entry for entry in entries if isinstance(entry, dict)]
+            # A torn line means that the change it announces was never made.
+            with suppress(ValueError):
+                entry = from_json(line)
+                if isinstance(entry, dict) and kind in entry:
+                    yield entry
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
         self._findable = False
 
-    def _append(self, entry: dict[str, object]) -> None:
+    def begin(self) -> None:
+        """Append this run's head, unless it is there."""
+        self._append()
+
+    def _append(self, *entries: dict[str, object]) -> None:
         head = [] if not self._head or self._head in self.heads() else [self._head]
-        lines = b"".join(json.dumps(one).encode() + b"\n" for one in (*head, entry))
+        lines = b"".join(json.dumps(one).encode() + b"\n" for one in (*head, *entries))
         try:
             make_folder(self.path.parent)
             with open(self.path, "a+b", opener=opener) as file:
@@ -240,8 +245,8 @@ def _flush_folders(folder: Path) -> None:
             os.close(descriptor)
 
 
-NAME = "journal.jsonl"
-"""The copy in a record."""
+NAME, OVER = "journal.jsonl", "undone"
+"""The copy in a record; among the journals of runs, which of them are undone and have a copy that does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +290,22 @@ class RegisteredJournal:
                 copy.add(change)
             return change
 
+    def go_on(self) -> None:
+        """Say that this process is at work with what another left; MachineError where that goes on, or is undone now.
+
+        Said before it is looked: a revert that begins just now leaves it alone, or is seen.
+        """
+        try:
+            with open(self.registration, encoding="utf-8", opener=opener) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                run = _run(self._own)
+                if not (why := run.goes_on() if run else ""):
+                    self._own.begin()
+        except OSError as wrong:
+            why = f"{self.registration}: {wrong.strerror}"
+        if why := why or _held(self.registration.parent.parent / UNDOING, "a revert "):
+            raise MachineError(f"{self.run.record} is not continued: {why}", _WAIT)
+
     def undone(self, change: Change) -> None:
         with self._one, self._copy() as copy:
             self._own.undone(change)
@@ -292,6 +313,9 @@ class RegisteredJournal:
                 with suppress(MachineError):
                     copy.undone(change)
             if not self._own.pending():
+                if self.run.record and copy is None:
+                    with suppress(MachineError):
+                        Journal(self.registration.with_name(OVER), {"journal": self.run.journal}).begin()
                 self._own.remove()
 
     @contextmanager
@@ -325,7 +349,10 @@ def register(folder: Path, record: Path | None, cluster: str = "") -> Registered
     known = next((one.run.journal for one in registered(folder) if record and one.run.record == real), None)
     process = pid_files.identity(os.getpid()) or ""
     run = Run(known or secrets.token_hex(16), real, process, pid_files.machine())
-    return RegisteredJournal(folder, run, cluster)
+    journal = RegisteredJournal(folder, run, cluster)
+    if known:
+        journal.go_on()
+    return journal
 
 
 def registered(folder: Path) -> list[RegisteredJournal]:
@@ -345,11 +372,11 @@ def registered(folder: Path) -> list[RegisteredJournal]:
     return [one for _, one in sorted(journals, key=lambda pair: -pair[0])]
 
 
-def journals_in(path: Path) -> frozenset[str]:
+def journals_in(path: Path, most: int = _MOST) -> frozenset[str]:
     """Ids that a record's journal names; none for what is no file of its own."""
     if path.is_symlink() or not path.is_file():
         return frozenset()
-    return frozenset(str(head["journal"]) for head in Journal(path).heads())
+    return frozenset(str(head["journal"]) for head in Journal(path, most=most).heads())
 
 
 def _run(journal: Journal) -> Run | None:

@@ -20,10 +20,11 @@ from walproof.machine.untrusted import bounded, from_json, printable, regular
 FOLDER, FILE = 0o700, 0o600
 
 
-def make_folder(path: Path) -> None:
-    """Create the folder where it is missing, and its parents; one that exists keeps its mode."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(exist_ok=True, mode=FOLDER)
+def make_folder(path: Path, mode: int = FOLDER) -> None:
+    """Create the folder where it is missing, and its parents, in which no other may write; one that exists stays so."""
+    if not path.parent.exists():
+        make_folder(path.parent, 0o755)
+    path.mkdir(exist_ok=True, mode=mode)
 
 
 def opener(path: str, flags: int) -> int:

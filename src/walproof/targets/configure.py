@@ -37,7 +37,7 @@ def applied(configuration: Configuration, plan: ConfigPlan, journal: Notebook) -
     except (Error, KeyboardInterrupt) as wrong:
         left = configuration.undo(journal)
         if isinstance(wrong, Error):
-            wrong.message += "; everything was reverted" + "".join(f"; {sentence}" for sentence in left)
+            wrong.message += "; ".join([f"; {'all else' if left else 'everything'} was reverted", *left])
             wrong.args = (wrong.message,)
         raise
 

@@ -185,11 +185,13 @@ class CnpgConfiguration:
             ours = _loaded(json.loads(change.after or "[]"))
             before = _loaded(note["spec"])
             back, foreign = undoing(before, ours, tree["spec"], same)
-            left += foreign + _kept(back, before, ours, tree["spec"])
+            foreign += _kept(back, before, ours, tree["spec"])
+            left += foreign
             if back:
                 self._spec.patch(back, tree)
                 self._await(back, note["shown"])
-            journal.undone(change)
+            if not (foreign and reverting.keeps):
+                journal.undone(change)
             for path in back:
                 reverting.tell("setting", ".".join(path))
         return left

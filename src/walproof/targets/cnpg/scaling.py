@@ -214,7 +214,7 @@ class CnpgScaling:
         left = self._restore(declared, _patched(changes), reverting)
         if not left:
             self._await(declared, back=True)
-        for change in changes:
+        for change in () if left and reverting.keeps else changes:
             journal.undone(change)
         self.entered = _AS_DECLARED
         return left

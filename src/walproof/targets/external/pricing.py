@@ -8,7 +8,7 @@ from walproof.errors import UsageError
 from walproof.load.background import BackgroundLoad
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.load import LoadLimits
-from walproof.model.ports import Configuration, Notebook
+from walproof.model.ports import UNTOLD, Configuration, Notebook, Reverting
 from walproof.model.sample import Arm, Checkpoints, Sample, SampleResult, Scenario, Workload
 from walproof.targets.configure import configure, needed
 from walproof.targets.external.target_file import CapsPart
@@ -28,7 +28,7 @@ class Sizes(Protocol):
     def enter(self, size: Scenario, journal: Notebook, /) -> None:
         """Every server runs with that size; NotObtained where it cannot be had."""
 
-    def undo(self, journal: Notebook, /) -> list[str]:
+    def undo(self, journal: Notebook, reverting: Reverting, /) -> list[str]:
         """What was declared; sentences about what another user has changed since."""
 
 
@@ -93,7 +93,7 @@ class ExternalPricing:
         if scenario == self._entered:
             return {}
         if self._entered != Scenario():
-            self._configuration.undo(self._journal())
+            self._configuration.undo(self._journal(), UNTOLD)
         # Before the first change: one that fails halfway is reverted at the next scenario too.
         self._entered = scenario
         if (change := _change(scenario)) != ConfigChange():
@@ -105,9 +105,9 @@ class ExternalPricing:
         self._pricer.disconnect()
         try:
             if self._sizes is not None:
-                self._sizes.undo(self._journal())
+                self._sizes.undo(self._journal(), UNTOLD)
         finally:
-            self._configuration.undo(self._journal())
+            self._configuration.undo(self._journal(), UNTOLD)
             self._entered = Scenario()
             self._database.close()
 

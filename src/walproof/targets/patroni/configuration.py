@@ -126,7 +126,12 @@ class PatroniConfiguration:
         theirs = plan.change.replication is not None and synchronous_mode(newest) == "off" and not at(newest, NAMES)
         names = self._observe().standby_names if theirs else ""
         note = json.dumps({"config": _stored(before), "shown": shown, "names": names})
-        journal.note(self._clock.now(), self._target, CONFIG, "config", before=note, after=json.dumps(_stored(asked)))
+        after = json.dumps(_stored(asked))
+        change = journal.note(self._clock.now(), self._target, CONFIG, "config", before=note, after=after)
+        if _values(self._rest.newest_config(), asked) != before:
+            # By a revert that ended just before it was noted: what it put back would be lost.
+            journal.undone(change)
+            raise TargetError(f"the configuration of {self._target} was changed meanwhile", "do it once more")
         self._rest.patch(patch_of(asked))
 
     def wait(self, plan: ConfigPlan) -> None:
@@ -145,7 +150,8 @@ class PatroniConfiguration:
             if back:
                 self._rest.patch(patch_of(back))
                 self._await(back, note["shown"], None, note.get("names", ""))
-            journal.undone(change)
+            if not (foreign and reverting.keeps):
+                journal.undone(change)
             for path in back:
                 reverting.tell("setting", ".".join(path))
         return left

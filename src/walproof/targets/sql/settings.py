@@ -266,7 +266,7 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
         return True
-    if reverting.stays(change, now):
+    if reverting.keeps or reverting.stays(change, now):
         return False
     left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
     return True
