@@ -369,6 +369,7 @@ def test_refusals_on_servers(failed_over: PlainPair, walproof: Run, tmp_path: Pa
         administrator.execute("ALTER DATABASE postgres RESET session_authorization")
     inside = str(failed_over.data("n1") / "salvage")
     one_sentence(walproof(*_typed(failed_over, "--out", inside)), "lies in what is given, which is only read")
+    one_sentence(walproof(*_typed(failed_over, "--out", "/usr/local/salvage")), "which the copy's server sees whole")
     one_sentence(walproof("salvage", "--old", str(n2), "--new", new), "is in use: PostgreSQL runs in it", 3)
     for name in ("global/pg_control", "PG_VERSION"):
         (tmp_path / "torn" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -2,10 +2,12 @@
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -213,3 +215,9 @@ def test_a_copy_says_how_much_was_copied_while_it_goes_on(directory: Path, tmp_p
     told = list(data_directory.copy(inspect(directory, None), {}, len(content), tmp_path))
     assert told == sorted(told) and len(told) > 2 and len(content) <= told[-1] <= 41 << 20
     assert (tmp_path / "data/base/5/1259").read_bytes() == content + bytes(1 << 20)
+
+
+def test_its_configuration_suits_segments_of_any_size() -> None:
+    """PostgreSQL does not start where either is less than two segments, of which the largest has 1 GB."""
+    text = resources.files("walproof.salvaging").joinpath("copy_postgresql.conf.txt").read_text("utf-8")
+    assert [int(gb) >= 2 for gb in re.findall(r"(?m)^(?:min|max)_wal_size = (\d+)GB$", text)] == [True, True]

@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.fixtures.wal_writer import (
     DELETE,
     INSERT,
     PREPARE,
+    SYSTEM,
     TABLE,
     UPDATE,
     WalWriter,
@@ -23,6 +25,7 @@ from tests.fixtures.wal_writer import (
     wrote,
 )  # fmt: skip
 from walproof.salvaging.data_directory import goes_on
+from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.wal import LostWal, Span, lost_spans, read_history, segment
 from walproof.salvaging.wal_records import PAGE, Manager, Record, WalReader, record_end
 
@@ -257,6 +260,20 @@ def test_a_record_that_a_crash_cut_off_is_left_out_where_the_next_page_begins_an
     last = written.add(Manager.XLOG, 0xD0)
     written.pages[SEGMENT + PAGE][2] |= 0x08
     assert [one.lsn for one in read(written, SEGMENT)] == [first, last]
+
+
+@pytest.mark.parametrize("at", [5000, 24], ids=["damaged", "another cluster's"])
+def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: int) -> None:
+    written = WalWriter(SEGMENT)
+    first = [written.add(Manager.TRANSACTION, COMMIT, n, ended(n).data + bytes(4000)) for n in range(1000, 1600)]
+    needed = next(lsn for lsn in first if lsn > 2 * SEGMENT)
+    fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
+    written.pages[SEGMENT][at] ^= 1
+    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed)
+    plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={})
+    copied = SimpleNamespace(wal=lambda _: written.read)
+    lost = read_wal(copied, plan)  # type: ignore[arg-type]
+    assert (lost.xids, lost.undecided) == ({7}, [])
 
 
 def test_images_are_passed_over_whether_they_are_compressed_or_not() -> None:
