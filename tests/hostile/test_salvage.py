@@ -1,5 +1,6 @@
 """`walproof salvage` beside names that are options, and users who could not keep the copy to itself."""
 
+import json
 import os
 import socket
 import subprocess
@@ -224,3 +225,11 @@ with bounded_memory():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=100)
     assert done.stdout.startswith("ended "), done.stderr
     assert int(done.stdout.split()[1]) < 1000
+
+
+@pytest.mark.parametrize("programs", ["/bin", "/usr/bin", "/walproof-no-such"])
+def test_programs_in_a_folder_below_the_root_do_not_show_it_the_whole_machine(programs: str, own_folder: Path) -> None:
+    own_folder.chmod(0o711)
+    argv = confined_alone(60, [f"{programs}/postgres"], [], own_folder)
+    (view,) = (json.loads(word) for word in argv if word.startswith("{"))
+    assert not {"/", "/run", "/var", "/tmp", "/home", "/root"} & set(view["shown"])

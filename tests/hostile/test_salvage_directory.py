@@ -18,6 +18,7 @@ __all__ = ["walproof"]
 CONTROL = {
     "Bytes per WAL segment": str(SEGMENT), "Database system identifier": "7", "Latest checkpoint's TimeLineID": "1",
     "Min recovery ending loc's timeline": "0", "Latest checkpoint's REDO location": "0/300000",
+    "Latest checkpoint location": "0/300028", "Minimum recovery ending location": "0/0",
 }  # fmt: skip
 NO_FILE = "does not belong into a data directory"
 

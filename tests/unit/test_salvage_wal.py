@@ -244,6 +244,14 @@ def test_reading_ends_at_the_first_record_that_is_not_whole(page: int, at: int, 
     assert len(read(written, SEGMENT)) == read_of_it
 
 
+def test_a_segment_of_another_cluster_is_not_read_from_its_middle_on_either() -> None:
+    written = WalWriter(SEGMENT)
+    places = [written.add(Manager.TRANSACTION, 0, n, bytes(3000)) for n in range(20)]
+    assert len(read(written, places[10])) == 10
+    written.pages[SEGMENT][24] ^= 1
+    assert read(written, places[10]) == []
+
+
 def test_a_segment_that_ends_within_a_header_ends_reading() -> None:
     written = WalWriter(SEGMENT)
     written.add(Manager.TRANSACTION, 0, 7, bytes(100))
@@ -269,7 +277,7 @@ def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: in
     needed = next(lsn for lsn in first if lsn > 2 * SEGMENT)
     fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
     written.pages[SEGMENT][at] ^= 1
-    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed)
+    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork)
     plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={})
     copied = SimpleNamespace(wal=lambda _: written.read)
     lost = read_wal(copied, plan)  # type: ignore[arg-type]
@@ -299,14 +307,28 @@ def test_records_end_behind_the_headers_of_the_pages_they_go_over(start: int, le
 
 
 def pages(folder: Path, written: dict[int, int], record: tuple[int, int] | None = None) -> dict[str, Path]:
-    """Segments 3 and 4 with the position in these pages' headers, and a record's length at a place."""
+    """Segments 3 and 4 with the position in these pages' headers, and a record's length at a place, which goes on."""
     wal(folder, 3, 4)
-    for address, said in (written | dict([record] if record else [])).items():
-        number, at = divmod(address, SEGMENT)
-        with (folder / segment(1, number, SEGMENT)).open("r+b") as file:
-            file.seek(at + (0 if record and address == record[0] else 8))
-            file.write(said.to_bytes(4, "little"))
+    for address, said in written.items():
+        left = (
+            record[1] - (PAGE - record[0] % PAGE) - (PAGE - 24) * (address // PAGE - record[0] // PAGE - 1)
+            if record
+            else 0
+        )
+        put(folder, address + 2, struct.pack("=HIQI", 1 if left > 0 else 0, 1, said, max(left, 0)))
+    if record:
+        put(folder, record[0], record[1].to_bytes(4, "little"))
     return dict.fromkeys((segment(1, 3, SEGMENT), segment(1, 4, SEGMENT)), folder)
+
+
+def put(folder: Path, address: int, raw: bytes) -> None:
+    with (folder / segment(1, address // SEGMENT, SEGMENT)).open("r+b") as file:
+        file.seek(address % SEGMENT)
+        file.write(raw)
+
+
+def more_behind(files: dict[str, Path], end: int) -> bool:
+    return goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, WalReader(18, SYSTEM, 1, SEGMENT, lambda *_: b""))
 
 
 PAGE_3 = 3 * SEGMENT + 0x4000
@@ -338,4 +360,24 @@ def test_wal_that_goes_on_after_the_place_where_reading_ended_is_seen(
     tmp_path: Path, end: int, written: dict[int, int], record: tuple[int, int] | None, more: bool
 ) -> None:
     files = pages(tmp_path, written, record)
-    assert goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, SEGMENT) == more
+    assert more_behind(files, end) == more
+
+
+def test_a_record_whose_length_is_damaged_hides_none_behind_it(tmp_path: Path) -> None:
+    """One bit of it, or zeros in its place: what looks like a crash within it has records, or other pages, behind."""
+    written = WalWriter(PAGE_3)
+    for n in range(3):
+        written.add(Manager.TRANSACTION, COMMIT, n, bytes(100))
+    page = written.pages[PAGE_3]
+    end = PAGE_3 + 24
+    for length in (0, (1 << 20) + 132, 132):
+        page[24:28] = length.to_bytes(4, "little")
+        files = pages(tmp_path, {})
+        put(tmp_path, PAGE_3, bytes(page))
+        assert more_behind(files, end)
+    page[24 + 8 :] = bytes(PAGE - 32)  # a crash within it: nothing is behind
+    page[24:28] = ((1 << 19) + 132).to_bytes(4, "little")
+    put(tmp_path, PAGE_3, bytes(page))
+    assert not more_behind(files, end)
+    put(tmp_path, NEXT + 2, struct.pack("=HIQI", 1, 1, NEXT, 5))
+    assert more_behind(files, end), "another record goes on there"

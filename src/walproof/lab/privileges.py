@@ -267,7 +267,7 @@ def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], fol
     own, programs = [folder, *written], [*needed, *shown_alone(Path(argv[0]).parent)]
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
     limited = without_rights(number, [*limit, *argv])
-    shown = _also_resolved([*programs, *own, Path(limited[0]), Path(limit[0])])
+    shown = _also_resolved([*programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}
     view: dict[str, Any] = {"shown": sorted(filter(os.path.exists, shown)), "written": sorted(_also_resolved(own))}
     view |= {"passwd": str(folder / "passwd"), "closed": closed_folders([*programs, *own])}
     return [*namespaces(), *_seeing(view, []), *limited]

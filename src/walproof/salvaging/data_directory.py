@@ -24,7 +24,7 @@ from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import Span, position, segment, segment_start
-from walproof.salvaging.wal_records import MAGIC, PAGE, page_header, record_end
+from walproof.salvaging.wal_records import MAGIC, PAGE, WalReader, page_header, record_end
 
 PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
@@ -43,13 +43,14 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 """FICLONE of linux/fs.h; bytes copied at a time, and after which it is told."""
+_WRITTEN = "Latest checkpoint", "Minimum recovery ending"
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
 class OldServer:
     """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
-    `user`: the uid to which the directory belongs."""
+    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL."""
 
     directory: Path
     user: int
@@ -61,6 +62,7 @@ class OldServer:
     segment_size: int
     redo: int
     wal: Path
+    written: int
 
 
 def small_file(root: Path, name: str) -> bytes | None:
@@ -100,8 +102,22 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         if not 1 << 20 <= size <= 1 << 30 or size & size - 1:
             raise ValueError("its segments have no size that PostgreSQL knows")
         timeline = max(map(int, timelines))
+        # Its last checkpoint is a record of some length; a standby had replayed up to the other.
+        checkpoint, replayed = (position(control[f"{name} location"]) for name in _WRITTEN)
         user = directory.stat().st_uid
-        return OldServer(directory, user, int(version), where, control, system, timeline, size, redo, wal)
+        return OldServer(
+            directory,
+            user,
+            int(version),
+            where,
+            control,
+            system,
+            timeline,
+            size,
+            redo,
+            wal,
+            max(checkpoint + 24, replayed),
+        )
     except (KeyError, ValueError) as wrong:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
@@ -180,27 +196,38 @@ def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
     return found
 
 
-def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
+def goes_on(files: Mapping[str, Path], span: Span, end: int, reader: WalReader) -> bool:
     """True when `end` is not the end of what the span's timeline wrote: a record is damaged, or a segment is missing.
 
     A page that was written for its place holds its own position, a recycled one another (xlp_pageaddr).
-    The last record of a server that crashed may be there in part: pages up to its end are its own.
+    The last record of a server that crashed may be there in part: each page behind `end` goes on with it, exactly.
     """
-    begin, length, pages = end if end % PAGE else end + page_header(end, size), 0, list[int]()
+    size = reader.size
+    begin, whole = end if end % PAGE else end + page_header(end, size), 0
+    left, expected = 0, end - end % PAGE + PAGE
     for name in sorted(name for name in files if int(name[:8], 16) == span.timeline):
         start = segment_start(name, size)
         with regular(files[name], files[name] / name) as file:
             for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
                 file.seek(address - start)
-                if _number(file.read(16)[8:]) == address:
-                    pages.append(address)
-                    if address <= end:
-                        file.seek(begin - start)
-                        length = _number(file.read(4))
-    if not 24 <= length < 1 << 30:
-        return length > 0 or any(address > end for address in pages)
-    last = (record_end(begin, length, size) - 1) // PAGE * PAGE
-    return pages[-1] >= last or (span.end is not None and span.end <= last)
+                page = file.read(PAGE if address <= end else 20)
+                if _number(page[8:16]) != address:
+                    continue
+                if address <= end:
+                    whole = _number(page[begin - address : begin - address + 4])
+                    left = whole - (address + PAGE - begin) if 24 <= whole < 1 << 30 else 0
+                    if any(
+                        reader.is_record(at, page[at - address :]) for at in range(begin + 8, address + PAGE - 24, 8)
+                    ):
+                        return True
+                elif (address, 1, left) != (expected, page[2] & 1, _number(page[16:20])) or left <= 0:
+                    return True
+                else:
+                    left, expected = left - (PAGE - page_header(address, size)), address + PAGE
+    if not 24 <= whole < 1 << 30:
+        return whole > 0
+    last = (record_end(begin, whole, size) - 1) // PAGE * PAGE
+    return left <= 0 or (span.end is not None and span.end <= last)
 
 
 def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:

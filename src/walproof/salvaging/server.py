@@ -101,7 +101,7 @@ class Copy:
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
         typed = [str(self.old.programs / argv[0]), *map(str, argv[1:])]
-        confined = confined_alone(self.number, typed, [self.old.programs.parent], self.work, self.sockets)
+        confined = confined_alone(self.number, typed, [], self.work, self.sockets)
         return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
 
     def wal(self, timeline: int) -> Callable[[int, int], bytes]:

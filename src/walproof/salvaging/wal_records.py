@@ -103,6 +103,7 @@ class WalReader:
         of `start` was not written for its place."""
         self._newest, self._checked, before = 0, -1, None
         try:
+            self._page(start - start % self.size)  # which says whose segment it is
             at = self._first(start)
         except _NoRecordError:
             return
@@ -198,6 +199,15 @@ class WalReader:
             if not flags & _IS_CONTINUED or goes_on != left:
                 raise _NoRecordError
             at += page_header(at, self.size)
+
+    @staticmethod
+    def is_record(at: int, raw: bytes) -> bool:
+        """Whether these bytes, which stand there, begin with a whole record."""
+        length, _, before, _, _, said = _RECORD.unpack_from(raw)
+        if not (_RECORD.size <= length <= len(raw) and before < at):
+            return False
+        data = google_crc32c.value(raw[_RECORD.size : length])
+        return bool(google_crc32c.extend(data, raw[:_BEFORE_CHECKSUM]) == said)
 
     def _decoded(self, raw: bytes) -> tuple[tuple[tuple[Relation, int], ...], bytes]:
         """Blocks of main forks and the manager's own data, of what is behind a record's header."""
