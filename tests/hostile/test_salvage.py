@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, cast
 
 import psutil
@@ -233,3 +234,28 @@ def test_programs_in_a_folder_below_the_root_do_not_show_it_the_whole_machine(pr
     argv = confined_alone(60, [f"{programs}/postgres"], [], own_folder)
     (view,) = (json.loads(word) for word in argv if word.startswith("{"))
     assert not {"/", "/run", "/var", "/tmp", "/home", "/root"} & set(view["shown"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="salvage is root's")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_root_follows_no_link_in_the_place_of_the_copys_socket(
+    is_link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is root's before the first session, in which code of the disk could run."""
+    (tmp_path / "s").mkdir(0o755)
+    place, asked = tmp_path / "s/.s.PGSQL.5432", list[int]()
+    copied = object.__new__(Copy)
+    copied.sockets = tmp_path
+
+    def connect(*_: object) -> SimpleNamespace:
+        asked.append(os.stat(tmp_path / "s").st_uid)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(Copy, "connect", connect)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "elsewhere" if is_link else place))
+        if is_link:
+            place.symlink_to(tmp_path / "elsewhere")
+        os.chown(tmp_path / "s", 61150, 61150)
+        assert copied._answers() == (not is_link)
+    assert asked == ([] if is_link else [0])

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import secrets
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from walproof.lab.privileges import apart, confined_alone, member_uid
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import remove_tree
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
@@ -167,6 +169,9 @@ class Copy:
     def started(self) -> Iterator[None]:
         """The copy answers while the block runs; a refusal with its last words when it does not."""
         log = self.work / "server.log"
+        remove_tree(self.socket)
+        self.socket.mkdir(0o755)
+        give((self.socket,), member_uid(self.number))
         with log.open("wb") as out:
             process = self._start(["postgres", "-D", self.work / "data"], stdout=out, stderr=out)
         try:
@@ -180,6 +185,13 @@ class Copy:
             process.wait()
 
     def _answers(self) -> bool:
-        with suppress(psycopg.OperationalError), closing(self.connect("template1")):
-            return True
+        """Whether it lets us in, once its socket is there, in whose place its code cannot put a link any more: root's
+        connect(2) would follow one to any socket of the machine."""
+        place = self.socket / ".s.PGSQL.5432"
+        with suppress(FileNotFoundError, psycopg.OperationalError):
+            if stat.S_ISSOCK(place.lstat().st_mode):
+                os.chown(self.socket, os.geteuid(), os.getegid())
+                if stat.S_ISSOCK(place.lstat().st_mode):
+                    with closing(self.connect("template1")):
+                        return True
         return False
