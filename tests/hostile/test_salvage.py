@@ -109,7 +109,7 @@ def test_all_that_a_program_on_the_copy_began_ends_with_it_and_with_us(own_folde
     with number_of_no_lab() as number, number_of_no_lab() as another:
         assert number != another and not is_user_of_labs(member_uid(number))
         argv = ["/bin/sh", "-c", f"{begins}; {'sleep 600' if is_killed else ''}"]
-        with subprocess.Popen(confined_alone(number, argv, [], own_folder), stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(confined_alone(number, argv, own_folder), stdout=subprocess.PIPE) as process:
             assert int(cast(IO[bytes], process.stdout).readline()) <= 8, "it sees its own processes alone"
             if is_killed:
                 assert _running(number)
@@ -144,7 +144,7 @@ def test_it_leaves_no_file_by_which_another_becomes_its_user_in_the_next_salvage
             leaves = "cp /bin/true $f/walproof-test-left && chmod 4755 $f/walproof-test-left && echo $f"
             argv = ["/bin/sh", "-c", f"for f in {folders}; do {leaves}; done"]
             done = subprocess.run(
-                confined_alone(number, argv, [], own_folder, sockets),
+                confined_alone(number, argv, own_folder, sockets),
                 check=False,
                 capture_output=True,
                 text=True,
@@ -185,7 +185,7 @@ def test_no_socket_of_the_machine_answers_it(own_folder: Path) -> None:
             path.chmod(0o777)
             one.listen()
         argv = [sys.executable, "-IS", "-c", _CONNECTS, *map(str, paths)]
-        confined = confined_alone(number, argv, [Path(sys.prefix), Path(sys.base_prefix)], own_folder)
+        confined = confined_alone(number, argv, own_folder)
         done = subprocess.run(confined, check=True, capture_output=True, text=True, **apart())
     assert done.stdout.split() == [str(paths[0])], "but one of its own"
 
@@ -231,7 +231,7 @@ with bounded_memory():
 @pytest.mark.parametrize("programs", ["/bin", "/usr/bin", "/walproof-no-such"])
 def test_programs_in_a_folder_below_the_root_do_not_show_it_the_whole_machine(programs: str, own_folder: Path) -> None:
     own_folder.chmod(0o711)
-    argv = confined_alone(60, [f"{programs}/postgres"], [], own_folder)
+    argv = confined_alone(60, [f"{programs}/postgres"], own_folder)
     (view,) = (json.loads(word) for word in argv if word.startswith("{"))
     assert not {"/", "/run", "/var", "/tmp", "/home", "/root"} & set(view["shown"])
 

@@ -163,4 +163,4 @@ def test_a_complete_apply_covers_the_keys_alone_that_it_changed(
     apply = journal_of_apply("c")
     apply.note(2.0, "c", CONFIG, "config", before=json.dumps(before), after=json.dumps(after))
     apply.note(3.0, "c", APPLIED, "local", before=None, after=None)
-    assert bool(covering(older.registration, change)) == covers
+    assert bool(covering(older.registration, [change])) == covers

@@ -328,7 +328,7 @@ def put(folder: Path, address: int, raw: bytes) -> None:
 
 
 def more_behind(files: dict[str, Path], end: int) -> bool:
-    return goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, WalReader(18, SYSTEM, 1, SEGMENT, lambda *_: b""))
+    return goes_on(files, Span(1, 3 * SEGMENT, 5 * SEGMENT), end, SEGMENT)
 
 
 PAGE_3 = 3 * SEGMENT + 0x4000

@@ -194,12 +194,12 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         check_identity(layer, cluster, journal.path)
         pending = layer.pending(name)
         announce(pending)
-        for change in pending:
-            if newer := covering(journal.path, change):
-                raise MachineError(
-                    f"{newer} has changed {change.name} since, and is not undone",
-                    "let it end, or where it was killed: walproof revert",
-                )
+        if covered := covering(journal.path, pending):
+            change, newer = covered[0]
+            raise MachineError(
+                f"{newer} has changed {change.name} since, and is not undone",
+                "let it end, or where it was killed: walproof revert",
+            )
         begun = layer.begin(cluster.clock.now(), name)
         left = configuration.undo(layer)
         layer.close(name)

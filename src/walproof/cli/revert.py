@@ -122,7 +122,7 @@ def revert(record: str | None, target: str | None, allow: str | None, ended_on: 
     remove_left()
     asked = Asked(frozenset(listed(ended_on, "ended-on") if ended_on else ()))
     with ExitStack() as stack:
-        order = Order(asked, stack.enter_context(undoing()))
+        order = Order(stack.enter_context(undoing()))
         if record is not None:
             own = _of_record(record, target, consent.read(allow), asked, stack, as_json=as_json)
             done = _each(order.of(own), target, asked)
@@ -165,8 +165,7 @@ class Own:
         """Its changes that a newer one of another journal covers: why each is left alone, by its number."""
         return {
             change.number: f"left alone until {newer} is undone, which changed {change.name} since: {self.name}"
-            for change in self.journal.pending()
-            if (newer := covering(self.path, change))
+            for change, newer in covering(self.path, self.journal.pending())
         }
 
 
@@ -174,7 +173,6 @@ class Own:
 class Order:
     """In which order changes are undone: the newest first, whichever journals are asked for."""
 
-    asked: Asked
     announce: Callable[[Sequence[Change]], None]
 
     def of(self, journals: Iterable[Own]) -> Iterator[tuple[Path, Notebook]]:
@@ -191,9 +189,9 @@ class Order:
                             own.told(f"left alone, {wrong}: {own.path}")
                             continue
                     # Before it is looked what covers it, see `undoing`.
-                    self.announce(own.journal.pending())
+                    self.announce(pending := own.journal.pending())
                     covered = own.covered()
-                    if len(covered) < len(own.journal.pending()):
+                    if len(covered) < len(pending):
                         yield own.path, Due(own.journal, covered)
                     before.append((own, covered))
             rest = []

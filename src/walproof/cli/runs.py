@@ -233,20 +233,25 @@ class Due:
         return [change for change in self._journal.pending(target) if change.number not in self._alone]
 
 
-def covering(path: Path, change: Change) -> str:
-    """Which run or apply holds a newer pending change of that setting in another own journal; "" for none.
+def covering(path: Path, changes: Sequence[Change]) -> list[tuple[Change, str]]:
+    """Those of the changes of which another own journal holds a newer pending one of that setting, and which run or
+    apply that is.
 
     It found there what this one set, and would set that again when it is undone itself. An apply may stay for ever: of
     a manager's configuration, whose keys are put back one by one, it covers those alone that it changes.
     """
-    for one, newer in pending_beside(home.own_state(), path):
-        if newer.at > change.at and same_setting(newer, change):
-            if one.parent != applied_folder():
-                record = next((head["record"] for head in Journal(one).heads() if head.get("record")), one)
-                return f"the run of {record}"
-            if not apart(newer, change):
-                return f"the apply of {one}"
-    return ""
+    beside = list(pending_beside(home.own_state(), path))
+    found = ((change, next(filter(None, (_covers(*one, change) for one in beside)), "")) for change in changes)
+    return [(change, newer) for change, newer in found if newer]
+
+
+def _covers(path: Path, newer: Change, change: Change) -> str:
+    if not (newer.at > change.at and same_setting(newer, change)):
+        return ""
+    if path.parent != applied_folder():
+        record = next((head["record"] for head in Journal(path).heads() if head.get("record")), path)
+        return f"the run of {record}"
+    return "" if apart(newer, change) else f"the apply of {path}"
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

@@ -23,6 +23,7 @@ from walproof.errors import MachineError
 from walproof.lab import mount_view
 from walproof.lab.blueprint import Blueprint
 from walproof.links.devices import NAMESPACES
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.machine.programs import program, search_path
 from walproof.machine.quoting import pasted
@@ -101,7 +102,7 @@ def _running() -> set[int]:
 def is_over(pid: int) -> bool:
     """Whether no thread of that process is left: one whose first alone has ended looks like a zombie, and goes on."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        state, *fields = pid_files.stat(pid)
     except OSError:
         return True
     return state in "ZX" and int(fields[16]) <= 1  # num_threads, field 20 of proc(5)
@@ -258,13 +259,13 @@ _SYSTEM = (
 elsewhere."""
 
 
-def confined_alone(number: int, argv: Sequence[str], needed: Sequence[Path], folder: Path, *written: Path) -> list[str]:
+def confined_alone(number: int, argv: Sequence[str], folder: Path, *written: Path) -> list[str]:
     """As `confined_check`, for a server as the user of that number that may write below `folder` and `written` alone;
     `folder`/passwd is its /etc/passwd. It sees no process but its own and, of the files, but these and what programs
     need (a socket with a path would answer it), has no network, and all that it began ends with it, and with us. No
     file that it writes is larger than twice the largest of PostgreSQL's.
     """
-    own, programs = [folder, *written], [*needed, *shown_alone(Path(argv[0]).parent)]
+    own, programs = [folder, *written], shown_alone(Path(argv[0]).parent)
     limit = [str(program("prlimit")), f"--fsize={2 << 30}", "--"]
     limited = without_rights(number, [*limit, *argv])
     shown = _also_resolved([*programs, *own, Path(limited[0]), Path(limit[0])]) - {"/"}

@@ -37,10 +37,15 @@ def start(
     return process
 
 
+def stat(pid: int) -> list[str]:
+    """The fields of proc(5)'s stat behind the name, from its state, field 3, on; OSError where there is none."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
 def identity(pid: int) -> str | None:
     """Pid, start time (ticks since boot, field 22 of proc(5)'s stat) and boot; None for a dead one or a zombie."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()
+        state, *fields = stat(pid)
         boot = _BOOT.read_text().strip()
     except (OSError, ValueError, IndexError):
         return None

@@ -24,7 +24,7 @@ from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import Span, position, segment, segment_start
-from walproof.salvaging.wal_records import MAGIC, PAGE, WalReader, page_header, record_end
+from walproof.salvaging.wal_records import IS_CONTINUED, MAGIC, PAGE, PAGE_HEADER, is_record, page_header, record_end
 
 PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
@@ -43,7 +43,6 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 """FICLONE of linux/fs.h; bytes copied at a time, and after which it is told."""
-_WRITTEN = "Latest checkpoint", "Minimum recovery ending"
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
@@ -102,22 +101,10 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         if not 1 << 20 <= size <= 1 << 30 or size & size - 1:
             raise ValueError("its segments have no size that PostgreSQL knows")
         timeline = max(map(int, timelines))
-        # Its last checkpoint is a record of some length; a standby had replayed up to the other.
-        checkpoint, replayed = (position(control[f"{name} location"]) for name in _WRITTEN)
+        checkpoint = position(control["Latest checkpoint location"])  # of a record of some length
+        written = max(checkpoint + 24, position(control["Minimum recovery ending location"]))
         user = directory.stat().st_uid
-        return OldServer(
-            directory,
-            user,
-            int(version),
-            where,
-            control,
-            system,
-            timeline,
-            size,
-            redo,
-            wal,
-            max(checkpoint + 24, replayed),
-        )
+        return OldServer(directory, user, int(version), where, control, system, timeline, size, redo, wal, written)
     except (KeyError, ValueError) as wrong:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
@@ -196,38 +183,41 @@ def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
     return found
 
 
-def goes_on(files: Mapping[str, Path], span: Span, end: int, reader: WalReader) -> bool:
+def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
     """True when `end` is not the end of what the span's timeline wrote: a record is damaged, or a segment is missing.
 
-    A page that was written for its place holds its own position, a recycled one another (xlp_pageaddr).
     The last record of a server that crashed may be there in part: each page behind `end` goes on with it, exactly.
     """
-    size = reader.size
     begin, whole = end if end % PAGE else end + page_header(end, size), 0
     left, expected = 0, end - end % PAGE + PAGE
-    for name in sorted(name for name in files if int(name[:8], 16) == span.timeline):
-        start = segment_start(name, size)
-        with regular(files[name], files[name] / name) as file:
-            for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
-                file.seek(address - start)
-                page = file.read(PAGE if address <= end else 20)
-                if _number(page[8:16]) != address:
-                    continue
-                if address <= end:
-                    whole = _number(page[begin - address : begin - address + 4])
-                    left = whole - (address + PAGE - begin) if 24 <= whole < 1 << 30 else 0
-                    if any(
-                        reader.is_record(at, page[at - address :]) for at in range(begin + 8, address + PAGE - 24, 8)
-                    ):
-                        return True
-                elif (address, 1, left) != (expected, page[2] & 1, _number(page[16:20])) or left <= 0:
-                    return True
-                else:
-                    left, expected = left - (PAGE - page_header(address, size)), address + PAGE
+    for address, page in _in_place(files, span.timeline, end, size):
+        if address <= end:
+            whole = _number(page[begin - address : begin - address + 4])
+            left = whole - (address + PAGE - begin) if 24 <= whole < 1 << 30 else 0
+            if any(is_record(at, page[at - address :]) for at in range(begin + 8, address + PAGE - 24, 8)):
+                return True
+        else:
+            _, flags, _, _, rest = PAGE_HEADER.unpack(page)
+            if (address, left) != (expected, rest) or left <= 0 or not flags & IS_CONTINUED:
+                return True
+            left, expected = left - (PAGE - page_header(address, size)), address + PAGE
     if not 24 <= whole < 1 << 30:
         return whole > 0
     last = (record_end(begin, whole, size) - 1) // PAGE * PAGE
     return left <= 0 or (span.end is not None and span.end <= last)
+
+
+def _in_place(files: Mapping[str, Path], timeline: int, end: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """The pages from that of `end` on that were written for their place, by their positions: that one, and of those
+    behind it the header, which holds the page's own position; of a recycled one another (xlp_pageaddr)."""
+    for name in sorted(name for name in files if int(name[:8], 16) == timeline):
+        start = segment_start(name, size)
+        with regular(files[name], files[name] / name) as file:
+            for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
+                file.seek(address - start)
+                page = file.read(PAGE if address <= end else PAGE_HEADER.size)
+                if _number(page[8:16]) == address:
+                    yield address, page
 
 
 def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:

@@ -23,7 +23,7 @@ from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
-from walproof.salvaging.wal import LostWal, Span
+from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import WalReader
 
 Progress = Callable[[str, float], object]
@@ -114,7 +114,7 @@ def read_wal(
             break
     if not lost.end:
         raise refused("wal-unreadable", why=f"no record begins behind {lsn_text(plan.begin)}")
-    if lost.end >= lost.fork and goes_on(plan.present, plan.spans[-1], lost.end, _reader(copied, plan, plan.spans[-1])):
+    if lost.end >= lost.fork and goes_on(plan.present, plan.spans[-1], lost.end, size):
         lost.undecided.append(
             f"the WAL was read up to {lsn_text(lost.end)} and goes on after it: damaged, or a segment is missing"
         )
@@ -129,8 +129,9 @@ def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Ca
     old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
     lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
     for span in (replace(plan.spans[0], start=begin), *plan.spans[1:]):
+        reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
         try:
-            for number, record in enumerate(_reader(copied, plan, span).records(span.start, span.end or 0), 1):
+            for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
                 lost.add(record)
                 if number % _RECORDS == 0:
                     done((lost.end - plan.begin) / whole)
@@ -139,11 +140,6 @@ def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Ca
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
     return lost
-
-
-def _reader(copied: Copy, plan: Plan, span: Span) -> WalReader:
-    old = plan.old
-    return WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
 
 
 def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:

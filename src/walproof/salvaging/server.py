@@ -24,7 +24,6 @@ from walproof.lab.privileges import apart, confined_alone, member_uid
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
-from walproof.machine.untrusted import remove_tree
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
@@ -85,7 +84,6 @@ class Copy:
     def __post_init__(self) -> None:
         """Give it configuration of its own, and all of it to a user without rights."""
         self.sockets.chmod(0o711)
-        self.socket.mkdir()
         names = ("max_connections", "max_prepared_xacts", "max_locks_per_xact", "track_commit_timestamp")
         asked = {name: self.old.control.get(f"{name} setting", "?") for name in names}
         if not all(re.fullmatch("[0-9]+|on|off", value) for value in asked.values()):
@@ -98,12 +96,12 @@ class Copy:
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)
-        give((self.work / "data", self.work / "tablespaces", self.socket), user)
+        give((self.work / "data", self.work / "tablespaces"), user)
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
         typed = [str(self.old.programs / argv[0]), *map(str, argv[1:])]
-        confined = confined_alone(self.number, typed, [], self.work, self.sockets)
+        confined = confined_alone(self.number, typed, self.work, self.sockets)
         return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
 
     def wal(self, timeline: int) -> Callable[[int, int], bytes]:
@@ -169,7 +167,6 @@ class Copy:
     def started(self) -> Iterator[None]:
         """The copy answers while the block runs; a refusal with its last words when it does not."""
         log = self.work / "server.log"
-        remove_tree(self.socket)
         self.socket.mkdir(0o755)
         give((self.socket,), member_uid(self.number))
         with log.open("wb") as out:

@@ -32,12 +32,12 @@ class Manager(IntEnum):
 
 
 _READ = frozenset(Manager)
-SWITCH = 0x40
+_SWITCH = 0x40
 """Of XLOG: the rest of its segment is empty."""
 MAGIC = {14: 0xD10D, 15: 0xD110, 16: 0xD113, 17: 0xD116, 18: 0xD118}
 """XLOG_PAGEMAGIC by major version: pages of another are not read, nor those of a version to come."""
-_PAGE_HEADER, _SEGMENT_HEADER = struct.Struct("=HHIQI"), struct.Struct("=QI")
-_IS_CONTINUED, _IS_OVERWRITTEN = 0x01, 0x08
+PAGE_HEADER, _SEGMENT_HEADER = struct.Struct("=HHIQI"), struct.Struct("=QI")
+IS_CONTINUED, _IS_OVERWRITTEN = 0x01, 0x08
 """A page's flags: it begins within a record; it begins anew, after one that a crash cut off."""
 _RECORD = struct.Struct("=IIQBB2xI")
 _BEFORE_CHECKSUM, _TOO_LONG = 20, 1 << 30
@@ -80,6 +80,15 @@ def record_end(start: int, length: int, size: int) -> int:
 def page_header(page: int, size: int) -> int:
     """Bytes of a page's header: longer on the first page of a segment."""
     return 40 if page % size == 0 else 24
+
+
+def is_record(at: int, raw: bytes) -> bool:
+    """Whether these bytes, which stand there, begin with a whole record."""
+    length, _, before, _, _, said = _RECORD.unpack_from(raw)
+    if not (_RECORD.size <= length <= len(raw) and before < at):
+        return False
+    data = google_crc32c.value(raw[_RECORD.size : length])
+    return bool(google_crc32c.extend(data, raw[:_BEFORE_CHECKSUM]) == said)
 
 
 @dataclass(slots=True)
@@ -125,7 +134,7 @@ class WalReader:
         while True:
             flags, left = self._page(page)
             begin = page + page_header(page, self.size)
-            rest = (left + 7) // 8 * 8 if flags & _IS_CONTINUED else 0
+            rest = (left + 7) // 8 * 8 if flags & IS_CONTINUED else 0
             if rest < page + PAGE - begin:
                 return begin + rest
             page += PAGE
@@ -138,7 +147,7 @@ class WalReader:
 
     def _page(self, page: int) -> tuple[int, int]:
         """The flags of a page, and how much of a record goes on in it; _NoRecordError for one of another place."""
-        magic, flags, timeline, address, left = _PAGE_HEADER.unpack(self._bytes(page, _PAGE_HEADER.size))
+        magic, flags, timeline, address, left = PAGE_HEADER.unpack(self._bytes(page, PAGE_HEADER.size))
         is_in_place = address == page and magic == MAGIC.get(self.major)
         if page % self.size == 0:
             is_in_place &= _SEGMENT_HEADER.unpack(self._bytes(page + 24, 12)) == (self.system, self.size)
@@ -152,7 +161,7 @@ class WalReader:
         page = at - at % PAGE
         if page != self._checked:
             flags, _ = self._page(page)
-            if at == page and flags & _IS_CONTINUED:
+            if at == page and flags & IS_CONTINUED:
                 raise _NoRecordError
             self._checked = page
         return at + page_header(page, self.size) if at == page else at
@@ -177,7 +186,7 @@ class WalReader:
         if google_crc32c.extend(checksum, head[:_BEFORE_CHECKSUM]) != said:
             raise _NoRecordError
         end = record_end(at, length, self.size)
-        if manager == Manager.XLOG and info & 0xF0 == SWITCH:
+        if manager == Manager.XLOG and info & 0xF0 == _SWITCH:
             end = -(-end // self.size) * self.size
         blocks, data = self._decoded(b"".join(kept)) if manager in _READ else ((), b"")
         return Record(at, end, xid, manager, info & 0xF0, blocks, data), end
@@ -196,18 +205,9 @@ class WalReader:
             flags, goes_on = self._page(at)
             if flags & _IS_OVERWRITTEN:
                 raise _NoRecordError(at)
-            if not flags & _IS_CONTINUED or goes_on != left:
+            if not flags & IS_CONTINUED or goes_on != left:
                 raise _NoRecordError
             at += page_header(at, self.size)
-
-    @staticmethod
-    def is_record(at: int, raw: bytes) -> bool:
-        """Whether these bytes, which stand there, begin with a whole record."""
-        length, _, before, _, _, said = _RECORD.unpack_from(raw)
-        if not (_RECORD.size <= length <= len(raw) and before < at):
-            return False
-        data = google_crc32c.value(raw[_RECORD.size : length])
-        return bool(google_crc32c.extend(data, raw[:_BEFORE_CHECKSUM]) == said)
 
     def _decoded(self, raw: bytes) -> tuple[tuple[tuple[Relation, int], ...], bytes]:
         """Blocks of main forks and the manager's own data, of what is behind a record's header."""
