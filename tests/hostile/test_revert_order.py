@@ -18,7 +18,8 @@ from walproof.machine import pid_files
 from walproof.model.guarantee import ConfigChange
 from walproof.model.ports import Notebook
 from walproof.model.sample import Scenario
-from walproof.records.journal import Journal, RegisteredJournal, Run, registered
+from walproof.records.journal import Journal
+from walproof.records.own_journals import RegisteredJournal, Run, registered
 from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
 
@@ -127,7 +128,7 @@ def test_a_setting_that_a_run_at_work_has_changed_is_not_changed_by_another(runs
     work = runs.run("work", at_work=True)
     runs.set(work, "local")
     for journal in (runs.run("a"), runs.apply()):
-        with pytest.raises(MachineError, match=r"holds a change of it, and its run goes on \(process"):
+        with pytest.raises(MachineError, match=r"holds a change of it on .*, and its run goes on \(process"):
             runs.set(journal, "off")
         assert (list(journal.pending()), runs.now()) == ([], [("local",)])
     runs.end(work)

@@ -10,7 +10,6 @@ from tests.fixtures.plain_pair import PlainPair
 from walproof.model.guarantee import ConfigChange
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
-from walproof.targets.sql.settings import ORDER
 
 pytestmark = pytest.mark.lab
 SET = {"wal_sender_timeout": "'50s'", "temp_tablespaces": "pg_default, ''"}
@@ -28,7 +27,7 @@ def test_a_list_stays_as_it_is(pair: PlainPair, tmp_path: Path, ours: bool) -> N
             target.journal = Journal(tmp_path / "journal.jsonl")
             if ours:
                 configure(target.configuration, ConfigChange({"wal_sender_timeout": "20s"}), target.journal)
-            what, order = f"{ORDER} {target.leader()}", json.dumps(list(SET))
+            what, order = f"auto.conf order {target.leader()}", json.dumps(list(SET))
             target.journal.note(1.0, target.name, what, "order", before=order, after=None)
             assert target.revert(target.journal) == []
             assert target.journal.pending() == ()

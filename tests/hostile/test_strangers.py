@@ -19,7 +19,8 @@ from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.machine.pid_files import machine
 from walproof.model.ports import Target
-from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, registered
+from walproof.records.journal import NAME, Change, Journal
+from walproof.records.own_journals import RegisteredJournal, Run, registered
 from walproof.targets.choose import choose
 from walproof.targets.cnpg.configuration import SPEC
 from walproof.targets.cnpg.creating_load_pods import LOAD
@@ -30,7 +31,7 @@ from walproof.targets.cnpg.pitfalls import ALTERED
 from walproof.targets.cnpg.scaling import RESOURCES
 from walproof.targets.external import consent
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
-from walproof.targets.sql.settings import AUTO, ORDER
+from walproof.targets.sql.settings import AUTO
 
 
 def tcp(seconds: int) -> dict[str, Any]:
@@ -149,7 +150,6 @@ def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_n
         ("alter-system n1", "restore_command", "evil", None),
         ("alter-system n1", "shared_preload_libraries", "evil", None),
         ("alter-system n1", "primary_conninfo", "host=evil", None),
-        ("auto.conf order n1", "order", "{", None),
         (CONFIG, "config", {"config": {"ttl": 30}}, {"ttl": 20}),
         ("cnpg spec", "spec", {"spec": ["ttl"], "shown": {}}, []),
         (ROLE, "app", None, "pg-app"),
@@ -188,7 +188,6 @@ def test_every_kind_of_change_of_walproofs_own_can_be_reverted_with_the_consent_
         (SPEC, "spec", {"spec": spec, "shown": {}}, synchronous, "config"),
         (RESOURCES, "resources", {"limits": {"memory": "1Gi"}}, None, "scale"),
         (f"{AUTO} n1", "wal_compression", None, "on", "config"),
-        (f"{ORDER} n1", "order", ["primary_conninfo", "port"], None, "config"),
         ("database", "walproof_own", None, "walproof_draft_0", "load"),
         (ROLE, "walproof_0123abcd", None, "pg-walproof-role", "load"),
         (LOAD, "pg-walproof", None, "0123abcd", "load"),

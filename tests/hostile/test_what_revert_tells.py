@@ -17,7 +17,8 @@ from walproof.cli import revert
 from walproof.cli.runs import applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
 from walproof.errors import MachineError
 from walproof.machine import pid_files
-from walproof.records.journal import NAME, Journal, register
+from walproof.records.journal import NAME, Journal
+from walproof.records.own_journals import register
 from walproof.targets.choose import choose
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
 

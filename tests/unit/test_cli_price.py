@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.priced_fake import FakePriced
 from walproof.model.event import SearchStep
-from walproof.records.journal import RegisteredJournal
+from walproof.records.own_journals import RegisteredJournal
 from walproof.records.reader import read
 from walproof.reporting.conclusion import conclusion
 

@@ -17,7 +17,8 @@ from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_jo
 from walproof.errors import TargetError
 from walproof.machine.pid_files import here, machine
 from walproof.model.topology import ClusterView, Endpoint
-from walproof.records.journal import Journal, registered
+from walproof.records.journal import Journal
+from walproof.records.own_journals import registered
 from walproof.targets.choose import choose
 from walproof.targets.cnpg import created_objects
 from walproof.targets.cnpg.configuration import SPEC

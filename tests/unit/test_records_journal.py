@@ -10,7 +10,7 @@ from walproof.cli.runs import APPLIED, Layer
 from walproof.errors import MachineError
 from walproof.records.journal import Change, Journal
 from walproof.targets.patroni.configuration import CONFIG
-from walproof.targets.sql.settings import AUTO, ORDER
+from walproof.targets.sql.settings import AUTO
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
 """What `walproof apply` of 1.0.0 wrote on a lab under Patroni."""
@@ -51,7 +51,7 @@ def test_a_journal_of_1_0_0_is_read(tmp_path: Path) -> None:
 
 
 def test_kinds_of_changes_are_named_as_in_journals_of_1_0_0() -> None:
-    assert (CONFIG, AUTO, ORDER, APPLIED) == ("patroni config", "alter-system", "auto.conf order", "applied")
+    assert (CONFIG, AUTO, APPLIED) == ("patroni config", "alter-system", "applied")
 
 
 def applied(journal: Journal, name: str) -> Change:

@@ -20,7 +20,8 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import home
 from walproof.machine import pid_files
 from walproof.model.ports import Target
-from walproof.records.journal import NAME, Change, Journal, RegisteredJournal, Run, register, registered
+from walproof.records.journal import NAME, Change, Journal
+from walproof.records.own_journals import RegisteredJournal, Run, register, registered
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_continued_run_goes_on_with_what_the_killed_one_left(tmp_path: Path, f
     again.undone(second)
     again.undone(first)
     assert registered(folder) == []
-    assert list(folder.iterdir()) == []
+    assert list(folder.glob("*.jsonl")) == []
 
 
 def test_a_copied_record_is_another_record(tmp_path: Path, folder: Path) -> None:

@@ -15,7 +15,8 @@ from tests.fixtures.command_line import one_sentence
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.cli.runs import APPLIED, Layer, applied_folder, covering, journal_of_apply, keep_journal, runs_folder
 from walproof.lab import home
-from walproof.records.journal import UNDOING, Journal, register, registered, same_setting
+from walproof.records.journal import Journal
+from walproof.records.own_journals import UNDOING, register, registered, same_setting
 from walproof.targets.choose import choose
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
 
@@ -43,7 +44,7 @@ def test_beside_a_revert_nothing_else_is_undone_and_no_run_changes_what_it_undoe
     name = killed(patroni, tmp_path)
     note = (
         "import sys; from pathlib import Path; from walproof.cli.runs import journal_of_apply, runs_folder\n"
-        "from walproof.records.journal import register\n"
+        "from walproof.records.own_journals import register\n"
         "journal = register(runs_folder(), None) if sys.argv[1] == 'run' else journal_of_apply('c')\n"
         f"journal.note(1.0, {name!r}, {CONFIG!r}, sys.argv[2], before=None, after=None)"
     )
@@ -79,7 +80,7 @@ def test_the_lock_ends_with_its_process_and_is_no_link(
     name = killed(patroni, tmp_path)
     lock = home.state_folder() / UNDOING
     held = (
-        "import time; from walproof.cli.runs import runs_folder, undoing; from walproof.records.journal import *\n"
+        "import time; from walproof.cli.runs import runs_folder, undoing; from walproof.records.own_journals import *\n"
         "with undoing() as announce:\n"
         " announce([one for journal in registered(runs_folder()) for one in journal.pending()])\n"
         " print('held', flush=True); time.sleep(600)"
@@ -111,7 +112,7 @@ def test_one_setting_is_known_by_the_cluster_and_perhaps_by_the_name(tmp_path: P
 
     one = noted("a", "7")
     others = (noted("b", "7"), noted("a", "8"), noted("a", ""), noted("b", ""), noted("a", "7", "fsync"))
-    assert [same_setting(one, other) for other in others] == [True, False, True, None, False]  # type: ignore[arg-type]
+    assert [same_setting(one, other) for other in others] == [None, False, True, None, False]  # type: ignore[arg-type]
 
 
 ALIKE = [

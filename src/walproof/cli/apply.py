@@ -1,8 +1,10 @@
 """`walproof apply`: a choice of advice applied to a cluster, or undone. Shows the difference first."""
 
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +16,16 @@ from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
-from walproof.cli.runs import APPLIED, Layer, applying, covering, journal_of_apply, undoing
+from walproof.cli.runs import APPLIED, Layer, applying, covering, journal_of_apply, standing, undoing
 from walproof.errors import ExitCode, MachineError, UndecidedError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
 from walproof.model.advice import Advice, Choice
 from walproof.model.guarantee import ConfigPlan
-from walproof.model.ports import Configuration, Target
+from walproof.model.ports import Configuration, Reverting, Target
 from walproof.model.topology import ClusterView
 from walproof.model.units import counted
+from walproof.records.journal import Change
 from walproof.reporting.console_output import console, print_json, print_result
 from walproof.targets.choose import choose
 from walproof.targets.configure import applied, check_identity, configuration_of
@@ -73,6 +76,8 @@ def apply(
     layer = Layer(journal, complete=False)
     with nullcontext() if dry_run else applying(journal.path):
         check_identity(layer, cluster, journal.path)
+        if not dry_run:
+            layer.close(name)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
@@ -178,6 +183,13 @@ def _print_result(choice: Choice, cluster: Target, plan: ConfigPlan, now: Cluste
         _print_plan(f"nothing to change: {choice.text} is already in effect on {cluster.name}", plan)
 
 
+def _stays(path: Path, alone: list[str], change: Change, is_there: Callable[[Change], bool]) -> bool:
+    newer = standing(path, change, is_there)
+    if newer:
+        alone.append(f"{newer} has changed {change.name} since, and is not undone")
+    return bool(newer)
+
+
 def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_json: bool) -> ExitCode:
     name = _journal_name(cluster)
     journal = journal_of_apply(name)
@@ -201,8 +213,11 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
                 "let it end, or where it was killed: walproof revert",
             )
         begun = layer.begin(cluster.clock.now(), name)
-        left = configuration.undo(layer)
+        alone: list[str] = []
+        left = configuration.undo(layer, Reverting(stays=partial(_stays, journal.path, alone)))
         layer.close(name)
+    if alone:
+        raise MachineError("; ".join([*dict.fromkeys(alone), *left]), "undo that first: walproof revert, apply --undo")
     print_result(
         {"target": cluster.name, "undone": len(pending), "left": left},
         f"undone on {cluster.name}" if begun or pending else f"walproof has applied nothing on {cluster.name}",

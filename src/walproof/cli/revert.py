@@ -13,27 +13,27 @@ import cloup
 
 from walproof.cli import options as opt
 from walproof.cli.options import Command
-from walproof.cli.runs import Due, Layer, applied_folder, applying, covering, journal_of_apply, runs_folder, undoing
+from walproof.cli.runs import (
+    Due,
+    Layer,
+    applied_folder,
+    applying,
+    covering,
+    journal_of_apply,
+    runs_folder,
+    standing,
+    undoing,
+)
 from walproof.errors import Error, ExitCode, MachineError, NotUndone, UsageError
-from walproof.lab import home
 from walproof.load.local_runner import remove_left
 from walproof.machine import untrusted
 from walproof.machine.quoting import pasted
 from walproof.machine.redaction import in_text, without_secrets
 from walproof.model.ports import Notebook, Reverting, Target
 from walproof.model.units import counted, listed
-from walproof.records.journal import (
-    NAME,
-    OVER,
-    Change,
-    Journal,
-    RegisteredJournal,
-    journals_in,
-    pending_beside,
-    registered,
-    same_setting,
-)
+from walproof.records.journal import NAME, Change, Journal, journals_in
 from walproof.records.layout import only_ours, opened_folder, record_directory
+from walproof.records.own_journals import OVER, RegisteredJournal, is_readable, registered
 from walproof.reporting.console_output import print_result
 from walproof.targets.choose import choose, is_external
 from walproof.targets.configure import check_identity
@@ -87,7 +87,7 @@ class Reverted:
             lambda kind, name: self.removed.append({"kind": kind, "name": name}),
             asked.ended_on,
             _warn,
-            lambda change, now: self._stays(change, now, asked),
+            lambda change, is_there: self._stays(change, is_there, asked),
         )
         try:
             self.left = cluster.revert(journal, reverting)
@@ -95,17 +95,18 @@ class Reverted:
             asked.fail(Path(self.journal), wrong)
         return self
 
-    def _stays(self, change: Change, now: str | None, asked: Asked) -> bool:
-        """Whether another own journal found or set that value since, perhaps on this cluster under another name."""
-        beside = (other for _, other in pending_beside(home.own_state(), Path(self.journal)))
-        newer = (other for other in beside if other.at > change.at and same_setting(other, change) is not False)
-        ours = any(now in (other.before, other.after) for other in newer)
-        if ours:
-            asked.leave(f"left alone, {change.name} is {now!r} now, as another journal of yours says: {self.journal}")
-        return ours
+    def _stays(self, change: Change, is_there: Callable[[Change], bool], asked: Asked) -> bool:
+        newer = standing(Path(self.journal), change, is_there)
+        if newer:
+            asked.leave(f"left alone until {newer} is undone, which has set {change.name} since: {self.journal}")
+        return bool(newer)
 
     def lines(self) -> list[str]:
-        first = f"reverted on {self.target}:" if self.removed else f"nothing was left on {self.target}"
+        first = f"nothing was left on {self.target}"
+        if self.removed:
+            first = f"reverted on {self.target}:"
+        elif self.left:
+            first = f"not reverted on {self.target}, by {self.journal}:"
         return [first, *(f"  {one['kind']} {one['name']}" for one in self.removed), *(f"  {one}" for one in self.left)]
 
 
@@ -260,7 +261,7 @@ def _ours(asked: Asked, wanted: Target | None) -> Iterator[Own]:
         asked.leave(text)
     runs = ((run.registration, run, run.run.record or run.registration) for run in registered(runs_folder()))
     paths = sorted(applied_folder().glob("*.jsonl")) if only_ours(applied_folder()) else ()
-    applies = ((path, Layer(Journal(path), complete=False), path) for path in paths if only_ours(path))
+    applies = ((path, Layer(Journal(path), complete=False), path) for path in paths if is_readable(path))
     kept: Iterable[tuple[Path, RegisteredJournal | Layer, object]] = (*runs, *applies)
     for path, journal, name in kept:
         pending = journal.pending()
@@ -279,6 +280,8 @@ def _unheeded() -> Iterator[str]:
         for path in (folder, *folder.glob("*.jsonl")):
             if os.path.lexists(path) and not only_ours(path):
                 yield f"left alone, others own it or may write it: {path}"
+            elif path != folder and not is_readable(path):
+                yield f"left alone, it cannot be read: {path}"
 
 
 def _elsewhere() -> Iterator[str]:

@@ -26,19 +26,19 @@ from walproof.model.ports import Notebook, Target
 from walproof.model.sample import Workload
 from walproof.model.units import counted
 from walproof.pricing.sampling import OnProgress, RunProgress
-from walproof.records.journal import (
+from walproof.records.journal import Change, Journal
+from walproof.records.layout import make_folder, safe_name, version
+from walproof.records.own_journals import (
     APPLIES,
     RUNS,
     UNDOING,
-    Change,
-    Journal,
+    OwnJournal,
     announce,
     check_ours,
     pending_beside,
     register,
     same_setting,
 )
-from walproof.records.layout import make_folder, safe_name, version
 from walproof.reporting.console_output import console
 from walproof.targets.choose import choose
 from walproof.targets.configure import apart, check_identity
@@ -125,7 +125,7 @@ def journal_of_apply(target: str, cluster: str = "") -> Journal:
     path = applied_folder() / f"{name}-{hashlib.sha256(target.encode()).hexdigest()[:16]}.jsonl"
     for one in (path.parent, until_1_0_0, path):
         check_ours(one)
-    return Journal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.own_state())
+    return OwnJournal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.own_state())
 
 
 @contextmanager
@@ -185,40 +185,46 @@ class Layer:
         return self._journal.note(at, target, what, name, before=before, after=after)
 
     def undone(self, change: Change) -> None:
-        """As the journal itself; the marks of what was begun to be undone go with its last change."""
-        self._journal.undone(change)
-        if not self.pending(change.target):
-            self.close(change.target)
+        """As the journal itself; with its last change go the marks of an application whose undoing was begun."""
+        rest = any(other.number != change.number for other in self.pending(change.target))
+        self._journal.undone(change, *(() if rest else self._over(change.target)))
 
-    def _marks(self, target: str) -> tuple[list[Change], list[Change]]:
-        """Of complete applications, newest first: (those whose undoing was not begun, those whose was)."""
+    def _marks(self, target: str) -> list[tuple[Change, bool]]:
+        """Of complete applications, the newest first: each one's mark, and whether its undoing was begun."""
         pending = self._journal.pending(target)
         begun = {change.name for change in pending if change.what == BEGUN}
-        marks = [change for change in pending if change.what == APPLIED]
-        return [m for m in marks if str(m.number) not in begun], [m for m in marks if str(m.number) in begun]
+        return [(change, str(change.number) in begun) for change in pending if change.what == APPLIED]
+
+    def _over(self, target: str) -> list[Change]:
+        """The marks of the newest application where its undoing was begun; those of undoings that have no other."""
+        marks = self._marks(target)
+        over = [mark for mark, begun in marks[:1] if begun]
+        stay = {str(mark.number) for mark, _ in marks} - {str(mark.number) for mark in over}
+        return [*over, *(c for c in self._journal.pending(target) if c.what == BEGUN and c.name not in stay)]
 
     def begin(self, at: float, target: str) -> bool:
-        """Note that the last complete application is being undone, unless one is already; whether one is."""
-        whole, begun = self._marks(target)
-        if whole and not begun:
-            self._journal.note(at, target, BEGUN, str(whole[0].number), before=None, after=None)
-        return bool(whole or begun)
+        """Note that the last complete application is being undone, unless it is already; whether there is one."""
+        for mark, begun in self._marks(target)[:1]:
+            if not begun:
+                self._journal.note(at, target, BEGUN, str(mark.number), before=None, after=None)
+            return True
+        return False
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes of that layer, newest first, without the marks; None: of each target that the journal names."""
         if target is None:
             names = {change.target for change in self._journal.pending()}
             return sorted((one for name in names for one in self.pending(name)), key=lambda one: -one.number)
-        whole, begun = self._marks(target)
-        last = next(iter(whole[int(self._complete and not begun) :]), None)
-        changes = [change for change in self._journal.pending(target) if change.what not in (APPLIED, BEGUN)]
-        return [change for change in changes if last is None or change.number > last.number]
+        marks = self._marks(target)
+        below = marks[1:] if self._complete or (marks and marks[0][1]) else marks
+        last = below[0][0].number if below else 0
+        changes = (change for change in self._journal.pending(target) if change.what not in (APPLIED, BEGUN))
+        return [change for change in changes if change.number > last]
 
     def close(self, target: str) -> None:
-        """Remove the marks of the application that was reverted, that of its undoing last."""
-        marks = (*self._marks(target)[1], *(c for c in self._journal.pending(target) if c.what == BEGUN))
-        for mark in marks:
-            self._journal.undone(mark)
+        """Remove the marks of an application that was reverted whole."""
+        if not self.pending(target):
+            self._journal.undone(*self._over(target))
 
 
 class Due:
@@ -234,8 +240,8 @@ class Due:
 
 
 def covering(path: Path, changes: Sequence[Change]) -> list[tuple[Change, str]]:
-    """Those of the changes of which another own journal holds a newer pending one of that setting, and which run or
-    apply that is.
+    """Those of the changes of which another own journal holds a newer pending one of that setting on that member, and
+    which run or apply that is.
 
     It found there what this one set, and would set that again when it is undone itself. An apply may stay for ever: of
     a manager's configuration, whose keys are put back one by one, it covers those alone that it changes.
@@ -248,10 +254,23 @@ def covering(path: Path, changes: Sequence[Change]) -> list[tuple[Change, str]]:
 def _covers(path: Path, newer: Change, change: Change) -> str:
     if not (newer.at > change.at and same_setting(newer, change)):
         return ""
-    if path.parent != applied_folder():
-        record = next((head["record"] for head in Journal(path).heads() if head.get("record")), path)
-        return f"the run of {record}"
-    return "" if apart(newer, change) else f"the apply of {path}"
+    return "" if path.parent == applied_folder() and apart(newer, change) else _whose(path)
+
+
+def _whose(path: Path) -> str:
+    if path.parent == applied_folder():
+        return f"the apply of {path}"
+    return f"the run of {next((head['record'] for head in Journal(path).heads() if head.get('record')), path)}"
+
+
+def standing(path: Path, change: Change, is_there: Callable[[Change], bool]) -> str:
+    """Which run or apply's newer change, on that server by another name, is what stands there; "" for none.
+
+    Two targets of one system identifier may be a cluster and its copy, so the server itself is asked.
+    """
+    beside = ((one, other) for one, other in pending_beside(home.own_state(), path) if other.at > change.at)
+    newer = ((one, other) for one, other in beside if same_setting(other, change) is None and is_there(other))
+    return next((f"{_whose(one)} on {other.target}" for one, other in newer), "")
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

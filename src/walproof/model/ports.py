@@ -222,8 +222,9 @@ class Reverting:
     """Machines on which, as the user says, every walproof has ended."""
     warn: Callable[[str], object] = lambda _sentence: None
     """Told in a sentence what could not be looked at."""
-    stays: Callable[[Any, str | None], bool] = lambda _change, _now: False
-    """Whether a change stays pending because walproof itself set the value that is there now, since then; tells it."""
+    stays: Callable[[Any, Callable[[Any], bool]], bool] = lambda _change, _is_there: False
+    """Whether a change stays pending because a newer one of walproof's is what stands there, by the question given for
+    each that may be of that setting; tells it."""
     keeps: bool = False
     """Whether what another user has changed since stays pending too: who does not tell it leaves it to `revert`."""
 

@@ -4,6 +4,7 @@ Only our own keys are ever written; what another operator has set meanwhile is c
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import resources
 from typing import Any
 
@@ -28,6 +29,7 @@ from walproof.targets.external.configuration_patches import (
     differences,
     left_alone,
     listed,
+    overlaid,
     parameters_in,
     patch_of,
     undoing,
@@ -182,7 +184,9 @@ class CnpgConfiguration:
         for change in noted(journal, self._target, SPEC):
             note = json.loads(change.before or "{}")
             tree = self._spec.read()
-            ours = _loaded(json.loads(change.after or "[]"))
+            ours = _set_by(change)
+            if reverting.stays(change, partial(_overlaid, ours, tree["spec"])):
+                continue
             before = _loaded(note["spec"])
             back, foreign = undoing(before, ours, tree["spec"], same)
             foreign += _kept(back, before, ours, tree["spec"])
@@ -242,6 +246,14 @@ def _kept(back: Leaves, before: Leaves, ours: Leaves, spec: Tree) -> list[str]:
             del back[path]
             sentences.append(f"cluster: {name} stays with it, for half of it is refused: remove it where it may go")
     return sentences
+
+
+def _set_by(change: Any) -> Leaves:
+    return _loaded(json.loads(change.after or "[]"))
+
+
+def _overlaid(ours: Leaves, spec: Tree, newer: Any) -> bool:
+    return overlaid(ours, _set_by(newer), spec, same)
 
 
 def _loaded(stored: list[list[Any]]) -> Leaves:

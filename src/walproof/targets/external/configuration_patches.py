@@ -126,6 +126,16 @@ def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[L
     return back, left
 
 
+def overlaid(older: Leaves, newer: Leaves, now: Tree, same: Same = eq) -> bool:
+    """Whether a value that both set is there as the newer one set it, and not as the older one did.
+
+    >>> overlaid({("a",): 1}, {("a",): 2}, {"a": 2}), overlaid({("a",): 1}, {("a",): 2, ("b",): 3}, {"a": 1, "b": 3})
+    (True, False)
+    """
+    shared = [path for path in newer if path in older]
+    return any(same(newer[p], at(now, p)) and not same(older[p], at(now, p)) for p in shared)
+
+
 def left_alone(name: str, value: Any) -> str:
     """The sentence about a value that an undo does not touch."""
     now = "is not set" if value is None else f"is {_text(value)}"

@@ -110,7 +110,6 @@ _JSON: dict[str, tuple[str, TypeAdapter[Any], TypeAdapter[Any]]] = {
     "patroni config": ("config", TypeAdapter(_Patroni), TypeAdapter(dict[str, Any])),
     "cnpg spec": ("config", TypeAdapter(_Spec), TypeAdapter(list[tuple[list[str], Any]])),
     "cnpg resources": ("scale", TypeAdapter(dict[str, Any] | None), TypeAdapter(dict[str, Any] | None)),
-    "auto.conf order": ("config", TypeAdapter(list[str]), TypeAdapter(None)),
 }
 """Kinds of changes of a manager's configuration: the consent, the shapes of before and after."""
 _TABLES = frozenset(("postgresql", "parameters", "method", "number", "dataDurability"))
@@ -125,7 +124,7 @@ def to_revert(changes: Iterable[Any]) -> tuple[str, ...]:
 
 
 def _consent(change: Any) -> str:
-    kind = next((k for k in ("alter-system", "auto.conf order") if change.what.startswith(f"{k} ")), change.what)
+    kind = "alter-system" if change.what.startswith("alter-system ") else change.what
     if kind in _NAMED:
         word, name, after = _NAMED[kind]
         if re.fullmatch(name, change.name) and re.fullmatch(after, change.after or ""):

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
@@ -28,6 +29,7 @@ from walproof.targets.external.configuration_patches import (
     at,
     differences,
     listed,
+    overlaid,
     parameters_in,
     patch_of,
     paths_of,
@@ -143,9 +145,10 @@ class PatroniConfiguration:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
         for change in noted(journal, self._target, CONFIG):
-            note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
-            ours = _values(after, paths_of(note["config"], after))
-            back, foreign = undoing(_values(note["config"], ours), ours, self._rest.newest_config(), _same)
+            (note, ours), now = _noted(change), self._rest.newest_config()
+            if reverting.stays(change, partial(_overlaid, ours, now)):
+                continue
+            back, foreign = undoing(_values(note["config"], ours), ours, now, _same)
             left += foreign
             if back:
                 self._rest.patch(patch_of(back))
@@ -209,6 +212,16 @@ class PatroniConfiguration:
             return not asked or (met and len(view.synchronous) >= asked)
 
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.3)
+
+
+def _noted(change: Any) -> tuple[Any, Leaves]:
+    """What stood there before, and our own values."""
+    note, after = json.loads(change.before or "{}"), json.loads(change.after or "{}")
+    return note, _values(after, paths_of(note["config"], after))
+
+
+def _overlaid(ours: Leaves, config: Tree, newer: Any) -> bool:
+    return overlaid(ours, _noted(newer)[1], config, _same)
 
 
 def _values(config: Tree, paths: Iterable[KeyPath]) -> Leaves:

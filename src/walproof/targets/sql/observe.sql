@@ -69,6 +69,12 @@ FROM pg_catalog.pg_file_settings
 WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
 ORDER BY lower(name), seqno DESC
 
+-- name: timeline
+SELECT CASE WHEN pg_is_in_recovery()
+    THEN (SELECT received_tli FROM pg_stat_wal_receiver)
+    ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
+END AS timeline
+
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.
 SELECT pg_conf_load_time() >= %(asked)s

@@ -17,6 +17,7 @@ from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import Difference
 from walproof.model.ports import Clock, Notebook, Reverting
+from walproof.model.standby_names import is_host_and_port
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
@@ -85,11 +86,13 @@ def same_value(written: str, setting: str, unit: str) -> bool:
     return one is not None and one == other
 
 
-AUTO, ORDER = "alter-system", "auto.conf order"
-"""Kinds of changes in journals; the second was noted by 1.0.0 alone, and nothing is undone of it."""
+AUTO = "alter-system"
+"""What a journal calls such a change, before the member's name, and the timeline where that is no name of its own."""
+_MADE_ON = re.compile(rf"{AUTO} (.*?)(?: on timeline (\d+))?", re.DOTALL)
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
+_TIMELINE = _STATEMENTS["timeline"].encode()
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -174,9 +177,11 @@ class AutoConf:
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
-                now = auto_conf(connection)
+                now, what = auto_conf(connection), f"{AUTO} {member}"
+                if is_host_and_port(member):
+                    what += f" on timeline {_timeline(connection)}"
                 for name, value in wanted.items():
-                    before, what = now.get(name), f"{AUTO} {member}"
+                    before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
                     if auto_conf(connection).get(name) != before:
                         # By a revert that ended just before it was noted: what it put back would be lost.
@@ -219,7 +224,7 @@ class AutoConf:
         left: list[str] = []
         failed: Error | None = None
         for member, endpoint in self._members.items():
-            mine = [c for c in changes if c.what == f"{AUTO} {member}"]
+            mine = [c for c in changes if _made_on(c)[0] == member]
             if not mine:
                 continue
             try:
@@ -232,12 +237,9 @@ class AutoConf:
             else:
                 for change in over:
                     done(change)
-        known = {f"{AUTO} {member}" for member in self._members}
-        for change in changes:
-            if change.what.startswith(ORDER):
-                done(change)
-            elif change.what not in known:
-                left.append(f"{change.what} {change.name}: no such member here, left alone")
+        for member, name in ((_made_on(change)[0], change.name) for change in changes):
+            if member not in self._members:
+                left.append(f"{AUTO} {member} {name}: no such member here, stays in the journal until there is")
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
@@ -260,16 +262,37 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
 def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
     """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
     now = auto_conf(connection).get(change.name)
+    if reverting.stays(change, lambda newer: now == newer.after != change.after):
+        return False
     if now == change.before:
-        return True
+        timeline = _made_on(change)[1]
+        if not timeline or timeline == _timeline(connection):
+            return True
+        left.append(
+            f"{member}: {change.name} is as it was before, and a failover has taken place since: whether this is the"
+            " server that was changed is not known; if it is not, name that one under [members], else see the journal"
+        )
+        return False
     if now == change.after:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
         return True
-    if reverting.keeps or reverting.stays(change, now):
+    if reverting.keeps:
         return False
     left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
     return True
+
+
+def _made_on(change: Any) -> tuple[str, str]:
+    """The member as a journal names it; the timeline then, where an address alone tells which server that was."""
+    match = _MADE_ON.fullmatch(change.what)
+    return (match[1], match[2] or "") if match else ("", "")
+
+
+def _timeline(connection: Connected) -> str:
+    """ "0" where it is not known: of a standby that receives nothing."""
+    row = connection.execute(_TIMELINE).fetchone()
+    return str((row and row["timeline"]) or 0)
 
 
 def _shown(connection: Connected, name: str) -> str | None:
