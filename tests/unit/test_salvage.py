@@ -20,10 +20,11 @@ from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
 from walproof.salvaging import data_directory, plan, refusals
-from walproof.salvaging.data_directory import inspect, needed_wal, roots, size, wal_files
+from walproof.salvaging.data_directory import inspect, roots, size
 from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
+from walproof.salvaging.wal_folders import needed_wal, not_read, unread_files, wal_files
 
 __all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
@@ -120,10 +121,10 @@ def test_wal_that_no_longer_reaches_the_fork_is_named(
     spans = (Span(1, 0x410000),)
     if missing is None:
         wal(archive, 4)
-        assert needed_wal(old, spans, wal_files(old, archive)) == [segment(1, n, SEGMENT) for n in (3, 4, 5)]
+        assert needed_wal(old, spans, wal_files(old, archive), {}) == [segment(1, n, SEGMENT) for n in (3, 4, 5)]
     else:
         with pytest.raises(MachineError, match=segment(1, missing, SEGMENT)):
-            needed_wal(old, spans, wal_files(old, archive))
+            needed_wal(old, spans, wal_files(old, archive), {})
 
 
 def test_only_whole_regular_segments_count(directory: Path) -> None:
@@ -131,7 +132,41 @@ def test_only_whole_regular_segments_count(directory: Path) -> None:
     (directory / "pg_wal" / segment(1, 4, SEGMENT)).write_bytes(b"short")
     (directory / "pg_wal" / segment(1, 5, SEGMENT)).symlink_to("/dev/zero")
     os.mkfifo(directory / "pg_wal" / segment(1, 6, SEGMENT))
-    assert list(wal_files(inspect(directory, None), None)) == [segment(1, 3, SEGMENT)]
+    old = inspect(directory, None)
+    assert list(wal_files(old, None)) == [segment(1, 3, SEGMENT)]
+    unread = unread_files(old, None)
+    assert list(unread.values()) == [segment(1, n, SEGMENT) for n in (4, 5, 6)]
+    (told,) = not_read(unread, Span(1, 3 * SEGMENT), 4 * SEGMENT, SEGMENT)
+    assert f"{segment(1, 4, SEGMENT)} was not read, nor are 2 more: it may hold more" in told
+
+
+@pytest.mark.parametrize("form", ["{}.gz", "{}.partial", "{}.gz.partial", "{}-0123abcd.zst", "{}"])
+def test_wal_in_a_form_that_is_not_read_is_known_to_be_there(directory: Path, form: str) -> None:
+    """What can be read must not be all that is known to exist: the rest would be "nothing was lost"."""
+    for number in (3, 4):
+        (directory / "pg_wal" / form.format(segment(1, number, SEGMENT))).write_bytes(b"short")
+    for note in (".00000028.backup", ".ready", ".done"):
+        (directory / "pg_wal" / f"{segment(1, 4, SEGMENT)}{note}").touch()
+    old, span = inspect(directory, None), Span(1, 3 * SEGMENT)
+    unread = unread_files(old, None)
+    assert [path.name for path in unread] == [form.format(segment(1, n, SEGMENT)) for n in (3, 4)]
+    for end, first in ((4 * SEGMENT - 1, 3), (4 * SEGMENT, 4), (5 * SEGMENT - 1, 4)):
+        assert form.format(segment(1, first, SEGMENT)) in not_read(unread, span, end, SEGMENT)[0]
+    assert not_read(unread, span, 5 * SEGMENT, SEGMENT) == not_read(unread, Span(2, 0), 0, SEGMENT) == []
+    with pytest.raises(MachineError, match=f"{form.format(segment(1, 3, SEGMENT))} is compressed, cut off or no file"):
+        needed_wal(old, (Span(1, 0x310000),), wal_files(old, None), unread)
+
+
+def test_a_segment_that_was_not_full_yet_stands_in_where_no_full_one_is(directory: Path) -> None:
+    archive = directory.parent / "archive"
+    archive.mkdir()
+    wal(archive, 3, 4)
+    for number, folder in ((3, directory / "pg_wal"), (4, archive), (5, archive)):
+        name = segment(1, number, SEGMENT)
+        wal(archive, 9)
+        (archive / segment(1, 9, SEGMENT)).rename(folder / f"{name}.partial")
+    files = wal_files(inspect(directory, None), archive)
+    assert [files[segment(1, n, SEGMENT)].name[24:] for n in (3, 4, 5)] == ["", "", ".partial"]
 
 
 # The verb

@@ -17,8 +17,9 @@ from walproof.errors import MachineError
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import data_directory
-from walproof.salvaging.data_directory import inspect, size, wal_files
+from walproof.salvaging.data_directory import inspect, size
 from walproof.salvaging.wal import segment
+from walproof.salvaging.wal_folders import wal_files
 
 __all__ = ["directory"]
 

@@ -17,7 +17,7 @@ from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
 from walproof.machine.answering import BoundedLogin, answering
 from walproof.model import session_settings
-from walproof.salvaging import data_directory
+from walproof.salvaging import data_directory, wal_folders
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
@@ -33,8 +33,8 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
-    where the segments do. Without spans nothing was lost.
+    """`wal`: the file of each segment to copy, `present`: of all; `unread`: files that may hold others, whose names
+    they are; `begin`: where reading begins; the last span ends where the segments do. Without spans nothing was lost.
     `in_place`: the directory's files are linked, not copied."""
 
     old: OldServer
@@ -44,6 +44,7 @@ class Plan:
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
+    unread: dict[Path, str] = field(default_factory=dict)
     in_place: bool = False
 
 
@@ -66,10 +67,10 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
         spans = lost_spans(history(old.timeline, (old.wal, archive)), history(timeline, (archive,), new))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
-    present, size = data_directory.wal_files(old, archive), old.segment_size
     if not spans:
         return Plan(old, timeline, ())
-    wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
+    present, unread = wal_folders.wal_files(old, archive), wal_folders.unread_files(old, archive)
+    wal, size = dict.fromkeys(wal_folders.needed_wal(old, spans, present, unread)), old.segment_size
     spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
     first = spans[0].start // size
     needed_from, most = min(first, old.redo // size), first - _MOST
@@ -78,7 +79,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     whole = data_directory.size(old, in_place=in_place)
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, in_place)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, in_place)
 
 
 def require_root() -> None:

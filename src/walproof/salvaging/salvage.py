@@ -15,7 +15,7 @@ from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, number, word
-from walproof.salvaging.data_directory import copy, goes_on
+from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
@@ -24,6 +24,7 @@ from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
 from walproof.salvaging.wal_records import WalReader
 
 Progress = Callable[[str, float], object]
@@ -44,7 +45,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
 
     `check`: what tries a database's SQL, of its losses and the files (`trial.tried`); None: nothing is tried.
     """
-    given = (plan.old.directory, *plan.wal.values())
+    given = (plan.old.directory, *(file.parent for file in plan.wal.values()))
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
     if seen := [one for one in shown_alone(plan.old.programs) if out.resolve().is_relative_to(one.resolve())]:
@@ -118,6 +119,9 @@ def read_wal(
         lost.undecided.append(
             f"the WAL was read up to {lsn_text(lost.end)} and goes on after it: damaged, or a segment is missing"
         )
+    lost.undecided += not_read(plan.unread, plan.spans[-1], lost.end, size)
+    if not lost.commits and not lost.undecided:
+        lost.undecided += ends_elsewhere(plan.old, plan.present, plan.spans[-1], lost.end)
     if lost.tablespaces:
         lost.undecided.append(
             f"no rows were read: replaying would make tablespace {lost.tablespaces[0]} again, in its place"

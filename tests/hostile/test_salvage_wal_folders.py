@@ -1,0 +1,127 @@
+"""WAL as it lies in folders after a failover: unfinished, cut off, compressed, by a link, of timelines before. What is
+there and cannot be read is told; never "nothing was lost"."""
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.own_folder import own_folder
+from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, stop, wheel_bin
+from tests.lab.test_salvage import _run, _typed
+from walproof.model.waiting import Wait, wait_for
+from walproof.machine.clock import RealClock
+from walproof.salvaging.wal import position, segment
+
+__all__ = ["own_folder"]
+pytestmark = pytest.mark.lab
+SIZE = 1 << 24
+SALVAGER = "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data"
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """n1 committed a row in the segment of the fork, and two transactions in the next, its last. `before`: a position
+    before the fork, behind the last checkpoint."""
+
+    pair: PlainPair
+    before: int
+
+    def name(self, further: int = 0) -> str:
+        return segment(1, self.before // SIZE + further, SIZE)
+
+
+@pytest.fixture(scope="module")
+def parted() -> Iterator[Parted]:
+    with plain_pair(wheel_bin()) as pair:
+        _run(pair, "n1", ["CREATE TABLE t (id int PRIMARY KEY)", "SELECT pg_switch_wal()", "CHECKPOINT"])
+        ((before,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()::text")
+        _run(pair, "n1", ["INSERT INTO t SELECT generate_series(1, 30)"])
+        ((until,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()::text")
+        caught = f"SELECT pg_last_wal_replay_lsn() >= '{until}'"
+        wait_for(Wait.PROGRAM_READY, lambda: pair.sql("n2", caught) == [(True,)], RealClock())
+        promote(pair)
+        pair.sql("n2", SALVAGER)
+        _run(pair, "n1", ["SELECT pg_switch_wal()", "INSERT INTO t VALUES (100)", "INSERT INTO t VALUES (101)"])
+        stop(pair, "n1")
+        yield Parted(pair, position(str(before)))
+
+
+@pytest.fixture
+def disk(parted: Parted, own_folder: Path) -> Path:
+    """A copy of the old primary's disk."""
+    shutil.copytree(parted.pair.data("n1"), own_folder / "old", symlinks=True)
+    _own(parted, own_folder / "old")
+    return own_folder / "old"
+
+
+def _own(parted: Parted, folder: Path) -> None:
+    user = parted.pair.data("n1").stat().st_uid
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user, user, follow_symlinks=False)
+
+
+def salvaged(walproof: Walproof, parted: Parted, old: Path, *more: str) -> tuple[int, dict[str, object], str]:
+    typed = [str(old) if word == str(parted.pair.data("n1")) else word for word in _typed(parted.pair, *more)]
+    code, out, err = walproof(*typed, "--out", str(old.parent / "lost"), "--json")
+    return code, json.loads(out) if out else {}, err
+
+
+def compressed(path: Path) -> None:
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 1))
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        lambda path: os.truncate(path, 8 << 20),
+        compressed,
+        lambda path: path.rename(path.with_name(f"{path.name}.gz.partial")),
+        lambda path: path.unlink(),
+    ],
+    ids=["cut off", "gzip", "gzip, unfinished", "gone"],
+)
+def test_wal_of_the_lost_part_that_is_not_read_makes_it_undecided(
+    parted: Parted, disk: Path, walproof: Walproof, hide: Callable[[Path], object]
+) -> None:
+    for path in (disk / "pg_wal").glob("0000*"):
+        if path.name > parted.name(1):  # made to be used later
+            path.unlink()
+    hide(disk / "pg_wal" / parted.name(1))
+    code, told, err = salvaged(walproof, parted, disk)
+    assert (code, told.get("lost_transactions")) == (4, 0), (told, err)
+
+
+@pytest.mark.parametrize("where", ["", "archive"])
+def test_the_unfinished_segment_of_pg_receivewal_is_read(
+    parted: Parted, disk: Path, walproof: Walproof, where: str
+) -> None:
+    archive = disk.parent / "archive" if where else disk / "pg_wal"
+    archive.mkdir(exist_ok=True)
+    for path in (disk / "pg_wal").glob("0000*"):
+        path.rename(archive / f"{path.name}{'.partial' if path.name == parted.name(1) else ''}")
+    code, told, err = salvaged(walproof, parted, disk, *(("--wal", str(archive)) if where else ()))
+    assert (code, told.get("lost_transactions"), told.get("undecided")) == (0, 2, []), (told, err)
+
+
+def test_where_an_archive_ends_nobody_knows_that_nothing_was_lost(
+    parted: Parted, disk: Path, walproof: Walproof
+) -> None:
+    """A new primary archives the segment of the fork as .partial: it ends there, and says nothing of the old one."""
+    archive = disk.parent / "archive"
+    archive.mkdir()
+    for path in (disk / "pg_wal").glob("0000*"):
+        if path.name < parted.name():
+            shutil.copy(path, archive)
+        path.unlink()
+    shutil.copy(parted.pair.data("n2") / "pg_wal" / parted.name(), archive / f"{parted.name()}.partial")
+    code, told, err = salvaged(walproof, parted, disk, "--wal", str(archive))
+    assert (code, told.get("lost_transactions")) == (4, 0), (told, err)
+    assert "the old primary's disk may have more" in str(told.get("undecided"))
