@@ -125,3 +125,20 @@ def test_where_an_archive_ends_nobody_knows_that_nothing_was_lost(
     code, told, err = salvaged(walproof, parted, disk, "--wal", str(archive))
     assert (code, told.get("lost_transactions")) == (4, 0), (told, err)
     assert "the old primary's disk may have more" in str(told.get("undecided"))
+
+
+def test_of_two_files_of_a_name_the_one_in_which_reading_goes_further_is_read(
+    parted: Parted, disk: Path, walproof: Walproof
+) -> None:
+    """A backup's own pg_wal ends where the backup did, within a segment of which an archive holds the rest."""
+    archive = disk.parent / "archive"
+    archive.mkdir()
+    for path in (disk / "pg_wal").glob("0000*"):
+        shutil.copy(path, archive)
+        if path.name > parted.name():
+            path.write_bytes(bytes(SIZE))  # made to be used later
+    with (disk / "pg_wal" / parted.name()).open("r+b") as file:
+        file.seek(parted.before % SIZE)
+        file.write(bytes(SIZE - parted.before % SIZE))
+    code, told, err = salvaged(walproof, parted, disk, "--wal", str(archive))
+    assert (code, told.get("lost_transactions"), told.get("undecided")) == (0, 2, []), (told, err)

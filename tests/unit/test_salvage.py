@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from rich.console import Console
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import CONTROL, SEGMENT, directory, wal
 from tests.fixtures.own_folder import own_folder
+from tests.fixtures.wal_writer import COMMIT, WalWriter, ended
 from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
@@ -25,6 +26,7 @@ from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
 from walproof.salvaging.wal import LostWal, Span, read_history, segment
 from walproof.salvaging.wal_folders import needed_wal, not_read, unread_files, wal_files
+from walproof.salvaging.wal_records import Manager
 
 __all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
@@ -167,6 +169,50 @@ def test_a_segment_that_was_not_full_yet_stands_in_where_no_full_one_is(director
         (archive / segment(1, 9, SEGMENT)).rename(folder / f"{name}.partial")
     files = wal_files(inspect(directory, None), archive)
     assert [files[segment(1, n, SEGMENT)].name[24:] for n in (3, 4, 5)] == ["", "", ".partial"]
+
+
+def log(folder: Path, *xids: int, cut: int | None = None) -> Path:
+    """Segment 3 with a commit of each of these transactions, the last one cut off after so many bytes of it."""
+    written = WalWriter(3 * SEGMENT)
+    for xid in xids:
+        written.add(Manager.TRANSACTION, COMMIT, xid, ended(xid).data, end=cut if xid == xids[-1] else None)
+    folder.mkdir(exist_ok=True)
+    path = folder / segment(1, 3, SEGMENT)
+    path.write_bytes(b"".join(bytes(page) for page in written.pages.values()).ljust(SEGMENT, b"\0"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("own", "archived", "read"),
+    [
+        ((7, 8), (7, 8, 9), "archive"),
+        ((7, 8, 9), (7, 8), "pg_wal"),
+        ((7, 8), (7, 8), "pg_wal"),
+        ((7, 8), (7, 6, 9), "pg_wal"),  # another server's, promoted to a timeline of the same number
+        ((), (7, 8), "archive"),  # made to be used later
+    ],
+)
+def test_of_two_files_of_a_name_the_one_that_goes_on_with_the_same_is_read(
+    directory: Path, own: tuple[int, ...], archived: tuple[int, ...], read: str
+) -> None:
+    archive, old = directory.parent / "archive", replace(inspect(directory, None), major=18)
+    log(directory / "pg_wal", *own)
+    log(archive, *archived)
+    ((_, path),) = wal_files(old, archive).items()
+    assert path.parent.name == read
+    assert wal_files(old, archive, 4 * SEGMENT)[path.name].parent.name == "pg_wal"
+
+
+def test_of_two_files_of_a_name_a_damaged_one_is_not_read(directory: Path) -> None:
+    archive, old = directory.parent / "archive", replace(inspect(directory, None), major=18)
+    own = log(directory / "pg_wal", 7, 8, 9)
+    whole = log(archive, 7, 8, 9)
+    raw = bytearray(own.read_bytes())
+    raw[150] ^= 1
+    own.write_bytes(bytes(raw))
+    assert wal_files(old, archive) == {own.name: whole}
+    log(directory / "pg_wal", 7, 8, cut=30)
+    assert wal_files(old, archive) == {own.name: whole}
 
 
 # The verb

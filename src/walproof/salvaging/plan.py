@@ -69,7 +69,8 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
         raise refused("bad-history", why=wrong) from None
     if not spans:
         return Plan(old, timeline, ())
-    present, unread = wal_folders.wal_files(old, archive), wal_folders.unread_files(old, archive)
+    unread = wal_folders.unread_files(old, archive)
+    present = wal_folders.wal_files(old, archive, min(old.redo, spans[0].start))
     wal, size = dict.fromkeys(wal_folders.needed_wal(old, spans, present, unread)), old.segment_size
     spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
     first = spans[0].start // size

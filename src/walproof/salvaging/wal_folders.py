@@ -8,17 +8,19 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from walproof.machine.untrusted import one_line, regular
 from walproof.salvaging.data_directory import OldServer, small_file
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import Span, segment, segment_start
-from walproof.salvaging.wal_records import IS_CONTINUED, PAGE, PAGE_HEADER, is_record, page_header, record_end
+from walproof.salvaging.wal_records import IS_CONTINUED, PAGE, PAGE_HEADER, WalReader, is_record, page_header, record_end
 
 _NAMED = re.compile(r"([0-9A-F]{24})(?!.*[.](?:backup|done|ready)\b)(.*)", re.DOTALL)
 """A segment, in whatever form: not the notes that PostgreSQL keeps on one."""
 _WHOLE = ("", ".partial")
 """A segment, and one that was not full yet: pg_receivewal makes it of a segment's size, and zeros follow its records."""
+_CHUNK = 1 << 20
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
@@ -33,13 +35,47 @@ def _named(old: OldServer, archive: Path | None) -> Iterator[tuple[str, Path, bo
                 yield named[1], Path(entry.path), whole
 
 
-def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
-    """The file of each WAL segment, by its name: pg_wal's before the archive's, one that is full before others."""
+def wal_files(old: OldServer, archive: Path | None, since: int = 0) -> dict[str, Path]:
+    """The file of each WAL segment, by its name: pg_wal's before the archive's, one that is full before others; but
+    from `since` on another that holds the same, up to where reading the first one ends, and goes on behind it."""
     found = [(name, path) for name, path, whole in _named(old, archive) if whole]
     files: dict[str, Path] = {}
     for name, path in sorted(found, key=lambda one: one[1].name != one[0]):
-        files.setdefault(name, path)
+        first = files.setdefault(name, path)
+        if segment_start(name, old.segment_size) + old.segment_size > since and _goes_further(old, name, first, path):
+            files[name] = path
     return files
+
+
+def _goes_further(old: OldServer, name: str, first: Path, other: Path) -> bool:
+    start = segment_start(name, old.segment_size)
+    with regular(first.parent, first) as one, regular(other.parent, other) as two:
+        while (part := one.read(_CHUNK)) == two.read(_CHUNK):
+            if not part:
+                return False
+        ends, pages = zip(_read_to(old, name, one), _read_to(old, name, two), strict=True)
+        if (ends[0], pages[0]) >= (ends[1], pages[1]):
+            return False
+        one.seek(0)
+        two.seek(0)
+        common = max(ends[0] - start, 0)
+        return one.read(common) == two.read(common)
+
+
+def _read_to(old: OldServer, name: str, file: BinaryIO) -> tuple[int, int]:
+    """Where the last record ends that is whole in a segment's file, and how many pages from its first on were written
+    for their place: a record may be longer than a segment."""
+    start, size = segment_start(name, old.segment_size), old.segment_size
+
+    def read(at: int, count: int) -> bytes:
+        return os.pread(file.fileno(), count, at - start) if start <= at < start + size else b""
+
+    reader, end, pages = WalReader(old.major, old.system, int(name[:8], 16), size, read), 0, 0
+    for record in reader.records(start, start + size):
+        end = record.end
+    while pages < size // PAGE and _number(read(start + pages * PAGE + 8, 8)) == start + pages * PAGE:
+        pages += 1
+    return end, pages
 
 
 def unread_files(old: OldServer, archive: Path | None) -> dict[Path, str]:
