@@ -5,18 +5,20 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, stop, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, free_port, plain_pair, promote, start, stop, wheel_bin
 from tests.lab.test_salvage import _run, _typed
-from walproof.model.waiting import Wait, wait_for
 from walproof.machine.clock import RealClock
+from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.wal import position, segment
 
 __all__ = ["own_folder"]
@@ -45,7 +47,7 @@ def parted() -> Iterator[Parted]:
         _run(pair, "n1", ["INSERT INTO t SELECT generate_series(1, 30)"])
         ((until,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()::text")
         caught = f"SELECT pg_last_wal_replay_lsn() >= '{until}'"
-        wait_for(Wait.PROGRAM_READY, lambda: pair.sql("n2", caught) == [(True,)], RealClock())
+        _await(pair, "n2", caught)
         promote(pair)
         pair.sql("n2", SALVAGER)
         _run(pair, "n1", ["SELECT pg_switch_wal()", "INSERT INTO t VALUES (100)", "INSERT INTO t VALUES (101)"])
@@ -142,3 +144,44 @@ def test_of_two_files_of_a_name_the_one_in_which_reading_goes_further_is_read(
         file.write(bytes(SIZE - parted.before % SIZE))
     code, told, err = salvaged(walproof, parted, disk, "--wal", str(archive))
     assert (code, told.get("lost_transactions"), told.get("undecided")) == (0, 2, []), (told, err)
+
+
+def test_the_disk_of_a_primary_that_had_just_been_promoted_is_read(walproof: Walproof, own_folder: Path) -> None:
+    """Its first checkpoint is on the page on which the timelines part: recovery reads WAL of both, and the history."""
+    with plain_pair(wheel_bin()) as pair:
+        _run(pair, "n1", ["CREATE TABLE t (id int PRIMARY KEY)"])
+        pair.ports["n3"] = free_port()
+        stop(pair, "n2", "fast")
+        subprocess.run(["cp", "-a", pair.data("n2"), pair.data("n3")], check=True)
+        with (pair.data("n3") / "postgresql.conf").open("a") as config:
+            config.write(f"port = {pair.ports['n3']}\nrecovery_target_timeline = 'current'\n")
+        start(pair, "n2")
+        start(pair, "n3")
+        try:
+            _run(pair, "n1", ["CHECKPOINT", "INSERT INTO t SELECT generate_series(1, 30)", SALVAGER])
+            ((until,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()::text")
+            for name in ("n2", "n3"):
+                _await(pair, name, f"SELECT pg_last_wal_replay_lsn() >= '{until}'")
+            stop(pair, "n1")
+            stop(pair, "n3", "fast")
+            promote(pair, "n2")
+            _await(pair, "n2", "SELECT timeline_id = 2 FROM pg_control_checkpoint()")
+            _run(pair, "n2", ["INSERT INTO t VALUES (100)"])
+            stop(pair, "n2")
+            history = pair.data("n2") / "pg_wal/00000002.history"  # or it would take the same number
+            subprocess.run(["cp", "-a", history, pair.data("n3") / "pg_wal"], check=True)
+            start(pair, "n3")
+            promote(pair, "n3")
+            old = str(pair.data("n2"))
+            dsn = make_conninfo(pair.member_endpoint("n3").client_conninfo(), user="salvager", password="salvager")
+            typed = ("--old", old, "--new", dsn, "--bin", str(pair.bin), "--out", str(own_folder / "lost"), "--json")
+            code, out, err = walproof("salvage", *typed)
+            told = json.loads(out) if out else {}
+            assert (code, told.get("lost_transactions"), told.get("undecided")) == (0, 1, []), (told, err)
+            assert told["databases"][0]["tables"][0]["inserted"] == 1
+        finally:
+            stop(pair, "n3")
+
+
+def _await(pair: PlainPair, member: str, query: str) -> None:
+    wait_for(Wait.PROGRAM_READY, lambda: pair.sql(member, query) == [(True,)], RealClock())

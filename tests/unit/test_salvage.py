@@ -24,7 +24,7 @@ from walproof.salvaging import data_directory, plan, refusals
 from walproof.salvaging.data_directory import inspect, roots, size
 from walproof.salvaging.report import loss_tree, table_tree, text
 from walproof.salvaging.rows import Change, Table, TableLoss
-from walproof.salvaging.wal import LostWal, Span, read_history, segment
+from walproof.salvaging.wal import LostWal, Span, history_text, read_history, segment, since
 from walproof.salvaging.wal_folders import needed_wal, not_read, unread_files, wal_files
 from walproof.salvaging.wal_records import Manager
 
@@ -117,7 +117,7 @@ def test_a_directory_in_which_a_server_runs_is_in_use(directory: Path) -> None:
 def test_wal_that_no_longer_reaches_the_fork_is_named(
     directory: Path, present: tuple[int, ...], missing: int | None
 ) -> None:
-    old, archive = inspect(directory, None), directory.parent / "archive"
+    old, archive = replace(inspect(directory, None), history=(Span(1, 0),)), directory.parent / "archive"
     archive.mkdir()
     wal(directory / "pg_wal", *present)
     spans = (Span(1, 0x410000),)
@@ -127,6 +127,34 @@ def test_wal_that_no_longer_reaches_the_fork_is_named(
     else:
         with pytest.raises(MachineError, match=segment(1, missing, SEGMENT)):
             needed_wal(old, spans, wal_files(old, archive), {})
+
+
+@pytest.mark.parametrize(
+    ("redo", "fork", "names"),
+    [
+        (3, 0x510000, [(1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]),  # a crash before the first checkpoint after promotion
+        (5, 0x510000, [(2, 5), (2, 6)]),
+        (5, 0x390000, [(1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]),  # the fork is on the timeline before
+        (3, 0x600000, [(1, 3), (1, 4), (2, 4), (2, 5), (2, 6)]),
+    ],
+)
+def test_segments_are_those_of_the_timelines_over_which_recovery_goes(
+    directory: Path, redo: int, fork: int, names: list[tuple[int, int]]
+) -> None:
+    mine = (Span(1, 0, 0x480000), Span(2, 0x480000))
+    old = replace(inspect(directory, None), redo=redo * SEGMENT + 0x28, history=mine)
+    wal(directory / "pg_wal", 1, 2, 3, 4)
+    wal(directory / "pg_wal", 4, 5, 6, timeline=2)
+    needed = needed_wal(old, since(mine, fork), wal_files(old, None), {})
+    assert needed == [segment(timeline, number, SEGMENT) for timeline, number in names]
+    (directory / "pg_wal" / needed[0]).unlink()
+    with pytest.raises(MachineError, match=needed[0]):
+        needed_wal(old, since(mine, fork), wal_files(old, None), {})
+
+
+def test_a_history_is_written_as_it_was_read() -> None:
+    spans = (Span(1, 0, 0x480000), Span(3, 0x480000, 0x1_0000_0028), Span(4, 0x1_0000_0028))
+    assert read_history(4, history_text(spans)) == spans
 
 
 def test_only_whole_regular_segments_count(directory: Path) -> None:
@@ -149,7 +177,7 @@ def test_wal_in_a_form_that_is_not_read_is_known_to_be_there(directory: Path, fo
         (directory / "pg_wal" / form.format(segment(1, number, SEGMENT))).write_bytes(b"short")
     for note in (".00000028.backup", ".ready", ".done"):
         (directory / "pg_wal" / f"{segment(1, 4, SEGMENT)}{note}").touch()
-    old, span = inspect(directory, None), Span(1, 3 * SEGMENT)
+    old, span = replace(inspect(directory, None), history=(Span(1, 0),)), Span(1, 3 * SEGMENT)
     unread = unread_files(old, None)
     assert [path.name for path in unread] == [form.format(segment(1, n, SEGMENT)) for n in (3, 4)]
     for end, first in ((4 * SEGMENT - 1, 3), (4 * SEGMENT, 4), (5 * SEGMENT - 1, 4)):

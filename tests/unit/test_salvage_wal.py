@@ -279,6 +279,7 @@ def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: in
     written.pages[SEGMENT][at] ^= 1
     old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork)
     plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={}, unread={})
+    plan.reads = (Span(1, min(needed, fork), 9 * SEGMENT),)
     copied = SimpleNamespace(wal=lambda _: written.read)
     lost = read_wal(copied, plan)  # type: ignore[arg-type]
     assert (lost.xids, lost.undecided) == ({7}, [])

@@ -21,7 +21,7 @@ from pathlib import Path
 from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import position
+from walproof.salvaging.wal import Span, position
 from walproof.salvaging.wal_records import MAGIC
 
 PROGRAMS = ("postgres", "pg_controldata")
@@ -46,7 +46,8 @@ _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 @dataclass(frozen=True, slots=True)
 class OldServer:
     """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
-    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL."""
+    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `history`: of its timeline,
+    which lies in pg_wal or an archive."""
 
     directory: Path
     user: int
@@ -59,6 +60,7 @@ class OldServer:
     redo: int
     wal: Path
     written: int
+    history: tuple[Span, ...] = ()
 
 
 def small_file(root: Path, name: str) -> bytes | None:

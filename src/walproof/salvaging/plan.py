@@ -24,7 +24,7 @@ from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.rows import UNREADABLE
 from walproof.salvaging.server import QUERIES, SESSION
-from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
+from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start, since
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200
@@ -34,7 +34,8 @@ _MOST = 200
 @dataclass(frozen=True, slots=True)
 class Plan:
     """`wal`: the file of each segment to copy, `present`: of all; `unread`: files that may hold others, whose names
-    they are; `begin`: where reading begins; the last span ends where the segments do. Without spans nothing was lost.
+    they are; `begin`: where reading begins, `reads`: the spans that it goes over, from where it
+    is needed; the last one ends where the segments do. Without spans nothing was lost.
     `in_place`: the directory's files are linked, not copied."""
 
     old: OldServer
@@ -45,6 +46,7 @@ class Plan:
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
     unread: dict[Path, str] = field(default_factory=dict)
+    reads: tuple[Span, ...] = ()
     in_place: bool = False
 
 
@@ -64,23 +66,25 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     if major != old.major:
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
-        spans = lost_spans(history(old.timeline, (old.wal, archive)), history(timeline, (archive,), new))
+        old = replace(old, history=history(old.timeline, (old.wal, archive)))
+        spans = lost_spans(old.history, history(timeline, (archive,), new))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
     if not spans:
         return Plan(old, timeline, ())
     unread = wal_folders.unread_files(old, archive)
-    present = wal_folders.wal_files(old, archive, min(old.redo, spans[0].start))
+    needed_from, fork = min(old.redo, spans[0].start), spans[0].start
+    present = wal_folders.wal_files(old, archive, needed_from)
     wal, size = dict.fromkeys(wal_folders.needed_wal(old, spans, present, unread)), old.segment_size
-    spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
-    first = spans[0].start // size
-    needed_from, most = min(first, old.redo // size), first - _MOST
-    while first > max(1, min(most, needed_from)) and (name := segment(spans[0].timeline, first - 1, size)) in present:
+    end = segment_start(list(wal)[-1], size) + size
+    spans, reads = ((*some[:-1], replace(some[-1], end=end)) for some in (spans, since(old.history, needed_from)))
+    first, most = needed_from // size, fork // size - _MOST
+    while first > max(1, most) and (name := segment(reads[0].timeline, first - 1, size)) in present:
         first, wal[name] = first - 1, None
     whole = data_directory.size(old, in_place=in_place)
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, in_place)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, reads, in_place)
 
 
 def require_root() -> None:

@@ -109,7 +109,7 @@ def read_wal(
     """
     size, begin, needed = plan.old.segment_size, plan.begin, min(plan.old.redo, plan.spans[0].start)
     while True:
-        lost = _folded(copied, plan, begin, held, done)
+        lost = _folded(copied, plan, begin, needed, held, done)
         begin = (max(lost.end, begin) // size + 1) * size
         if lost.end >= needed or begin > needed:
             break
@@ -129,10 +129,12 @@ def read_wal(
     return lost
 
 
-def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Callable[[float], object]) -> LostWal:
+def _folded(
+    copied: Copy, plan: Plan, begin: int, needed: int, held: Container[int], done: Callable[[float], object]
+) -> LostWal:
     old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
     lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
-    for span in (replace(plan.spans[0], start=begin), *plan.spans[1:]):
+    for span in (replace(plan.reads[0], start=begin), *plan.reads[1:]):
         reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
         try:
             for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
@@ -143,6 +145,8 @@ def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Ca
             lost.undecided.append(str(wrong))
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
+        if lost.end < needed:
+            break
     return lost
 
 

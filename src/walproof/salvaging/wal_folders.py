@@ -13,13 +13,21 @@ from typing import BinaryIO
 from walproof.machine.untrusted import one_line, regular
 from walproof.salvaging.data_directory import OldServer, small_file
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span, segment, segment_start
-from walproof.salvaging.wal_records import IS_CONTINUED, PAGE, PAGE_HEADER, WalReader, is_record, page_header, record_end
+from walproof.salvaging.wal import Span, segment, segment_start, since
+from walproof.salvaging.wal_records import (
+    IS_CONTINUED,
+    PAGE,
+    PAGE_HEADER,
+    WalReader,
+    is_record,
+    page_header,
+    record_end,
+)
 
 _NAMED = re.compile(r"([0-9A-F]{24})(?!.*[.](?:backup|done|ready)\b)(.*)", re.DOTALL)
 """A segment, in whatever form: not the notes that PostgreSQL keeps on one."""
 _WHOLE = ("", ".partial")
-"""A segment, and one that was not full yet: pg_receivewal makes it of a segment's size, and zeros follow its records."""
+"""A segment, and one that was not full yet: pg_receivewal makes it of a segment's size, zeros behind its records."""
 _CHUNK = 1 << 20
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
@@ -126,11 +134,11 @@ def _in_place(files: Mapping[str, Path], timeline: int, end: int, size: int) -> 
 def needed_wal(
     old: OldServer, spans: Sequence[Span], present: Mapping[str, Path], unread: Mapping[Path, str]
 ) -> list[str]:
-    """Segments that recovery and the lost part need, to the last before a gap; a refusal names one that is missing."""
-    size, names = old.segment_size, list[str]()
-    start = min(old.redo, spans[0].start)
-    for span in spans:
-        number, required = start // size, (max(old.redo, span.start) if span.end is None else span.end) // size
+    """Segments that recovery and the lost part need, of each timeline over which these go, to the last before a gap; a
+    refusal names one that is missing."""
+    size, names, needed = old.segment_size, list[str](), max(old.redo, spans[0].start)
+    for span in since(old.history, min(old.redo, spans[0].start)):
+        number, required = span.start // size, (max(needed, span.start) if span.end is None else span.end - 1) // size
         while (name := segment(span.timeline, number, size)) in present and (span.end is None or number <= required):
             names.append(name)
             number += 1
@@ -139,7 +147,6 @@ def needed_wal(
                 if of == name:
                     raise refused("wal-form", file=path, what=name, size=size)
             raise refused("wal-gap", what=name, folder=old.wal)
-        start = span.end or 0
     return names
 
 
