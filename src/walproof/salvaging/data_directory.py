@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 from walproof.machine.programs import postgres_bin, search_path
@@ -46,8 +46,8 @@ _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 @dataclass(frozen=True, slots=True)
 class OldServer:
     """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
-    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `history`: of its timeline,
-    which lies in pg_wal or an archive."""
+    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `history`: of its
+    timeline, which lies in pg_wal or an archive."""
 
     directory: Path
     user: int
@@ -113,6 +113,23 @@ def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
     links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
     targets = [os.readlink(link) for link in links if link.is_symlink()]
     return [root / target[1:] if target.startswith("/") else directory / target for target in targets]
+
+
+def links(old: OldServer) -> dict[str, Path]:
+    """What lies outside of the directory and is read by a link of its own, by its place in it. A refusal where the
+    directory is a copy, and that from which it was made is there and uses the same: a rewind changes it for both."""
+    places = (old.directory / "pg_wal", *sorted((old.directory / "pg_tblspc").glob("*")))
+    leads = {str(one.relative_to(old.directory)): Path(os.path.realpath(one)) for one in places}
+    outside = {place: to for place, to in leads.items() if not to.is_relative_to(old.directory)}
+    if outside:
+        started = re.findall(r'"-D" "(/[^"]*)"', small_text(old.directory, "postmaster.opts"))
+        started += small_text(old.directory, "postmaster.pid").splitlines()[1:2]
+        for original, place in product(dict.fromkeys(map(Path, started)), outside):
+            with suppress(OSError, ValueError):  # it is not there, or no path
+                if (original / place).samefile(outside[place]) and not original.samefile(old.directory):
+                    words = {"place": old.directory / place, "folder": outside[place], "original": original}
+                    raise refused("link-shared", **words)
+    return outside
 
 
 def _check_unused(directory: Path) -> None:

@@ -36,7 +36,7 @@ class Plan:
     """`wal`: the file of each segment to copy, `present`: of all; `unread`: files that may hold others, whose names
     they are; `begin`: where reading begins, `reads`: the spans that it goes over, from where it
     is needed; the last one ends where the segments do. Without spans nothing was lost.
-    `in_place`: the directory's files are linked, not copied."""
+    `links`: what lies outside of the directory, by its place. `in_place`: its files are linked, not copied."""
 
     old: OldServer
     new_timeline: int
@@ -47,6 +47,7 @@ class Plan:
     present: dict[str, Path] = field(default_factory=dict)
     unread: dict[Path, str] = field(default_factory=dict)
     reads: tuple[Span, ...] = ()
+    links: dict[str, Path] = field(default_factory=dict)
     in_place: bool = False
 
 
@@ -66,7 +67,9 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     if major != old.major:
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
+        outside = data_directory.links(old)
         old = replace(old, history=history(old.timeline, (old.wal, archive)))
+        wal_folders.check_linked(old)
         spans = lost_spans(old.history, history(timeline, (archive,), new))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
@@ -84,7 +87,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     whole = data_directory.size(old, in_place=in_place)
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, reads, in_place)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, reads, outside, in_place)
 
 
 def require_root() -> None:

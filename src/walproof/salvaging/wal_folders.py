@@ -150,6 +150,15 @@ def needed_wal(
     return names
 
 
+def check_linked(old: OldServer) -> None:
+    """A refusal where pg_wal is a link to WAL of a timeline that the directory never had: what lies there now is that
+    of a server which was rewound, or made anew."""
+    if not old.wal.is_relative_to(old.directory):
+        for name, path, _ in _named(old, None):
+            if int(name[:8], 16) not in [one.timeline for one in old.history]:
+                raise refused("link-rewound", place=old.directory / "pg_wal", file=path)
+
+
 def not_read(unread: Mapping[Path, str], span: Span, end: int, size: int) -> list[str]:
     """Why there may be more of the span's timeline than what was read up to `end`: a sentence on the first file that
     was passed over; [] for none."""
