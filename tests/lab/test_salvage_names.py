@@ -83,7 +83,10 @@ def test_a_view_that_takes_a_sequences_name_is_not_asked(pair: PlainPair, own_fo
     loss.changes.append(Change("insert", ("1",), None, state="clean"))
     _files(pair, own_folder, [loss], [replace(one, last=7)])
     (path,) = (own_folder / "rows").glob("*_sequences.sql")
-    ran = _ran(pair)
+    ran, level = _ran(pair), "ALTER DATABASE app SET default_transaction_isolation = 'repeatable read'"
+    _do(pair, level, user="postgres")
+    assert "as read committed" in _psql(pair, own_folder / "here", [path], "-1").stderr
+    _do(pair, level.replace("SET", "RESET").partition(" =")[0], user="postgres")
     assert _psql(pair, own_folder / "here", [path], "-1").returncode == 0
     assert _do(pair, "SELECT last_value FROM counts", user="postgres") == [(7,)]
     _do(
