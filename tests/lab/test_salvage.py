@@ -299,7 +299,10 @@ def _apply(pair: PlainPair, folder: Path) -> None:
             argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(folder / name), "-d"]
             dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="applier", password="applier")
             done = subprocess.run([*argv, dsn], capture_output=True, text=True, check=False)
-            assert (done.returncode, done.stderr) == (0, ""), name
+            if "swapped" in name:  # another table has the name there
+                assert done.returncode != 0 and "is not what was read" in done.stderr
+            else:
+                assert (done.returncode, done.stderr) == (0, ""), name
     for text, said in (
         ("SELECT count(*), min(id), max(id) FROM parent WHERE v = 'lost'", (99, 201, 300)),
         ("SELECT string_agg(v, ' ' ORDER BY id) FROM parent WHERE id IN (1, 5, 205, 902, 1001)",
