@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -69,7 +70,7 @@ def _own(parted: Parted, folder: Path) -> None:
         os.chown(path, user, user, follow_symlinks=False)
 
 
-def salvaged(walproof: Walproof, parted: Parted, old: Path, *more: str) -> tuple[int, dict[str, object], str]:
+def salvaged(walproof: Walproof, parted: Parted, old: Path, *more: str) -> tuple[int, dict[str, Any], str]:
     typed = [str(old) if word == str(parted.pair.data("n1")) else word for word in _typed(parted.pair, *more)]
     code, out, err = walproof(*typed, "--out", str(old.parent / "lost"), "--json")
     return code, json.loads(out) if out else {}, err

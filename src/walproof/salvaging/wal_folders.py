@@ -44,14 +44,14 @@ def _named(old: OldServer, archive: Path | None) -> Iterator[tuple[str, Path, bo
                 yield named[1], Path(entry.path), whole
 
 
-def wal_files(old: OldServer, archive: Path | None, since: int = 0) -> dict[str, Path]:
+def wal_files(old: OldServer, archive: Path | None, needed: int = 0) -> dict[str, Path]:
     """The file of each WAL segment, by its name: pg_wal's before the archive's, one that is full before others; but
-    from `since` on another that holds the same, up to where reading the first one ends, and goes on behind it."""
+    from `needed` on another that holds the same, up to where reading the first one ends, and goes on behind it."""
     found = [(name, path) for name, path, whole in _named(old, archive) if whole]
     files: dict[str, Path] = {}
     for name, path in sorted(found, key=lambda one: one[1].name != one[0]):
-        first = files.setdefault(name, path)
-        if segment_start(name, old.segment_size) + old.segment_size > since and _goes_further(old, name, first, path):
+        first, end = files.setdefault(name, path), segment_start(name, old.segment_size) + old.segment_size
+        if first != path and end > needed and _goes_further(old, name, first, path):
             files[name] = path
     return files
 
@@ -67,8 +67,8 @@ def _goes_further(old: OldServer, name: str, first: Path, other: Path) -> bool:
             return False
         one.seek(0)
         two.seek(0)
-        common = max(ends[0] - start, 0)
-        return one.read(common) == two.read(common)
+        same = max(ends[0] - start, 0)
+        return one.read(same) == two.read(same)
 
 
 def _read_to(old: OldServer, name: str, file: BinaryIO) -> tuple[int, int]:
