@@ -17,7 +17,6 @@ from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import Difference
 from walproof.model.ports import Clock, Notebook, Reverting
-from walproof.model.standby_names import is_host_and_port
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
@@ -87,12 +86,12 @@ def same_value(written: str, setting: str, unit: str) -> bool:
 
 
 AUTO = "alter-system"
-"""What a journal calls such a change, before the member's name, and the timeline where that is no name of its own."""
-_MADE_ON = re.compile(rf"{AUTO} (.*?)(?: on timeline (\d+))?", re.DOTALL)
+"""What a journal calls such a change, before the member's name and what told its server from the cluster's others."""
+_MADE_ON = re.compile(rf"{AUTO} (.*) at ((?:\S+:\d+|socket) /.*), timeline (\d+)", re.DOTALL)
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_TIMELINE = _STATEMENTS["timeline"].encode()
+_SERVER = _STATEMENTS["server"].encode()
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -177,9 +176,8 @@ class AutoConf:
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
-                now, what = auto_conf(connection), f"{AUTO} {member}"
-                if is_host_and_port(member):
-                    what += f" on timeline {_timeline(connection)}"
+                place, timeline = _server(connection)
+                now, what = auto_conf(connection), f"{AUTO} {member} at {place}, timeline {timeline}"
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -237,9 +235,9 @@ class AutoConf:
             else:
                 for change in over:
                     done(change)
-        for member, name in ((_made_on(change)[0], change.name) for change in changes):
-            if member not in self._members:
-                left.append(f"{AUTO} {member} {name}: no such member here, stays in the journal until there is")
+        for change in changes:
+            if _made_on(change)[0] not in self._members:
+                left.append(f"{change.what} {change.name}: no such member here, stays in the journal until there is")
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
@@ -260,39 +258,44 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
 
 
 def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
-    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
+    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending.
+
+    Also where it is not known whether this is the server that was changed, which may have it still: an address and a
+    name can lead to another one after a failover.
+    """
     now = auto_conf(connection).get(change.name)
     if reverting.stays(change, lambda newer: now == newer.after != change.after):
         return False
-    if now == change.before:
-        timeline = _made_on(change)[1]
-        if not timeline or timeline == _timeline(connection):
-            return True
-        left.append(
-            f"{member}: {change.name} is as it was before, and a failover has taken place since: whether this is the"
-            " server that was changed is not known; if it is not, name that one under [members], else see the journal"
-        )
-        return False
-    if now == change.after:
+    _, place_then, timeline_then = _made_on(change)
+    place, timeline = _server(connection) if place_then else ("", 0)
+    if now == change.after != change.before:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
-        return True
-    if reverting.keeps:
+    elif now == change.before:
+        place, place_then = f"{place}, timeline {timeline}", place_then and f"{place_then}, timeline {timeline_then}"
+    elif reverting.keeps:
         return False
-    left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-    return True
+    else:
+        left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
+    if place_then in ("", place):
+        return True
+    left.append(
+        f"{member} is {place} now, and {change.name} was changed on {place_then}, which may be another server:"
+        " look into postgresql.auto.conf of each"
+    )
+    return False
 
 
-def _made_on(change: Any) -> tuple[str, str]:
-    """The member as a journal names it; the timeline then, where an address alone tells which server that was."""
+def _made_on(change: Any) -> tuple[str, str, str]:
+    """The member as a journal names it; where that server was, and its timeline then: "" in journals of 1.0.0."""
     match = _MADE_ON.fullmatch(change.what)
-    return (match[1], match[2] or "") if match else ("", "")
+    return (match[1], match[2], match[3]) if match else (change.what.removeprefix(f"{AUTO} "), "", "")
 
 
-def _timeline(connection: Connected) -> str:
-    """ "0" where it is not known: of a standby that receives nothing."""
-    row = connection.execute(_TIMELINE).fetchone()
-    return str((row and row["timeline"]) or 0)
+def _server(connection: Connected) -> tuple[str, int]:
+    """Where it says that it is, and its timeline, 0 where a standby receives nothing."""
+    row = connection.execute(_SERVER).fetchone() or {"place": "", "timeline": None}
+    return str(row["place"]), row["timeline"] or 0
 
 
 def _shown(connection: Connected, name: str) -> str | None:
