@@ -215,7 +215,9 @@ def test_what_another_server_of_the_cluster_answers_ends_nothing(
     runs.set(runs.run("a"), "off")
     journal = runs.run("vip")
     (change,) = (one for one in registered(runs_folder())[0].pending() if "/n1, timeline" in one.what)
-    what = change.what.replace("127.0.0.1", host or "127.0.0.1").rpartition(" ")[0] + f" {timeline or 1}"
+    member, _, place = change.what.rpartition(" at ")
+    place = place.replace("127.0.0.1", host or "127.0.0.1").rpartition(" ")[0]
+    what = f"{member} at {place} {timeline or 1}"
     assert walproof("revert")[0] == 0
     journal.note(1.0, runs.target.name, what, "synchronous_commit", before=None, after="off")
     if set_there:
