@@ -228,6 +228,18 @@ def test_what_another_server_of_the_cluster_answers_ends_nothing(
     assert over or "which may be another server" in out
 
 
+def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproof: Walproof) -> None:
+    """A plan sets all that it names, what is so already too: each drill with a failover would have raised an alarm."""
+    runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
+    runs.set(runs.run("a"), "off")
+    later = runs.run("b")
+    for change in registered(runs_folder())[0].pending():
+        elsewhere = change.what.replace("timeline 1", "timeline 7")
+        later.note(1.0, change.target, elsewhere, change.name, before=change.before, after=change.after)
+    code, out, err = walproof("revert")
+    assert (code, runs.now(), registered(runs_folder())) == (0, [("off",)], []), (out, err)
+
+
 def test_the_order_that_1_0_0_noted_covers_nothing(runs: Runs, walproof: Walproof) -> None:
     run, layer = runs.run("a"), runs.apply()
     for journal in (run, layer):

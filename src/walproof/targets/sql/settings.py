@@ -266,6 +266,8 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
     now = auto_conf(connection).get(change.name)
     if reverting.stays(change, lambda newer: now == newer.after != change.after):
         return False
+    if now == change.before == change.after:
+        return True
     _, place_then, timeline_then = _made_on(change)
     place, timeline = _server(connection) if place_then else ("", 0)
     if now == change.after != change.before:
