@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 from walproof.errors import ODD, Error
 from walproof.load.open_session import open_session
 from walproof.machine.answering import answering
+from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.standby_names import NO_STANDBYS, folded
@@ -23,6 +24,7 @@ from walproof.targets.sql.connection import asked, streams_as
 
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
+NOT_STREAMING, NOT_KNOWN = "not streaming", "not known"
 _LONGEST_S = 5
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=2**64)]
@@ -45,6 +47,7 @@ class _Observed(BaseModel):
     cluster_name: str
     receiver_conninfo: str | None
     commits: _Count
+    hidden_from: str | None
     waiting: _Count
     longest_wait_s: FiniteFloat
     standbys: list[_Sender]
@@ -144,6 +147,8 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
     first = rows[leader] if leader else None
     senders, _ = _senders(members, rows, leader)
     head = int(first["lsn"]) if first else None
+    hidden_from = first.get("hidden_from") if first else None
+    unseen = pasted("GRANT pg_monitor TO {role:sql_name}", role=hidden_from) if hidden_from else ""
 
     def member(name: str) -> MemberView:
         row = rows.get(name)
@@ -154,7 +159,7 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
         return MemberView(
             name,
             Role.STANDBY if row["standby"] else Role.LEADER,
-            (str(sender.get("state") or "not streaming") if row["standby"] else "running"),
+            (str(sender.get("state") or (NOT_KNOWN if unseen else NOT_STREAMING)) if row["standby"] else "running"),
             timeline=row["timeline"],
             lsn=lsn,
             lag_bytes=None if head is None else max(0, head - lsn),
@@ -165,9 +170,9 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
             streams_as=streams_as(row) or None if name == leader else sender.get("name"),
         )
 
-    view = ClusterView(now, tuple(member(name) for name in members), leader, first["names"] if first else "")
-    if first is None:
-        return Snapshot(view)
+    view = ClusterView(now, tuple(map(member, members)), leader, first["names"] if first else "", unseen)
+    if first is None or unseen:
+        return Snapshot(view, int(first["commits"]) if first else None)
     return Snapshot(view, int(first["commits"]), int(first["waiting"]), float(first["longest_wait_s"]))
 
 
