@@ -29,6 +29,19 @@ class Route:
     follows: bool = True
     """New connections reach the leader after a failover too."""
 
+    @property
+    def one_address(self) -> bool:
+        """Whether a new connection there may reach another server than one that hangs: a proxy, a pooler, a service."""
+        return self.follows and self.name != "multi-host"
+
+    def connections(self, writers: int) -> int:
+        """How many so many writers have at a time, each of them another one where its commit hangs at one address.
+
+        >>> Route("multi-host").connections(4), Route("haproxy").connections(4)
+        (4, 8)
+        """
+        return 2 * writers if self.one_address else writers
+
 
 def route_of(routes: tuple[Route, ...], name: str) -> Route:
     """The route of that name; UsageError lists those there are.
