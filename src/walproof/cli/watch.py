@@ -153,8 +153,12 @@ def _export(
             f"for `Authorization: Bearer` with {f'the token in {token_file}' if token_file else token}", err=True
         )
     click.echo("Ctrl-C ends it", err=True)
+    said = ""
     try:
         while not ended.wait(0.5):
             exporter.update()
+            if exporter.unseen not in ("", said):
+                said = exporter.unseen
+                click.echo(f"who streams and what waits is not known: {said}", err=True)
     finally:
         exporter.close()

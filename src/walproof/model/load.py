@@ -87,7 +87,8 @@ class LoadLimits:
         if self.clients is not None and clients > self.clients:
             raise UsageError(
                 f"{clients} clients are more than this target's max_clients = {self.clients}",
-                "ask for fewer (--clients, --writers, --levels), or raise max_clients below [caps] in the target file",
+                "ask for fewer (--clients, --writers, --levels), or raise max_clients below [caps] in the target file; "
+                "by a proxy or a pooler a writer whose commit hangs connects once more, so each of them counts twice",
             )
 
 

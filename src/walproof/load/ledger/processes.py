@@ -34,7 +34,9 @@ _END_S = 15.0
 Members = Sequence[tuple[str, Endpoint]]
 
 
-def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, place: Workspace, writers: range) -> list[WriterTask]:
+def _writer_tasks(
+    order: LedgerOrder, endpoint: Endpoint, place: Workspace, writers: range, *, again: bool = False
+) -> list[WriterTask]:
     """These writers of the order split over at most two processes of a place."""
     processes = min(_PROCESSES, len(writers))
     bounds = [round(len(writers) * i / processes) for i in range(processes + 1)]
@@ -48,6 +50,7 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, place: Workspace, writ
         connect_timeout_s=2.0 + order.writers / 50,
         answer_timeout_s=order.answer_timeout_s,
         clock_offset=place.clock().offset_s,
+        again=again,
     )
     return [
         replace(
@@ -156,7 +159,10 @@ class RunningLedger:
         endpoint: Endpoint,
         members: Members = (),
         runner: LoadRunner | None = None,
+        *,
+        again: bool = False,
     ) -> None:
+        """`again`: whether a writer whose commit hangs connects once more to the same address."""
         self._attempts: Attempts | None = None
         self._report: WitnessReport | None = None
         self._incomplete = ""
@@ -165,7 +171,8 @@ class RunningLedger:
         workspaces = (runner or LocalRunner()).open()
         try:
             for workspace, count in zip(workspaces, shared(order.writers, len(workspaces)), strict=True):
-                tasks = _writer_tasks(order, endpoint, workspace, range(first, first + count)) if count else []
+                writers = range(first, first + count)
+                tasks = _writer_tasks(order, endpoint, workspace, writers, again=again) if count else []
                 self._places.append(_Place(workspace, tasks))
                 first += count
             for number, place in enumerate(self._places):

@@ -117,7 +117,8 @@ class Writers:
             self._watch_socket(connection, fd)
 
     def _on_idle(self, connection: WriterConnection, answer: Answer | None, fd: int) -> None:
-        if self._abandoned.get(connection.writer) is connection or (answer is not None and answer.leave_server):
+        abandoned = self._abandoned.get(connection.writer) is connection and not self._taken_back(connection)
+        if abandoned or (answer is not None and answer.leave_server):
             connection.close()
             self._on_lost(connection, fd)
             return
@@ -129,6 +130,14 @@ class Writers:
             self._due_at[connection.writer] = connection.since + _RETRY_S
         elif answer is not None or connection.attempt is None:
             self._send(connection, fd)
+
+    def _taken_back(self, connection: WriterConnection) -> bool:
+        """Whether its writer, which found no other leader meanwhile, goes on by the connection it had abandoned."""
+        if connection.writer not in self._unconnected or self._leader_host not in (None, connection.host):
+            return False
+        del self._abandoned[connection.writer]
+        self._unconnected.remove(connection.writer)
+        return True
 
     def _send(self, connection: WriterConnection, fd: int) -> None:
         now = time.monotonic()
@@ -169,10 +178,8 @@ class Writers:
 
     def _on_lost(self, connection: WriterConnection, fd: int) -> None:
         self._connections.pop(fd, None)
-        if self._leader_host in (
-            None,
-            connection.host,
-        ):  # "session is read-only" matters only until the leader is found
+        # "session is read-only" matters only until the leader is found, and less than that a commit hangs.
+        if self._leader_host == connection.host or (self._leader_host is None and not self._abandoned):
             self.file.set_error(connection.error)
         if self._abandoned.get(connection.writer) is connection:
             del self._abandoned[connection.writer]
@@ -214,7 +221,10 @@ class Writers:
         self.file.write_counts()
 
     def _abandon(self, connection: WriterConnection) -> None:
-        """Connect to another server, but keep listening: a thawed leader may still acknowledge."""
+        """Connect to another server, but keep listening: a thawed leader may still acknowledge.
+
+        The old connection counts: its server may be in trouble because of us, and gets no second one for it.
+        """
         if connection.writer in self._abandoned:
             return
         self._abandoned[connection.writer] = connection
@@ -232,12 +242,21 @@ class Writers:
         for host, conninfo in enumerate(self._conninfos):
             allowed = _AT_ONCE if host == self._leader_host else 1 if self._leader_host is None else 0
             free = allowed - connecting[host]
-            while self._unconnected and free > 0 and now >= self._retry_at[host]:
+            while free > 0 and now >= self._retry_at[host] and (writer := self._next(host)) is not None:
                 free -= 1
-                self._open(conninfo, host, now)
+                self._unconnected.remove(writer)
+                self._open(conninfo, host, writer, now)
 
-    def _open(self, conninfo: str, host: int, now: float) -> None:
-        connection = WriterConnection(conninfo, self.task, self._unconnected.pop(0), host)
+    def _next(self, host: int) -> int | None:
+        """The first writer without a connection that may have one there."""
+        for writer in self._unconnected:
+            old = self._abandoned.get(writer)
+            if old is None or old.host != host or self.task.again:
+                return writer
+        return None
+
+    def _open(self, conninfo: str, host: int, writer: int, now: float) -> None:
+        connection = WriterConnection(conninfo, self.task, writer, host)
         connection.since = now
         if connection.stage is Stage.LOST:
             self._on_lost(connection, -1)

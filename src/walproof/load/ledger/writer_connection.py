@@ -49,6 +49,10 @@ class Returned:
     timeline: bytes | None = None
 
 
+def _field(result: PGresult, field: pq.DiagnosticField) -> str:
+    return (result.error_field(field) or b"").decode(errors="replace")
+
+
 class WriterConnection:
     """A connection in one of the stages; `on_ready` is called when its socket is ready."""
 
@@ -143,7 +147,7 @@ class WriterConnection:
             self.wants_write = bool(self._pg.flush())
 
     def _on_notice(self, result: PGresult) -> None:
-        self._warnings.append((result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode())
+        self._warnings.append(_field(result, pq.DiagnosticField.SQLSTATE))
 
     def _complete(self) -> Answer | None:
         """Every result of the command is in, ReadyForQuery too."""
@@ -175,10 +179,9 @@ class WriterConnection:
         self._warnings.clear()
         for result in self._results:
             if result.status not in _GOOD:
-                field = pq.DiagnosticField
                 self.error = result.get_error_message()
-                sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
-                severity = (result.error_field(field.SEVERITY_NONLOCALIZED) or b"").decode()
+                sqlstate = _field(result, pq.DiagnosticField.SQLSTATE)
+                severity = _field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 return Answer(sqlstate, severity, warnings)
         return Answer(SUCCESS if self._results else "", warnings=warnings)
 

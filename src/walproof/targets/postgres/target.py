@@ -150,6 +150,8 @@ class Servers:
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
+        self.found: frozenset[str] = frozenset()
+        """Those of the members that nobody named: they were standbys when their leader was asked who streams."""
         self.members = Membership(self._find)
 
     def _reach_named(self) -> None:
@@ -198,13 +200,18 @@ class Servers:
         if leader is not None:
             self._find_standbys(leader)
         members: dict[str, Endpoint] = {}
+        found: set[str] = set()
         names = [folded(server.name) for server in self._found.values()]
         for place, one in self._found.items():
             own = one.name if one.name and names.count(folded(one.name)) == 1 else ""
-            members[self._named.get(place) or own or f"{place[0]}:{place[1]}"] = one.endpoint
+            name = self._named.get(place) or own or f"{place[0]}:{place[1]}"
+            members[name] = one.endpoint
+            if place not in self._named and place not in self._parameters.hosts:
+                found.add(name)
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
             members.setdefault(label, self._parameters.at(place))
+        self.found = frozenset(found)
         return members
 
     def _find_standbys(self, leader: "_Server") -> None:
@@ -238,6 +245,9 @@ class PostgresCluster(ExternalCluster):
     def identity(self) -> str:
         """The system identifier of its servers."""
         return self._servers.identity()
+
+    def _found(self) -> frozenset[str]:
+        return self._servers.found
 
     @cached_property
     def configuration(self) -> Configuration:

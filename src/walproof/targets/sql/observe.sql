@@ -1,7 +1,8 @@
 -- The state of a member, and where a setting of it comes from.
 
 -- name: observe
--- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed (pg_monitor sees more).
+-- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed. hidden_from is the
+-- role from which PostgreSQL hides what others wait for and how standbys stream: no such row is a zero then.
 SELECT
     pg_is_in_recovery() AS standby,
     CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END
@@ -15,6 +16,7 @@ SELECT
     current_setting('cluster_name') AS cluster_name,
     (SELECT conninfo FROM pg_stat_wal_receiver) AS receiver_conninfo,
     (SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database) AS commits,
+    CASE WHEN NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN current_user END AS hidden_from,
     (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting,
     (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
        FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS longest_wait_s,
