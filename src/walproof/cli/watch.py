@@ -127,7 +127,7 @@ def watch(
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
         if canary_writer:
-            canary_writer.close()
+            _warn(canary_writer.close())
         collector.close()
 
 
@@ -157,4 +157,9 @@ def _export(
         while not ended.wait(0.5):
             exporter.update()
     finally:
-        exporter.close()
+        _warn(exporter.close())
+
+
+def _warn(left: str) -> None:
+    if left:
+        click.echo(f"walproof: {left}", err=True)
