@@ -127,7 +127,7 @@ def watch(
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
         if canary_writer:
-            canary_writer.close()
+            _warn(canary_writer.close())
         collector.close()
 
 
@@ -161,4 +161,9 @@ def _export(
                 said = exporter.unseen
                 click.echo(f"who streams and what waits is not known: {said}", err=True)
     finally:
-        exporter.close()
+        _warn(exporter.close())
+
+
+def _warn(left: str) -> None:
+    if left:
+        click.echo(f"walproof: {left}", err=True)

@@ -166,12 +166,15 @@ class Exporter:
         if self._pool is not None:
             self.metrics.record_pool(self._pool.pool_clients())
 
-    def close(self) -> None:
-        for part in (self._canary, self._waits, self._lease):
+    def close(self) -> str:
+        """What of the canary stays on the cluster, in one sentence; "" for nothing."""
+        left = self._canary.close() if self._canary is not None else ""
+        for part in (self._waits, self._lease):
             if part is not None:
                 part.close()
         self._poller.close()
         self.server.close()
+        return left
 
 
 def monitoring_of_labs() -> Monitoring:
