@@ -270,7 +270,14 @@ def standing(path: Path, change: Change, is_there: Callable[[Change], bool]) -> 
     """
     beside = ((one, other) for one, other in pending_beside(home.own_state(), path) if other.at > change.at)
     newer = ((one, other) for one, other in beside if same_setting(other, change) is None and is_there(other))
-    return next((f"{_whose(one)} on {other.target}" for one, other in newer), "")
+    covering = (f"{_whose(one)} on {other.target}" for one, other in newer if not _as_well(other, change))
+    return next(covering, "")
+
+
+def _as_well(newer: Change, change: Change) -> bool:
+    """Whether both set one value, by two targets' names and on two servers, as far as that is known: none covers."""
+    apart = newer.target != change.target and newer.server and change.server and newer.server != change.server
+    return bool(apart and newer.after == change.after)
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

@@ -71,14 +71,18 @@ FROM pg_catalog.pg_file_settings
 WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
 ORDER BY lower(name), seqno DESC
 
--- name: server
--- What tells a server from its cluster's others, as far as anything does.
+-- name: may_look
+SELECT has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE') AS may
+
+-- name: made
+-- What tells a server from its cluster's others, wherever it is.
+SELECT current_setting('data_directory') || ', made at '
+    || extract(epoch FROM (pg_catalog.pg_stat_file('PG_VERSION')).change)::bigint AS server
+
+-- name: place
+-- The same for who may not look at files: an address that follows the leader is another server's after a failover.
 SELECT coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'socket') || ' '
-    || current_setting('data_directory') AS place,
-    CASE WHEN pg_is_in_recovery()
-        THEN (SELECT received_tli FROM pg_stat_wal_receiver)
-        ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
-    END AS timeline
+    || current_setting('data_directory') AS server
 
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import psycopg
@@ -15,7 +16,7 @@ from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.guarantee import Difference
+from walproof.model.guarantee import SERVER, Difference
 from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -86,12 +87,12 @@ def same_value(written: str, setting: str, unit: str) -> bool:
 
 
 AUTO = "alter-system"
-"""What a journal calls such a change, before the member's name and what told its server from the cluster's others."""
-_MADE_ON = re.compile(rf"{AUTO} (.*) at ((?:\S+:\d+|socket) /.*), timeline (\d+)", re.DOTALL)
+"""What a journal calls such a change, before the member's name."""
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_SERVER = _STATEMENTS["server"].encode()
+_MADE_AT = ", made at "
+_MAY_LOOK, _MADE, _PLACE = (_STATEMENTS[name].encode() for name in ("may_look", "made", "place"))
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -176,8 +177,7 @@ class AutoConf:
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
-                place, timeline = _server(connection)
-                now, what = auto_conf(connection), f"{AUTO} {member} at {place}, timeline {timeline}"
+                now, what = auto_conf(connection), f"{AUTO} {member}{SERVER}{_server(connection)}"
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -221,8 +221,10 @@ class AutoConf:
         """
         left: list[str] = []
         failed: Error | None = None
+        servers = self._servers() if any(change.server for change in changes) else {}
+        where = [(change, self._where(change, servers)) for change in changes]
         for member, endpoint in self._members.items():
-            mine = [c for c in changes if _made_on(c)[0] == member]
+            mine = [change for change, there in where if there == member]
             if not mine:
                 continue
             try:
@@ -235,13 +237,29 @@ class AutoConf:
             else:
                 for change in over:
                     done(change)
-        for change in changes:
-            if _made_on(change)[0] not in self._members:
-                left.append(f"{change.what} {change.name}: no such member here, stays in the journal until there is")
+        left += [
+            f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
+            for change, there in where
+            if there is None
+        ]
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
+
+    def _servers(self) -> dict[str, str]:
+        """What tells the servers of those members that answer."""
+        servers = {}
+        for member, endpoint in self._members.items():
+            with suppress(psycopg.Error, *ODD), connected(endpoint) as connection:
+                servers[member] = _server(connection)
+        return servers
+
+    def _where(self, change: Any, servers: Mapping[str, str]) -> str | None:
+        """Where the server that was changed answers now, by whatever name, or else the member of the name then."""
+        name = change.kind.removeprefix(f"{AUTO} ")
+        there = [member for member, server in servers.items() if server == change.server]
+        return there[0] if there and name not in there else name if name in self._members else None
 
 
 def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
@@ -260,44 +278,41 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
 def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
     """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending.
 
-    Also where it is not known whether this is the server that was changed, which may have it still: an address and a
-    name can lead to another one after a failover.
+    Also where another server answers than was changed, which may have it still: a name, and an address that follows
+    the leader, move with a failover.
     """
     now = auto_conf(connection).get(change.name)
-    if reverting.stays(change, lambda newer: now == newer.after != change.after):
+    if reverting.stays(change, lambda newer: now == newer.after):
         return False
     if now == change.before == change.after:
         return True
-    _, place_then, timeline_then = _made_on(change)
-    place, timeline = _server(connection) if place_then else ("", 0)
-    if now == change.after != change.before:
+    server = _server(connection) if change.server else ""
+    # One that was noted with other rights, or by 1.0.0, tells nothing.
+    elsewhere = server != change.server and (_MADE_AT in server) == (_MADE_AT in change.server)
+    if now == change.after:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
-    elif now == change.before:
-        place, place_then = f"{place}, timeline {timeline}", place_then and f"{place_then}, timeline {timeline_then}"
-    elif reverting.keeps:
-        return False
-    else:
+    elif now != change.before and not elsewhere:
+        if reverting.keeps:
+            return False
         left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-    if place_then in ("", place):
-        return True
-    left.append(
-        f"{member} is {place} now, and {change.name} was changed on {place_then}, which may be another server:"
-        " look into postgresql.auto.conf of each"
-    )
-    return False
+    if elsewhere:
+        left.append(
+            f"{member} is the server {server} now, and {change.name} was changed on {change.server}: name that one"
+            " under [members], or look into its postgresql.auto.conf and remove the journal"
+        )
+    return not elsewhere
 
 
-def _made_on(change: Any) -> tuple[str, str, str]:
-    """The member as a journal names it; where that server was, and its timeline then: "" in journals of 1.0.0."""
-    match = _MADE_ON.fullmatch(change.what)
-    return (match[1], match[2], match[3]) if match else (change.what.removeprefix(f"{AUTO} "), "", "")
+def _server(connection: Connected) -> str:
+    """What tells it from the cluster's others: when its directory was made, else where it says that it is.
 
-
-def _server(connection: Connected) -> tuple[str, int]:
-    """Where it says that it is, and its timeline, 0 where a standby receives nothing."""
-    row = connection.execute(_SERVER).fetchone() or {"place": "", "timeline": None}
-    return str(row["place"]), row["timeline"] or 0
+    PG_VERSION is written once, and the time of its entry is copied by nothing but an image of the disk.
+    """
+    may_look = connection.execute(_MAY_LOOK).fetchone() or {}
+    made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
+    row = made if made and made["server"] else connection.execute(_PLACE).fetchone()
+    return str((row or {}).get("server") or "")
 
 
 def _shown(connection: Connected, name: str) -> str | None:
