@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Endpoint, Route
 
 
 class Outcome(IntEnum):
@@ -93,6 +93,15 @@ class LoadLimits:
 
 
 NO_LIMITS = LoadLimits()
+
+
+def connections(writers: int, route: Route) -> int:
+    """How many so many writers have at a time: each has another one where its commit hangs at one address.
+
+    >>> connections(4, Route("multi-host")), connections(4, Route("haproxy"))
+    (4, 8)
+    """
+    return 2 * writers if route.one_address else writers
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,14 +34,6 @@ class Route:
         """Whether a new connection there may reach another server than one that hangs: a proxy, a pooler, a service."""
         return self.follows and self.name != "multi-host"
 
-    def connections(self, writers: int) -> int:
-        """How many so many writers have at a time, each of them another one where its commit hangs at one address.
-
-        >>> Route("multi-host").connections(4), Route("haproxy").connections(4)
-        (4, 8)
-        """
-        return 2 * writers if self.one_address else writers
-
 
 def route_of(routes: tuple[Route, ...], name: str) -> Route:
     """The route of that name; UsageError lists those there are.
@@ -331,10 +323,7 @@ def memory_fact(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a poller knows: the cluster, commits so far on the leader, sessions in SyncRep and the longest such wait.
-
-    What is not known is None, as where no leader answers or this role may not see it.
-    """
+    """The cluster, commits so far on the leader, sessions in SyncRep and the longest such wait; None: not known."""
 
     view: ClusterView
     commits: int | None = None

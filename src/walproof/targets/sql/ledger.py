@@ -19,7 +19,7 @@ from walproof.load.ledger.processes import RunningLedger
 from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows, connections
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint, route_of
 from walproof.targets.sql.connection import session
@@ -177,7 +177,7 @@ class SqlLedger:
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         route = route_of(self._target.routes(), order.route)
-        self._limits.check(route.connections(order.writers))
+        self._limits.check(connections(order.writers, route))
         self._open()
         self._make(order.drill)
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))
