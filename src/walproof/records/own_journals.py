@@ -37,8 +37,10 @@ def same_setting(one: Change, other: Change) -> bool | None:
         return False
     if one.target != other.target:
         return None
-    same = one.server == other.server if one.server and other.server else one.kind == other.kind
-    return same or None
+    known, same = one.server and other.server, one.server == other.server
+    if one.kind == other.kind:
+        return True if same or not known else None
+    return bool(known and same)
 
 
 class OwnJournal(Journal):
