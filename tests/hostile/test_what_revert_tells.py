@@ -231,3 +231,19 @@ def test_patronis_configuration_under_two_names_is_undone_newest_first(
         assert (code, [one.body for one in patroni.written]) == ((4, []) if there == 10 else (0, [{"ttl": 30}])), out
         assert "by another user" not in out + err
         assert len(target.journal.pending()) == (there == 10)
+
+
+def test_a_record_is_not_gone_on_with_below_what_was_applied_since(walproof: Walproof, tmp_path: Path) -> None:
+    """Its end put back what it had found, from under the apply, and nothing was told."""
+    with fake_patroni(ttl=10) as patroni:
+        patroni.members = [patroni.listed()]
+        recorded(tmp_path / "r", "price")
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        keep_journal(target, tmp_path / "r")
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        before = json.dumps({"config": {"ttl": 20}, "shown": {}})
+        layer = journal_of_apply(target.name)
+        layer.note(2.0, target.name, CONFIG, "config", before=before, after=json.dumps({"ttl": 10}))
+        layer.note(3.0, target.name, APPLIED, "local", before=None, after=None)
+        with pytest.raises(MachineError, match="has changed that since"):
+            keep_journal(target, tmp_path / "r")

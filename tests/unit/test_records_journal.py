@@ -101,6 +101,19 @@ def test_what_was_applied_after_an_undo_that_failed_is_the_last(tmp_path: Path) 
     assert journal.pending() == ()
 
 
+def test_nothing_is_applied_upon_what_is_half_undone(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    change = applied(journal, "first")
+    layer = Layer(journal, complete=True)
+    layer.check_undone("c")
+    layer.begin(3.0, "c")
+    with pytest.raises(MachineError, match="still to be undone on c"):
+        layer.check_undone("c")
+    journal.undone(change)
+    layer.check_undone("c")
+    assert journal.pending() == (), "killed before its marks were gone"
+
+
 def test_the_last_change_and_its_marks_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     change = applied(journal, "only")

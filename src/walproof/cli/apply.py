@@ -77,7 +77,7 @@ def apply(
     with nullcontext() if dry_run else applying(journal.path):
         check_identity(layer, cluster, journal.path)
         if not dry_run:
-            layer.close(name)
+            layer.check_undone(name)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")

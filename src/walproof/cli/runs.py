@@ -84,6 +84,11 @@ def keep_journal(target: Target | None, directory: Path | None) -> None:
     if target is not None and target.external:
         journal = register(runs_folder(), directory, target.identity)
         check_identity(journal, target, journal.registration)
+        for change, newer in covering(journal.registration, journal.pending()):
+            raise MachineError(
+                f"the run was cut off with {change.name} changed, and {newer} has changed that since",
+                "undo that, then walproof revert, then go on",
+            )
         target.journal = journal
         if context := click.get_current_context(silent=True):
             context.meta.setdefault(LEAVES, []).append(partial(_leaves, target))
@@ -225,6 +230,15 @@ class Layer:
         """Remove the marks of an application that was reverted whole."""
         if not self.pending(target):
             self._journal.undone(*self._over(target))
+
+    def check_undone(self, target: str) -> None:
+        """MachineError where the undoing of an application was begun and is not ended: nothing is applied upon it."""
+        self.close(target)
+        if any(begun for _, begun in self._marks(target)[:1]):
+            raise MachineError(
+                f"`apply --undo` was cut off or found not all members: some of it is still to be undone on {target}",
+                "walproof revert, or apply --undo",
+            )
 
 
 class Due:
