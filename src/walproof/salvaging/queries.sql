@@ -130,22 +130,24 @@ FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON 
 WHERE c.relkind = 'S' ORDER BY 1, 2
 
 -- name: versions
--- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
--- written by an UPDATE, or may have come from another partition by one. The masks are HEAP_XMAX_INVALID and
--- HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
-SELECT block, lp, is_lost, is_ended, is_update FROM (
+-- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, whether it was
+-- written by an UPDATE, or may have come from another partition by one, and whether none has replaced it: a DELETE leaves
+-- its own place in t_ctid. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
   SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
     WHEN t_infomask & 2176 <> 0 THEN false
     WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
       WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
-    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update
+    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update,
+    t_ctid = format('(%%s,%%s)'::text, block, lp)::tid AS is_last
   FROM unnest(%(blocks)s::int8[]) block,
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
 ) version WHERE is_lost OR is_ended
 
 -- name: written-since
--- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32.
-(xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
+-- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32. What {1}
+-- wrote, which were prepared before the fork, is there only since one of them was committed after it.
+xmin = ANY ('{{{1}}}'::xid[]) OR (xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
 
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
