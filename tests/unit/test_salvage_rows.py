@@ -143,7 +143,8 @@ def test_a_row_that_is_gone_from_a_partition_may_be_in_one_that_was_not_read(unr
     leave_untold([gone, TableLoss(leaves[1], unread=unread, is_read=is_read), alone])
     is_told = not unread and is_read
     assert [one.kind for one in gone.changes] == ["delete" if is_told else "not read", "insert"]
-    assert alone.changes[0].kind == "delete"
+    assert (len(gone.undecided), gone.in_no_sql(is_said=True)) == ((0, {}) if is_told else (1, {"not read": 1}))
+    assert (alone.changes[0].kind, alone.undecided) == ("delete", [])
 
 
 def test_a_place_of_which_no_query_shows_one_row_is_not_read() -> None:

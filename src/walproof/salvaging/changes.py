@@ -120,7 +120,8 @@ class TableLoss:
         """How many changes or versions were lost and are in no SQL, by why; `is_said`: there is SQL of this table."""
         updates = sum(one.kind == "update" and one.old is None for one in self.changes)
         unsaid = 0 if is_said else sum(one.is_in_sql for one in self.changes)
-        found = {"without a key": max(self.unkeyed_old, updates), NOT_READ: self.unread, "no SQL can say it": unsaid}
+        unread = max(self.unread, sum(one.state == NOT_READ for one in self.changes))
+        found = {"without a key": max(self.unkeyed_old, updates), NOT_READ: unread, "no SQL can say it": unsaid}
         return {why: count for why, count in found.items() if count}
 
 
@@ -161,11 +162,13 @@ def leave_untold(losses: Collection[TableLoss]) -> None:
     """Where a partition was not read whole, a row that is gone from another one may have moved there."""
     blind = {loss.table.root for loss in losses if loss.unread or not loss.is_read}
     for loss in losses:
-        if loss.table.root in blind - {0, loss.table.oid}:
+        gone = [one.kind == "delete" and one.state != "there" for one in loss.changes]
+        if loss.table.root in blind - {0, loss.table.oid} and any(gone):
+            unknown = (replace(one, kind=NOT_READ, state=NOT_READ) for one in loss.changes)
             loss.changes = [
-                replace(one, kind=NOT_READ, state=NOT_READ) if one.kind == "delete" and one.state != "there" else one
-                for one in loss.changes
+                new if is_gone else one for new, is_gone, one in zip(unknown, gone, loss.changes, strict=True)
             ]
+            loss.undecided.append("rows that it held may be in a partition that was not read")
 
 
 def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
