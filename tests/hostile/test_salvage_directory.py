@@ -13,6 +13,7 @@ from tests.fixtures.data_directory import SEGMENT, made_in, wal
 from walproof.machine.programs import postgres_bin
 from walproof.salvaging import data_directory, plan
 from walproof.salvaging.wal import read_history, segment
+from walproof.salvaging.wal_folders import wal_files
 
 __all__ = ["walproof"]
 CONTROL = {
@@ -181,5 +182,5 @@ def test_no_setting_library_program_or_slot_of_it_is_run_or_copied(
     assert (code, "parted at 0/410000 on timeline 1" in out) == (0, True)
     before, old, work = state(directory), data_directory.inspect(directory, None), tmp_path / "work"
     work.mkdir()
-    list(data_directory.copy(old, data_directory.wal_files(old, None), 0, work))
+    list(data_directory.copy(old, wal_files(old, None), 0, work))
     assert not (work / "data" / name).exists() and not canary.exists() and state(directory) == before

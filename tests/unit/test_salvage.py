@@ -1,7 +1,6 @@
 """`walproof salvage` without a server: timelines, WAL as pg_waldump prints it, and data directories that are none."""
 
 import io
-import os
 import re
 import subprocess
 import sys
@@ -21,10 +20,10 @@ from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
 from walproof.salvaging import data_directory, plan, refusals
 from walproof.salvaging.changes import REWRITTEN, Change, Table, TableLoss
-from walproof.salvaging.data_directory import inspect, needed_wal, roots, size, wal_files
+from walproof.salvaging.data_directory import inspect, roots, size
 from walproof.salvaging.report import brought, loss_tree, table_tree, text
 from walproof.salvaging.trial import tried
-from walproof.salvaging.wal import LostWal, Span, read_history, segment
+from walproof.salvaging.wal import LostWal, Span, read_history
 
 __all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"
@@ -107,32 +106,6 @@ def test_a_directory_in_which_a_server_runs_is_in_use(directory: Path) -> None:
         process.communicate()
     (directory / "postmaster.pid").write_text("1\n")  # of a server that crashed
     assert inspect(directory, None).system == 7
-
-
-@pytest.mark.parametrize(
-    ("present", "missing"), [((3, 5), None), ((4, 5), 3), ((3,), 4), ((), 3), ((3, 4, 5, 7), None)]
-)
-def test_wal_that_no_longer_reaches_the_fork_is_named(
-    directory: Path, present: tuple[int, ...], missing: int | None
-) -> None:
-    old, archive = inspect(directory, None), directory.parent / "archive"
-    archive.mkdir()
-    wal(directory / "pg_wal", *present)
-    spans = (Span(1, 0x410000),)
-    if missing is None:
-        wal(archive, 4)
-        assert needed_wal(old, spans, wal_files(old, archive)) == [segment(1, n, SEGMENT) for n in (3, 4, 5)]
-    else:
-        with pytest.raises(MachineError, match=segment(1, missing, SEGMENT)):
-            needed_wal(old, spans, wal_files(old, archive))
-
-
-def test_only_whole_regular_segments_count(directory: Path) -> None:
-    wal(directory / "pg_wal", 3)
-    (directory / "pg_wal" / segment(1, 4, SEGMENT)).write_bytes(b"short")
-    (directory / "pg_wal" / segment(1, 5, SEGMENT)).symlink_to("/dev/zero")
-    os.mkfifo(directory / "pg_wal" / segment(1, 6, SEGMENT))
-    assert list(wal_files(inspect(directory, None), None)) == [segment(1, 3, SEGMENT)]
 
 
 # The verb

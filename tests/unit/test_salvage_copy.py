@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from walproof.errors import MachineError
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import data_directory
-from walproof.salvaging.data_directory import inspect, size, wal_files
-from walproof.salvaging.wal import segment
+from walproof.salvaging.data_directory import inspect, links, size
+from walproof.salvaging.wal import Span, segment
+from walproof.salvaging.wal_folders import check_linked, wal_files
 
 __all__ = ["directory"]
 
@@ -221,3 +223,47 @@ def test_its_configuration_suits_segments_of_any_size() -> None:
     """PostgreSQL does not start where either is less than two segments, of which the largest has 1 GB."""
     text = resources.files("walproof.salvaging").joinpath("copy_postgresql.conf.txt").read_text("utf-8")
     assert [int(gb) >= 2 for gb in re.findall(r"(?m)^(?:min|max)_wal_size = (\d+)GB$", text)] == [True, True]
+
+
+@pytest.mark.parametrize("said", ["postmaster.opts", "postmaster.pid"])
+@pytest.mark.parametrize("link", ["pg_tblspc/16500", "pg_wal"])
+def test_a_copys_links_that_its_original_uses_too_are_not_read(
+    directory: Path, tmp_path: Path, tablespace: Path, link: str, said: str
+) -> None:
+    """pg_rewind of the original changes what they lead to: its rows, or WAL that ends at the fork, are others."""
+    if link == "pg_wal":
+        (directory / "pg_tblspc/16500").unlink()
+        (directory / "pg_wal").rename(tmp_path / "wal")
+        (directory / "pg_wal").symlink_to(tmp_path / "wal")
+    texts = {"postmaster.opts": f'/bin/postgres "-D" "{directory}" "-c" "x=1"\n', "postmaster.pid": f"1\n{directory}\n"}
+    (directory / said).write_text(texts[said])
+    kept = shutil.copytree(directory, tmp_path / "kept", symlinks=True)
+    assert links(inspect(directory, None)) == {link: Path(os.path.realpath(directory / link))}
+    with pytest.raises(MachineError, match=f"{link} is a link to .*, which {directory} uses too"):
+        links(inspect(kept, None))
+    (kept / link).unlink()
+    shutil.copytree(directory / link, kept / link)
+    assert links(inspect(kept, None)) == {}
+    (kept / link).rename(tmp_path / "its own")
+    (kept / link).symlink_to(tmp_path / "its own")
+    assert links(inspect(kept, None)) == {link: tmp_path / "its own"}
+    for nothing in ("", "1\n", "1\n\0\n", "1\n" + "/x" * 4000):
+        (kept / "postmaster.pid").write_text(nothing)
+        assert links(inspect(kept, None)) == {link: tmp_path / "its own"}
+
+
+@pytest.mark.parametrize("name", [segment(2, 3, SEGMENT), f"{segment(2, 3, SEGMENT)}.gz"])
+def test_wal_of_another_timeline_behind_a_link_is_that_of_a_rewound_server(
+    directory: Path, tmp_path: Path, name: str
+) -> None:
+    old = replace(inspect(directory, None), history=(Span(1, 0),))
+    wal(directory / "pg_wal", 3, 4)
+    (directory / "pg_wal/00000002.history").touch()  # of a server that came back, and could not follow
+    (directory / "pg_wal" / name).write_bytes(bytes(SEGMENT))
+    check_linked(old)
+    (directory / "pg_wal").rename(tmp_path / "wal")
+    (directory / "pg_wal").symlink_to(tmp_path / "wal")
+    with pytest.raises(MachineError, match=f"{name} is of a timeline that it never had"):
+        check_linked(replace(old, wal=tmp_path / "wal"))
+    (tmp_path / "wal" / name).unlink()
+    check_linked(replace(old, wal=tmp_path / "wal"))

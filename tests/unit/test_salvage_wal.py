@@ -25,9 +25,9 @@ from tests.fixtures.wal_writer import (
     running,
     wrote,
 )  # fmt: skip
-from walproof.salvaging.data_directory import goes_on
 from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.wal import LostWal, Span, lost_spans, read_history, segment
+from walproof.salvaging.wal_folders import goes_on
 from walproof.salvaging.wal_records import PAGE, Manager, Record, WalReader, record_end
 
 # Timelines
@@ -291,7 +291,8 @@ def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: in
     fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
     written.pages[SEGMENT][at] ^= 1
     old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork)
-    plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={})
+    plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={}, unread={})
+    plan.reads = (Span(1, min(needed, fork), 9 * SEGMENT),)
     copied = SimpleNamespace(wal=lambda _: written.read)
     lost = read_wal(copied, plan)  # type: ignore[arg-type]
     assert (lost.xids, lost.undecided) == ({7}, [])
@@ -331,7 +332,7 @@ def pages(folder: Path, written: dict[int, int], record: tuple[int, int] | None 
         put(folder, address + 2, struct.pack("=HIQI", 1 if left > 0 else 0, 1, said, max(left, 0)))
     if record:
         put(folder, record[0], record[1].to_bytes(4, "little"))
-    return dict.fromkeys((segment(1, 3, SEGMENT), segment(1, 4, SEGMENT)), folder)
+    return {name: folder / name for name in (segment(1, 3, SEGMENT), segment(1, 4, SEGMENT))}
 
 
 def put(folder: Path, address: int, raw: bytes) -> None:
@@ -365,7 +366,7 @@ NEXT, AFTER = PAGE_3 + 0x2000, PAGE_3 + 0x4000
         (PAGE_3, {PAGE_3: 0x4000}, None, False),
         (PAGE_3, {PAGE_3: PAGE_3}, None, False),
         (PAGE_3, {PAGE_3: PAGE_3}, (PAGE_3 + 24, 80), True),
-        (5 * SEGMENT, {}, None, False),
+        (5 * SEGMENT, {}, None, True),  # the next segment is made at once
         (5 * SEGMENT - 8, {5 * SEGMENT - 0x2000: 5 * SEGMENT - 0x2000}, (5 * SEGMENT - 8, 80), True),
     ],
 )

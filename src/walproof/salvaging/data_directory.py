@@ -11,20 +11,18 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span, position, segment, segment_start
-from walproof.salvaging.wal_records import IS_CONTINUED, MAGIC, PAGE, PAGE_HEADER, is_record, page_header, record_end
+from walproof.salvaging.wal import Span, position
+from walproof.salvaging.wal_records import MAGIC
 
 PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
@@ -43,13 +41,13 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 """FICLONE of linux/fs.h; bytes copied at a time, and after which it is told."""
-_number = partial(int.from_bytes, byteorder=sys.byteorder)
 
 
 @dataclass(frozen=True, slots=True)
 class OldServer:
     """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
-    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL."""
+    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `history`: of its
+    timeline, which lies in pg_wal or an archive."""
 
     directory: Path
     user: int
@@ -62,6 +60,7 @@ class OldServer:
     redo: int
     wal: Path
     written: int
+    history: tuple[Span, ...] = ()
 
 
 def small_file(root: Path, name: str) -> bytes | None:
@@ -114,6 +113,23 @@ def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
     links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
     targets = [os.readlink(link) for link in links if link.is_symlink()]
     return [root / target[1:] if target.startswith("/") else directory / target for target in targets]
+
+
+def links(old: OldServer) -> dict[str, Path]:
+    """What lies outside of the directory and is read by a link of its own, by its place in it. A refusal where the
+    directory is a copy, and that from which it was made is there and uses the same: a rewind changes it for both."""
+    places = (old.directory / "pg_wal", *sorted((old.directory / "pg_tblspc").glob("*")))
+    leads = {str(one.relative_to(old.directory)): Path(os.path.realpath(one)) for one in places}
+    outside = {place: to for place, to in leads.items() if not to.is_relative_to(old.directory)}
+    if outside:
+        started = re.findall(r'"-D" "(/[^"]*)"', small_text(old.directory, "postmaster.opts"))
+        started += small_text(old.directory, "postmaster.pid").splitlines()[1:2]
+        for original, place in product(dict.fromkeys(map(Path, started)), outside):
+            with suppress(OSError, ValueError):  # it is not there, or no path
+                if (original / place).samefile(outside[place]) and not original.samefile(old.directory):
+                    words = {"place": old.directory / place, "folder": outside[place], "original": original}
+                    raise refused("link-shared", **words)
+    return outside
 
 
 def _check_unused(directory: Path) -> None:
@@ -171,70 +187,6 @@ def _control(directory: Path, programs: Path) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in said.splitlines())}
 
 
-def wal_files(old: OldServer, archive: Path | None) -> dict[str, Path]:
-    """The folder of each WAL segment, by its name: pg_wal before the archive, whole regular files only."""
-    found: dict[str, Path] = {}
-    for folder in (archive, old.wal) if archive else (old.wal,):
-        for entry in os.scandir(folder) if folder.is_dir() else ():
-            status = entry.stat(follow_symlinks=False)
-            whole = stat.S_ISREG(status.st_mode) and status.st_size == old.segment_size
-            if whole and re.fullmatch("[0-9A-F]{24}", entry.name):
-                found[entry.name] = folder
-    return found
-
-
-def goes_on(files: Mapping[str, Path], span: Span, end: int, size: int) -> bool:
-    """True when `end` is not the end of what the span's timeline wrote: a record is damaged, or a segment is missing.
-
-    The last record of a server that crashed may be there in part: each page behind `end` goes on with it, exactly.
-    """
-    begin, whole = end if end % PAGE else end + page_header(end, size), 0
-    left, expected = 0, end - end % PAGE + PAGE
-    for address, page in _in_place(files, span.timeline, end, size):
-        if address <= end:
-            whole = _number(page[begin - address : begin - address + 4])
-            left = whole - (address + PAGE - begin) if 24 <= whole < 1 << 30 else 0
-            if any(is_record(at, page[at - address :]) for at in range(begin + 8, address + PAGE - 24, 8)):
-                return True
-        else:
-            _, flags, _, _, rest = PAGE_HEADER.unpack(page)
-            if (address, left) != (expected, rest) or left <= 0 or not flags & IS_CONTINUED:
-                return True
-            left, expected = left - (PAGE - page_header(address, size)), address + PAGE
-    if not 24 <= whole < 1 << 30:
-        return whole > 0
-    last = (record_end(begin, whole, size) - 1) // PAGE * PAGE
-    return left <= 0 or (span.end is not None and span.end <= last)
-
-
-def _in_place(files: Mapping[str, Path], timeline: int, end: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """The pages from that of `end` on that were written for their place, by their positions: that one, and of those
-    behind it the header, which holds the page's own position; of a recycled one another (xlp_pageaddr)."""
-    for name in sorted(name for name in files if int(name[:8], 16) == timeline):
-        start = segment_start(name, size)
-        with regular(files[name], files[name] / name) as file:
-            for address in range(max(start, end // PAGE * PAGE), start + size, PAGE):
-                file.seek(address - start)
-                page = file.read(PAGE if address <= end else PAGE_HEADER.size)
-                if _number(page[8:16]) == address:
-                    yield address, page
-
-
-def needed_wal(old: OldServer, spans: Sequence[Span], present: Mapping[str, Path]) -> list[str]:
-    """Segments that recovery and the lost part need, to the last before a gap; a refusal names one that is missing."""
-    size, names = old.segment_size, list[str]()
-    start = min(old.redo, spans[0].start)
-    for span in spans:
-        number, required = start // size, (max(old.redo, span.start) if span.end is None else span.end) // size
-        while (name := segment(span.timeline, number, size)) in present and (span.end is None or number <= required):
-            names.append(name)
-            number += 1
-        if number <= required:
-            raise refused("wal-gap", what=name, folder=old.wal)
-        start = span.end or 0
-    return names
-
-
 def roots(old: OldServer) -> dict[Path, Path]:
     """What is copied but WAL, and its place in the copy: no configuration, signal file, slot or statistics."""
     files = [old.directory / name for name in ("PG_VERSION", "backup_label") if small_file(old.directory, name)]
@@ -290,7 +242,7 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     (to / "tablespaces").mkdir()
     log = to / "data/pg_wal"
     copies = [(source, to / place, in_place, True) for source, place in roots(old).items()]
-    copies += [(folder / name, log / name, False, folder == old.wal) for name, folder in wal.items()]
+    copies += [(file, log / name, False, file.parent == old.wal) for name, file in wal.items()]
     told = 0
     for source, place, linked, is_its_own in copies:
         place.parent.mkdir(parents=True, exist_ok=True)

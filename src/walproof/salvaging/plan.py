@@ -17,14 +17,14 @@ from walproof.lab.privileges import namespaces
 from walproof.load.open_session import open_session
 from walproof.machine.answering import BoundedLogin, answering
 from walproof.model import session_settings
-from walproof.salvaging import data_directory
+from walproof.salvaging import data_directory, wal_folders
 from walproof.salvaging.answers import answered, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.rows import UNREADABLE
 from walproof.salvaging.server import QUERIES, SESSION
-from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start
+from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start, since
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200
@@ -33,9 +33,10 @@ _MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`wal`: the folder of each segment to copy, `present`: of all, `begin`: where reading begins; the last span ends
-    where the segments do. Without spans nothing was lost.
-    `in_place`: the directory's files are linked, not copied."""
+    """`wal`: the file of each segment to copy, `present`: of all; `unread`: files that may hold others, whose names
+    they are; `begin`: where reading begins, `reads`: the spans that it goes over, from where it
+    is needed; the last one ends where the segments do. Without spans nothing was lost.
+    `links`: what lies outside of the directory, by its place. `in_place`: its files are linked, not copied."""
 
     old: OldServer
     new_timeline: int
@@ -44,6 +45,9 @@ class Plan:
     begin: int = 0
     wal: dict[str, Path] = field(default_factory=dict)
     present: dict[str, Path] = field(default_factory=dict)
+    unread: dict[Path, str] = field(default_factory=dict)
+    reads: tuple[Span, ...] = ()
+    links: dict[str, Path] = field(default_factory=dict)
     in_place: bool = False
 
 
@@ -63,22 +67,27 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     if major != old.major:
         raise refused("another-version", directory=old.directory, old=old.major, new=major)
     try:
-        spans = lost_spans(history(old.timeline, (old.wal, archive)), history(timeline, (archive,), new))
+        outside = data_directory.links(old)
+        old = replace(old, history=history(old.timeline, (old.wal, archive)))
+        wal_folders.check_linked(old)
+        spans = lost_spans(old.history, history(timeline, (archive,), new))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
-    present, size = data_directory.wal_files(old, archive), old.segment_size
     if not spans:
         return Plan(old, timeline, ())
-    wal = dict.fromkeys(data_directory.needed_wal(old, spans, present))
-    spans = (*spans[:-1], replace(spans[-1], end=segment_start(list(wal)[-1], size) + size))
-    first = spans[0].start // size
-    needed_from, most = min(first, old.redo // size), first - _MOST
-    while first > max(1, min(most, needed_from)) and (name := segment(spans[0].timeline, first - 1, size)) in present:
+    unread = wal_folders.unread_files(old, archive)
+    needed_from, fork = min(old.redo, spans[0].start), spans[0].start
+    present = wal_folders.wal_files(old, archive, needed_from)
+    wal, size = dict.fromkeys(wal_folders.needed_wal(old, spans, present, unread)), old.segment_size
+    end = segment_start(list(wal)[-1], size) + size
+    spans, reads = ((*some[:-1], replace(some[-1], end=end)) for some in (spans, since(old.history, needed_from)))
+    first, most = needed_from // size, fork // size - _MOST
+    while first > max(1, most) and (name := segment(reads[0].timeline, first - 1, size)) in present:
         first, wal[name] = first - 1, None
     whole = data_directory.size(old, in_place=in_place)
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, in_place)
+    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, reads, outside, in_place)
 
 
 def require_root() -> None:

@@ -33,6 +33,7 @@ def plan_tree(plan: Plan) -> Tree:
         "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
         "copied_bytes": plan.copied_bytes,
         "wal_segments": len(plan.wal),
+        "notes": [f"{place} of --old is a link: {to} is read, as it is now" for place, to in plan.links.items()],
     }
 
 
@@ -41,8 +42,9 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
     held = "COMMIT PREPARED was lost of what the new primary holds prepared: commit that there, then run this again"
     failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
+    known = plan_tree(plan)
     return {
-        **plan_tree(plan),
+        **known,
         "undecided": [*lost.undecided, *([held] if prepared else ()), *failed],
         "wal_read_to": lsn_text(lost.end),
         "wal_written_to": lsn_text(min(lost.end, lost.crashed_at or lost.end)),
@@ -54,7 +56,7 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
         "prepared_undecided": len(lost.prepared),
         "prepared_on_new_primary": prepared,
         "databases": databases,
-        "notes": notes,
+        "notes": [*known["notes"], *notes],
     }
 
 

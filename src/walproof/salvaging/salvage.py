@@ -16,7 +16,7 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, number, word
 from walproof.salvaging.changes import TableLoss, leave_untold
-from walproof.salvaging.data_directory import copy, goes_on
+from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
@@ -25,6 +25,7 @@ from walproof.salvaging.report import Tree, loss_tree, table_tree
 from walproof.salvaging.rows import UNREADABLE, Session, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
 from walproof.salvaging.wal_records import WalReader
 
 Progress = Callable[[str, float], object]
@@ -45,7 +46,7 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
 
     `check`: what tries a database's SQL, of its losses and the files (`trial.tried`); None: nothing is tried.
     """
-    given = (plan.old.directory, *plan.wal.values())
+    given = (plan.old.directory, *(file.parent for file in plan.wal.values()))
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in given):
         raise refused("out-inside", folder=out)
     if seen := [one for one in shown_alone(plan.old.programs) if out.resolve().is_relative_to(one.resolve())]:
@@ -109,7 +110,7 @@ def read_wal(
     """
     size, begin, needed = plan.old.segment_size, plan.begin, min(plan.old.redo, plan.spans[0].start)
     while True:
-        lost = _folded(copied, plan, begin, held, done)
+        lost = _folded(copied, plan, begin, needed, held, done)
         begin = (max(lost.end, begin) // size + 1) * size
         if lost.end >= needed or begin > needed:
             break
@@ -119,6 +120,9 @@ def read_wal(
         lost.undecided.append(
             f"the WAL was read up to {lsn_text(lost.end)} and goes on after it: damaged, or a segment is missing"
         )
+    lost.undecided += not_read(plan.unread, plan.spans[-1], lost.end, size)
+    if not lost.commits and not lost.undecided:
+        lost.undecided += ends_elsewhere(plan.old, plan.present, plan.spans[-1], lost.end)
     if lost.tablespaces:
         lost.undecided.append(
             f"no rows were read: replaying would make tablespace {lost.tablespaces[0]} again, in its place"
@@ -126,10 +130,12 @@ def read_wal(
     return lost
 
 
-def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Callable[[float], object]) -> LostWal:
+def _folded(
+    copied: Copy, plan: Plan, begin: int, needed: int, held: Container[int], done: Callable[[float], object]
+) -> LostWal:
     old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
     lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
-    for span in (replace(plan.spans[0], start=begin), *plan.spans[1:]):
+    for span in (replace(plan.reads[0], start=begin), *plan.reads[1:]):
         reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
         try:
             for number, record in enumerate(reader.records(span.start, span.end or 0), 1):
@@ -140,6 +146,8 @@ def _folded(copied: Copy, plan: Plan, begin: int, held: Container[int], done: Ca
             lost.undecided.append(str(wrong))
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
+        if lost.end < needed:
+            break
     return lost
 
 

@@ -27,7 +27,7 @@ from walproof.machine.sql_file import statements
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import OldServer, environment, give
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import segment
+from walproof.salvaging.wal import history_text, segment
 
 _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")
@@ -93,6 +93,8 @@ class Copy:
         user = member_uid(self.number)
         passwd = f"walproof:x:{user}:{user}::/:/usr/sbin/nologin\n"
         texts = {"data/postgresql.conf": text + more, "data/pg_hba.conf": "local all all trust\n", "passwd": passwd}
+        if self.old.history[1:]:  # in our words: recovery reads it where WAL of a timeline before is needed
+            texts[f"data/pg_wal/{self.old.history[-1].timeline:08X}.history"] = history_text(self.old.history)
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)

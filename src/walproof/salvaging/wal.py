@@ -6,7 +6,7 @@ import re
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from walproof.model.units import lsn_text
 from walproof.salvaging.wal_records import Manager, Record, Relation
@@ -57,6 +57,16 @@ def read_history(timeline: int, text: str) -> tuple[Span, ...]:
         spans.append(Span(number, start, end))
         start, before = end, number
     return (*spans, Span(timeline, start))
+
+
+def history_text(spans: Sequence[Span]) -> str:
+    """The history file of the last one's timeline."""
+    return "".join(f"{one.timeline}\t{lsn_text(one.end or 0)}\twalproof\n" for one in spans[:-1])
+
+
+def since(spans: Sequence[Span], start: int) -> tuple[Span, ...]:
+    """What a history has from a position on."""
+    return tuple(replace(one, start=max(one.start, start)) for one in spans if one.end is None or one.end > start)
 
 
 def lost_spans(old: Sequence[Span], new: Sequence[Span]) -> tuple[Span, ...]:
