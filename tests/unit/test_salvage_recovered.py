@@ -172,7 +172,9 @@ def test_deletes_come_before_and_after_the_rest_against_the_foreign_keys(tmp_pat
 def test_sequences_are_moved_last_in_a_file_that_no_trial_runs(tmp_path: Path) -> None:
     done = write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", "a")])], [ON, BACK])
     assert [one.path.name for one in done] == ["000001_public.t1.sql"]
-    assert (tmp_path / "rows/000002_sequences.sql").read_text().partition("ALL DEFERRED;\n")[2] == (
+    held, _, moved = (tmp_path / "rows/000002_sequences.sql").read_text().partition("SET CONSTRAINTS ALL DEFERRED;\n")
+    assert held.endswith("::pg_catalog.bool;\n") and held.count("pg_sequence_last_value(") == 2
+    assert moved == (
         """SELECT pg_catalog.setval('"s"."a""b"', 5) FROM "s"."a""b" WHERE last_value OPERATOR(pg_catalog.<=) 5;\n"""
         """SELECT pg_catalog.setval('"s"."down"', -5) FROM "s"."down" WHERE last_value OPERATOR(pg_catalog.>=) -5;\n"""
     )
@@ -222,8 +224,13 @@ class Server:
         text = query.decode() if isinstance(query, bytes) else str(query)
         self.did.append(text)
         if "row_security_active" in text:
-            there = [(1, 7, ["id", "v"], False)] if not (self.swapped and self.is_held) else [(9, 7, ["id"], False)]
-            return SimpleNamespace(fetchone=lambda: there[0])
+            return SimpleNamespace(fetchone=lambda: (1, 7, ["id", "v"], False))
+        if "extname" in text:
+            assert self.is_held
+            oid = 9 if self.swapped else 1
+            return [
+                (1, 1, None, None, False, True, oid, "public", "t1", ["id", "v"], [0], oid, True, False, False, [], [])
+            ]
         if "SHARE UPDATE" in text:
             self.is_held = True
         if "pg_rewrite" in text:
@@ -292,7 +299,7 @@ NOTHING_RUN = ("lock_timeout", "SHARE UPDATE")
         (Server(fails="ALL IMMEDIATE"), "there", ["deferred constraints: it violates"]),
         (Server(fails="lock_timeout"), "there", ["not tried to the end, and rolled back"]),
         (Server(fails="SHARE UPDATE"), "there", ["public.t1: it violates"]),
-        (Server(swapped=True), "there", ["public.t1: it was replaced meanwhile"]),
+        (Server(swapped=True), "there", ["public.t1: it, or what names it, was replaced meanwhile"]),
     ],
 )
 def test_a_trial_says_what_stands_in_the_way_and_is_always_rolled_back(

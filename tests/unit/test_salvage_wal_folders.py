@@ -11,8 +11,8 @@ from tests.fixtures.wal_writer import COMMIT, WalWriter, ended
 from walproof.errors import MachineError
 from walproof.salvaging.data_directory import inspect
 from walproof.salvaging.wal import Span, history_text, read_history, segment, since
-from walproof.salvaging.wal_folders import needed_wal, not_read, unread_files, wal_files
-from walproof.salvaging.wal_records import Manager
+from walproof.salvaging.wal_folders import elsewhere, needed_wal, not_read, unread_files, wal_files
+from walproof.salvaging.wal_records import PAGE_HEADER, Manager
 
 __all__ = ["directory"]
 
@@ -61,6 +61,43 @@ def test_segments_are_those_of_the_timelines_over_which_recovery_goes(
 def test_a_history_is_written_as_it_was_read() -> None:
     spans = (Span(1, 0, 0x480000), Span(3, 0x480000, 0x1_0000_0028), Span(4, 0x1_0000_0028))
     assert read_history(4, history_text(spans)) == spans
+
+
+LATER, OTHER = "1\t0/380000\tx\n", "1\t0/380000\tx\n2\t0/390000\tx\n"
+
+
+@pytest.mark.parametrize(
+    ("timeline", "number", "history", "new", "named"),
+    [
+        (2, 5, None, (3, "1 0/380000\n2 0/480000"), "timeline 2 goes on behind 0/480000"),
+        (2, 3, None, (3, "1 0/380000\n2 0/480000"), ""),  # the new primary has that
+        (3, 5, None, (3, "1 0/380000\n2 0/480000"), ""),  # and its own
+        (1, 5, None, (3, "1 0/380000\n2 0/480000"), ""),  # the old one's is read
+        (2, 5, LATER, (3, "1 0/380000"), "timeline 2 goes on behind 0/380000"),
+        (4, 5, OTHER, (3, "1 0/380000"), "timeline 4 goes on behind 0/390000"),
+        (4, 5, "2\t0/380000\n", (3, "1 0/380000"), ""),  # of another lineage
+        (2, 5, None, (3, "1 0/380000"), "timeline 2 goes on behind 0/0"),  # of which nothing is known
+    ],
+)
+@pytest.mark.parametrize("is_read", [True, False])
+def test_wal_of_a_later_timeline_that_the_new_primary_left_is_named(
+    directory: Path, timeline: int, number: int, history: str | None, new: tuple[int, str], named: str, *, is_read: bool
+) -> None:
+    """The age of a backup decides which failover is looked at: what a later one lost must not be "nothing"."""
+    old, archive = replace(inspect(directory, None), history=(Span(1, 0),)), directory.parent / "archive"
+    archive.mkdir()
+    wal(archive, number, timeline=timeline)
+    path = archive / segment(timeline, number, SEGMENT)
+    if is_read:
+        with path.open("r+b") as file:
+            file.write(PAGE_HEADER.pack(0xD110, 0, timeline, number * SEGMENT, 0))
+    else:
+        path.rename(path.with_name(f"{path.name}.gz"))
+    if history:
+        (archive / f"{timeline:08X}.history").write_text(history)
+    files = wal_files(old, archive), unread_files(old, archive)
+    says = elsewhere(old, read_history(*new), archive, *files)
+    assert len(says) == bool(named) and all(named in one for one in says)
 
 
 def test_only_whole_regular_segments_count(directory: Path) -> None:

@@ -17,11 +17,14 @@ REWRITTEN = (
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
     """A foreign key by the table that it belongs to; `pairs`: the named table's column, the operator's schema and name,
-    and the own column. All are names, to be quoted."""
+    and the own column. All are names, to be quoted. `is_builtin`: the operators and the columns' types are PostgreSQL's
+    own, for which no user makes another of that name, or a cast."""
 
     schema: str
     table: str
     pairs: tuple[tuple[str, str, str, str], ...]
+    oid: int = 0
+    is_builtin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

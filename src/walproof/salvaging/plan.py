@@ -36,7 +36,8 @@ class Plan:
     """`wal`: the file of each segment to copy, `present`: of all; `unread`: files that may hold others, whose names
     they are; `begin`: where reading begins, `reads`: the spans that it goes over, from where it
     is needed; the last one ends where the segments do. Without spans nothing was lost.
-    `links`: what lies outside of the directory, by its place. `in_place`: its files are linked, not copied."""
+    `links`: what lies outside of the directory, by its place. `in_place`: its files are linked, not copied.
+    `elsewhere`: why more may be lost, of later timelines."""
 
     old: OldServer
     new_timeline: int
@@ -49,6 +50,7 @@ class Plan:
     reads: tuple[Span, ...] = ()
     links: dict[str, Path] = field(default_factory=dict)
     in_place: bool = False
+    elsewhere: tuple[str, ...] = ()
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None, *, in_place: bool = False) -> Plan:
@@ -70,14 +72,16 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
         outside = data_directory.links(old)
         old = replace(old, history=history(old.timeline, (old.wal, archive)))
         wal_folders.check_linked(old)
-        spans = lost_spans(old.history, history(timeline, (archive,), new))
+        theirs = history(timeline, (archive,), new)
+        spans = lost_spans(old.history, theirs)
+        if not spans:
+            return Plan(old, timeline, ())
+        unread = wal_folders.unread_files(old, archive)
+        needed_from, fork = min(old.redo, spans[0].start), spans[0].start
+        present = wal_folders.wal_files(old, archive, needed_from)
+        others = tuple(wal_folders.elsewhere(old, theirs, archive, present, unread))
     except ValueError as wrong:
         raise refused("bad-history", why=wrong) from None
-    if not spans:
-        return Plan(old, timeline, ())
-    unread = wal_folders.unread_files(old, archive)
-    needed_from, fork = min(old.redo, spans[0].start), spans[0].start
-    present = wal_folders.wal_files(old, archive, needed_from)
     wal, size = dict.fromkeys(wal_folders.needed_wal(old, spans, present, unread)), old.segment_size
     end = segment_start(list(wal)[-1], size) + size
     spans, reads = ((*some[:-1], replace(some[-1], end=end)) for some in (spans, since(old.history, needed_from)))
@@ -87,7 +91,8 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     whole = data_directory.size(old, in_place=in_place)
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
-    return Plan(old, timeline, spans, copied, max(first, 1) * size, files, present, unread, reads, outside, in_place)
+    begin = max(first, 1) * size
+    return Plan(old, timeline, spans, copied, begin, files, present, unread, reads, outside, in_place, others)
 
 
 def require_root() -> None:

@@ -42,10 +42,12 @@ WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datna
 ORDER BY c.oid
 
 -- name: foreign-keys
--- A column of each foreign key: the table it names, its id, its own table, and both columns with the operator between.
+-- A column of each foreign key: the table it names, its id, its own table, whether operators and types of all its
+-- columns are PostgreSQL's own, and both columns with the operator between.
 -- One of a partition that repeats its parent's is left out.
-SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, own.attname::text, opn.nspname::text, o.oprname::text,
-  theirs.attname::text
+SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, f.oid,
+  bool_and(o.oid < 16384 AND own.atttypid < 16384 AND theirs.atttypid < 16384) OVER (PARTITION BY k.oid),
+  own.attname::text, opn.nspname::text, o.oprname::text, theirs.attname::text
 FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
 CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, named, equal)
 JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming
@@ -125,7 +127,7 @@ ORDER BY 1 LIMIT 1
 -- name: sequences
 -- With the value they are at, NULL for one that was never used; the direction is the sign of the step.
 SELECT n.nspname::text, c.relname::text, pg_relation_filenode(c.oid::regclass), pg_sequence_last_value(c.oid::regclass),
-  s.seqincrement
+  s.seqincrement, c.oid
 FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'S' ORDER BY 1, 2
 

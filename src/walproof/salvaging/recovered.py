@@ -1,7 +1,7 @@
 """The lost rows of a database as files that only their owner reads: CSV and SQL by table. Applies nothing."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from walproof.salvaging.answers import answered, maybe, number, word
-from walproof.salvaging.changes import ForeignKey, Row, TableLoss
+from walproof.salvaging.changes import ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
 from walproof.salvaging.rows import Session
@@ -24,13 +24,14 @@ PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 
 @dataclass(frozen=True, slots=True)
 class RanOn:
-    """A sequence that ran on: where it is on the old primary, and its file node."""
+    """A sequence that ran on: where it is on the old primary, its file node, and its oid."""
 
     schema: str
     name: str
     node: int
     last: int
     step: int
+    oid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
 
 def sequences(session: Session) -> list[RanOn]:
     """Every sequence that was used; ValueError for no answer."""
-    kinds = (word, word, number, maybe(number), number)
+    kinds = (word, word, number, maybe(number), number, number)
     return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds) if row[3] is not None]
 
 
@@ -97,15 +98,62 @@ def write(
         for loss, is_delete in (*deletes, *others, *again):
             chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
             if chosen and _is_said(quote, loss):
-                text = template.generate(table=loss.table, changes=chosen, moving=(), zip=zip)
+                held = _tables_held(quote, loss.table, names_others=is_delete)
+                text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip)
                 path = folder.write(file_name(len(done) + 1, f"{loss.name}.sql"), text)
                 done.append(SqlFile(path, loss))
         for at, loss in enumerate(ordered, 1):
             folder.write(file_name(at, f"{loss.name}.csv"), _csv(loss))
-        if moved := [_moved_on(quote, one) for one in moving if quote.can_name(one.schema, one.name)]:
-            text = template.generate(table=None, changes=(), moving=moved)
+        if ran_on := [one for one in moving if quote.can_name(one.schema, one.name)]:
+            moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
+            text = template.generate(table=None, changes=(), held=held, moving=moved)
             folder.write(file_name(len(done) + 1, SEQUENCES), text)
     return done
+
+
+def _tables_held(quote: Quoting, table: Table, *, names_others: bool) -> Iterator[str]:
+    """What locks the tables that a file names, so that none is renamed, and ends it where one is no longer the table
+    that was read: a name may have come to another table by now, or to a view, which runs what its owner wrote."""
+    keys = [key for key in table.references if names_others]
+    builtin = {table.columns[at] for at in table.key if table.is_key_builtin}
+    builtin |= {pair[0] for key in keys if key.is_builtin for pair in key.pairs}
+    named = [(table.oid, table.schema, table.name, {*table.columns}, builtin)]
+    for key in keys:
+        theirs = {pair[3] for pair in key.pairs}
+        named.append((key.oid, key.schema, key.table, theirs, theirs if key.is_builtin else set()))
+    for oid, schema, name, columns, own in named:
+        yield f"LOCK TABLE ONLY {quote.table(schema, name)} IN ACCESS SHARE MODE;"
+        yield _as_it_was(quote, (oid, schema, name), "rp", columns, own)
+
+
+def _sequences_held(quote: Quoting, sequences: Iterable[RanOn]) -> Iterator[str]:
+    """The same of sequences, which no LOCK takes: asking one for its value holds it until the transaction's end."""
+    yield "LOCK TABLE pg_catalog.pg_sequence IN ACCESS SHARE MODE; -- an error outside of a transaction"
+    for one in sequences:
+        yield f"SELECT pg_catalog.pg_sequence_last_value({one.oid:d}::pg_catalog.oid::pg_catalog.regclass);"
+        yield _as_it_was(quote, (one.oid, one.schema, one.name), "S", (), ())
+
+
+def _as_it_was(
+    quote: Quoting, what: tuple[int, str, str], kinds: str, columns: Collection[str], builtin: Collection[str]
+) -> str:
+    """A query that fails where another relation than that of the oid has the name, or a column is gone (a function may
+    be called so), or is one of `builtin` and has a type of users by now, who may make a cast of it."""
+    whole, number = plain_table(*what[1:]), f"{what[0]:d}::pg_catalog.oid"
+    there = f"""EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) {number}
+    AND oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass({quote.value(whole)})::pg_catalog.oid
+    AND relkind OPERATOR(pg_catalog.=) ANY ('{{{",".join(kinds)}}}'::pg_catalog."char"[]))"""
+    names, own = (", ".join(map(quote.value, sorted(some))) for some in (columns, builtin))
+    found = f"""(SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute
+    WHERE attrelid OPERATOR(pg_catalog.=) {number} AND attnum OPERATOR(pg_catalog.>) 0
+    AND attname OPERATOR(pg_catalog.=) ANY (ARRAY[{names}]::pg_catalog.name[])
+    AND (atttypid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid
+      OR attname OPERATOR(pg_catalog.<>) ALL (ARRAY[{own}]::pg_catalog.name[])))"""
+    says = quote.value(f"{whole} is not what was read: another has the name, or it has other columns")
+    return (
+        f"SELECT (CASE WHEN {there}\n  AND {found} OPERATOR(pg_catalog.=) {len(columns)}\n"
+        f"  THEN 'true' ELSE {says} END)::pg_catalog.bool;"
+    )
 
 
 def _moved_on(quote: Quoting, one: RanOn) -> str:

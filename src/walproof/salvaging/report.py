@@ -33,6 +33,7 @@ def plan_tree(plan: Plan) -> Tree:
         "fork": None if fork is None else {"timeline": fork.timeline, "lsn": lsn_text(fork.start)},
         "copied_bytes": plan.copied_bytes,
         "wal_segments": len(plan.wal),
+        "undecided": list(plan.elsewhere),
         "notes": [f"{place} of --old is a link: {to} is read, as it is now" for place, to in plan.links.items()],
     }
 
@@ -45,7 +46,7 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
     known = plan_tree(plan)
     return {
         **known,
-        "undecided": [*lost.undecided, *([held] if prepared else ()), *failed],
+        "undecided": [*known["undecided"], *lost.undecided, *([held] if prepared else ()), *failed],
         "wal_read_to": lsn_text(lost.end),
         "wal_written_to": lsn_text(min(lost.end, lost.crashed_at or lost.end)),
         "lost_wal_bytes": max(0, lost.end - lost.fork),

@@ -87,14 +87,13 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
 
 def _foreign_keys(session: Session) -> dict[int, list[ForeignKey]]:
     """By the table that they name."""
-    columns: dict[tuple[int, int, str, str], list[tuple[str, str, str, str]]] = {}
-    for named, oid, schema, table, *pair in answered(
-        session.execute(QUERIES["foreign-keys"]), number, number, word, word, word, word, word, word
-    ):
-        columns.setdefault((named, oid, schema, table), []).append((pair[0], pair[1], pair[2], pair[3]))
+    columns: dict[tuple[int, int, str, str, int, bool], list[tuple[str, str, str, str]]] = {}
+    kinds = (number, number, word, word, number, truth, word, word, word, word)
+    for row in answered(session.execute(QUERIES["foreign-keys"]), *kinds):
+        columns.setdefault(row[:6], []).append(row[6:])
     found: dict[int, list[ForeignKey]] = {}
-    for (named, _, schema, table), pairs in columns.items():
-        found.setdefault(named, []).append(ForeignKey(schema, table, tuple(pairs)))
+    for (named, _, schema, table, oid, is_builtin), pairs in columns.items():
+        found.setdefault(named, []).append(ForeignKey(schema, table, tuple(pairs), oid, is_builtin))
     return found
 
 

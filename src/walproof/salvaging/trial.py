@@ -17,10 +17,10 @@ from walproof.errors import Error
 from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
-from walproof.salvaging.changes import TableLoss
+from walproof.salvaging.changes import Table, TableLoss
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
-from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
+from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape, tables
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S, GRACE_S = 60.0, 5.0
@@ -124,7 +124,8 @@ def _tried(
     there = _held(session, losses, attempt, says)
     if not there:
         return says
-    if "existing-tables" not in allowed and (outside := _outside(session, [loss.table.oid for loss in there])):
+    outside = _outside(session, there) if "existing-tables" not in allowed else []
+    if outside:
         return [f"not tried: it would run {', '.join(outside[:5])}: --allow load,existing-tables consents"]
     steps = list[tuple[str, Callable[[], object]]]()
     steps += [(one.path.name, partial(_run, session, one)) for one in files if any(one.loss is loss for loss in there)]
@@ -144,18 +145,53 @@ def _held(
     says: list[str],
 ) -> list[TableLoss]:
     """Those whose tables are on the new primary and locked now; why the others are not is added to `says`."""
-    there = list[TableLoss]()
+    locked, there = list[TableLoss](), list[TableLoss]()
     for loss in losses:
         name = one_line(loss.name)
         if not _is_there(session, loss):
             says.append(f"{name}: the new primary has no such table: its files were not tried")
-        elif attempt(name, partial(hold, session, loss.table.schema, loss.table.name)):
-            # Between the two looks another table may have come to the name.
-            if _is_there(session, loss):
-                there.append(loss)
-            else:
-                says.append(f"{name}: it was replaced meanwhile: its files were not tried")
+        elif attempt(name, partial(_hold_all, session, loss.table)):
+            locked.append(loss)
+    now = _tables_now(session) if locked else {}
+    for loss in locked:
+        # Between the two looks another table may have come to the name, or to that of one that names it.
+        if _is_as_read(loss.table, now.get(loss.table.oid)):
+            there.append(loss)
+        else:
+            name = one_line(loss.name)
+            says.append(f"{name}: it, or what names it, was replaced meanwhile: its files were not tried")
     return there
+
+
+def _hold_all(session: Session, table: Table) -> None:
+    """Lock each table that the SQL names, by that name."""
+    named = [(table.schema, table.name), *((one.schema, one.table) for one in table.references)]
+    for schema, name in dict.fromkeys(named):
+        hold(session, schema, name)
+
+
+def _tables_now(session: Session) -> dict[int, Table]:
+    with session.transaction(force_rollback=True):
+        session.execute("SET LOCAL search_path = pg_catalog")
+        return {one.oid: one for one in tables(session, 0, None)}
+
+
+def _is_as_read(was: Table, now: Table | None) -> bool:
+    """Whether the names in its SQL are those of what was read: foreign keys, with their tables' oids, and columns, of
+    which a key's are compared as PostgreSQL's own types, if they were: no user makes a cast of these."""
+    if now is None or (now.schema, now.name) != (was.schema, was.name):
+        return False
+    keys = [[one.columns[place] for place in one.key] for one in (was, now)]
+    is_same_key = not (was.key and was.is_key_builtin) or (now.is_key_builtin and keys[0] == keys[1])
+    return was.references == now.references and is_same_key and set(was.columns) <= set(now.columns)
+
+
+def _own_operators(losses: Sequence[TableLoss]) -> list[str]:
+    """Foreign keys that deletes look through by operators or types of users, each of which may get another function or
+    a cast at any time."""
+    deletes = [loss for loss in losses if any(one.kind == "delete" and one.is_in_sql for one in loss.changes)]
+    keys = ((loss, key) for loss in deletes for key in loss.table.references if not key.is_builtin)
+    return [one_line(f"{loss.name}: the operator or type of its key in {key.table}", 120) for loss, key in keys]
 
 
 def _run(session: Session, file: SqlFile) -> None:
@@ -171,25 +207,27 @@ def _is_there(session: Session, loss: TableLoss) -> bool:
     return found is not None and found[0] == loss.table.oid
 
 
-def _outside(session: Session, oids: Sequence[int]) -> list[str]:
+def _outside(session: Session, losses: Sequence[TableLoss]) -> list[str]:
     """What of users the SQL would run, now that each table that it may write to or check is locked; [] for nothing."""
-    held = set(oids)
+    if says := _own_operators(losses):
+        return says
+    oids, held = [loss.table.oid for loss in losses], set[tuple[int, str, str]]()
     for _ in range(_ROUNDS):
         with session.transaction(force_rollback=True):
             session.execute("SET LOCAL search_path = pg_catalog")
             kinds = (number, word, word, word, truth, maybe(word))
-            found = answered(session.execute(QUERIES["outside"], (list(oids),)), *kinds)
+            found = answered(session.execute(QUERIES["outside"], (oids,)), *kinds)
             is_written = {oid: written for oid, _, _, _, written, _ in found}
             codes = [own_code(session, oid, writes=is_written[oid]) for oid in sorted(is_written)]
         fired = [f"{table}: {own}" for _, _, table, _, _, own in found if own is not None]
         if says := [one_line(one, 120) for one in (*fired, *codes) if one]:
             return says
-        new = {oid: (schema, name) for oid, schema, name, kind, *_ in found if oid not in held and kind in ("r", "p")}
-        if not new:
+        named = {one[:3] for one in found if one[0] not in oids and one[3] in ("r", "p")}
+        if not (new := named - held):  # each had that name once it was locked by it: it cannot have another
             return []
-        for schema, table in new.values():
+        for _, schema, table in sorted(new):
             hold(session, schema, table)
-        held |= new.keys()
+        held |= new
     return ["what foreign keys lead to, which changes meanwhile"]
 
 

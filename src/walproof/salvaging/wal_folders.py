@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from walproof.machine.untrusted import one_line, regular
-from walproof.salvaging.data_directory import OldServer, small_file
+from walproof.model.units import lsn_text
+from walproof.salvaging.data_directory import OldServer, small_file, small_text
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span, segment, segment_start, since
+from walproof.salvaging.wal import Span, read_history, segment, segment_start, since
 from walproof.salvaging.wal_records import (
     IS_CONTINUED,
     PAGE,
@@ -173,6 +174,43 @@ def not_read(unread: Mapping[Path, str], span: Span, end: int, size: int) -> lis
         f" (truncate -s {size} {name}), for --wal"
         for name, path in behind[:1]
     ]
+
+
+def elsewhere(
+    old: OldServer,
+    new: Sequence[Span],
+    archive: Path | None,
+    present: Mapping[str, Path],
+    unread: Mapping[Path, str],
+) -> list[str]:
+    """Why there may be more than what the old timeline lost: WAL of later ones that descend from it, behind where the
+    new history leaves them; a sentence each. It belongs to another failover, of which a later disk tells."""
+    size, says = old.segment_size, list[str]()
+    for timeline in sorted({int(name[:8], 16) for name in (*present, *unread.values())}):
+        span = _left(old, new, timeline, [old.wal, archive] if archive else [old.wal])
+        if span and (goes_on(present, span, span.start, size) or not_read(unread, span, span.start, size)):
+            says.append(
+                f"WAL of timeline {timeline} goes on behind {lsn_text(span.start)}, which the new primary has not: it"
+                f" is not read. For that, give a disk or base backup of timeline {timeline} as --old"
+            )
+    return says
+
+
+def _left(old: OldServer, new: Sequence[Span], timeline: int, folders: Sequence[Path]) -> Span | None:
+    """What the new history has not of a timeline that came after the old one; None where it has all of it, and where
+    its own history, of these folders or the new one's, says that it does not descend from the old one."""
+    if timeline <= old.timeline:
+        return None
+    mine = (old.timeline, old.history[-1].start)
+    for at, span in enumerate(new):
+        if span.timeline == timeline:
+            descends = mine in [(one.timeline, one.start) for one in new[:at]]
+            return Span(timeline, span.end) if descends and span.end is not None else None
+    text = next(filter(None, (small_text(folder, f"{timeline:08X}.history") for folder in folders)), "")
+    spans = read_history(timeline, text)
+    if text and mine not in [(one.timeline, one.start) for one in spans]:
+        return None
+    return spans[-1]
 
 
 def ends_elsewhere(old: OldServer, present: Mapping[str, Path], span: Span, end: int) -> list[str]:
