@@ -23,6 +23,7 @@ from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, L
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.room import need_room
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEADER = len(_SIGNATURE) + 8
@@ -177,6 +178,7 @@ class SqlLedger:
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         self._limits.check(order.writers)
+        need_room(self._target.endpoint(order.route), order.writers)
         self._open()
         self._make(order.drill)
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))

@@ -24,6 +24,7 @@ from walproof.model.ports import Target
 from walproof.model.sample import NO_SERIES, PGBENCH, Arm, Checkpoints, Sample, SampleCut, SampleResult, Workload
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.room import need_room
 from walproof.targets.sql.workloads import last_checkpoint, ready
 
 _POLL_S = 0.1
@@ -104,6 +105,7 @@ class SqlPricer:
         self._sampler(view).connect()
         sampler = self._sampler(view)
         settled_s, others = sampler.settle(view.leader, _SETTLE_S), sampler.others_ids
+        need_room(self._target.endpoint(arm.route), arm.clients)
         places = self._runner.open()
         try:
             request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
@@ -118,6 +120,7 @@ class SqlPricer:
                 place.close()
 
     def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
+        need_room(self._target.endpoint(arm.route), arm.clients)
         places = self._runner.open()
 
         def start(number: int) -> RunningLoad:
