@@ -123,12 +123,16 @@ class LedgerOrder:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the ledger stands: acknowledged so far, time of the last acknowledgement, last error in words."""
+    """How the ledger stands: acknowledged so far, time of the last acknowledgement, last error in words.
+
+    `writers_alive` counts writers of living processes, `connected` those that have a session now.
+    """
 
     acknowledged: int
     last_acknowledged_at: float | None
     writers_alive: int
     last_error: str = ""
+    connected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

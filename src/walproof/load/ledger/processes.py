@@ -107,7 +107,8 @@ class _Place:
         counts = [c for c in map(read_counts, self.files(head=HEADER_BYTES)) if c is not None]
         last = max((c.last_at for c in counts), default=0.0)
         error = next((c.error for c in counts if c.error), "") or self.crash()
-        return Progress(sum(c.acknowledged for c in counts), last or None, alive, error)
+        connected = sum(c.connected for c in counts)
+        return Progress(sum(c.acknowledged for c in counts), last or None, alive, error, connected)
 
     def files(self, head: int | None = None) -> list[Path]:
         return [path for path in self.workspace.fetch("attempts-*", head=head) if path.suffix == ""]
@@ -195,7 +196,8 @@ class RunningLedger:
         each = [place.progress() for place in self._places]
         last = max((one.last_acknowledged_at or 0.0 for one in each), default=0.0)
         error = next((one.last_error for one in each if one.last_error), "")
-        return Progress(sum(p.acknowledged for p in each), last or None, sum(p.writers_alive for p in each), error)
+        acknowledged, connected = sum(one.acknowledged for one in each), sum(one.connected for one in each)
+        return Progress(acknowledged, last or None, sum(one.writers_alive for one in each), error, connected)
 
     def stop(self) -> Attempts:
         if self._attempts is None:

@@ -22,12 +22,14 @@ from walproof.load.ledger.task_and_attempt_files import (
     WriterTask,
     read_writer_task,
 )
-from walproof.load.ledger.writer_connection import Stage, WriterConnection
+from walproof.load.ledger.writer_connection import NO_SESSION_LEFT, Stage, WriterConnection
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 
 _POLL_S = 0.02
 _RETRY_S = 0.05
+_FULL_S, _LONGEST_FULL_S = 1.0, 10.0
+"""A server with no session left is asked again after so long, then after twice that: others want to log in too."""
 _AT_ONCE = 8
 """Connections opened at a time to a known leader: each costs both sides milliseconds of SCRAM."""
 _POOL_BYTES = 1 << 20
@@ -80,6 +82,7 @@ class Writers:
         self._due_at: dict[int, float] = {}
         """By writer: not to send before this time, to stay below the rate or after a refusal."""
         self._retry_at = [0.0] * len(self._conninfos)
+        self._pause_s = [_RETRY_S] * len(self._conninfos)
         self._payloads = payloads(_PAYLOAD_BYTES, task.first)
 
     def run(self) -> None:
@@ -186,8 +189,19 @@ class Writers:
             return
         if self._leader_host == connection.host:
             self._leader_host = None
-        self._retry_at[connection.host] = time.monotonic() + _RETRY_S
+        self._hold_off(connection)
         self._unconnected.append(connection.writer)
+
+    def _hold_off(self, connection: WriterConnection) -> None:
+        """For a moment; longer each time where the server has no session left."""
+        now, host = time.monotonic(), connection.host
+        if connection.sqlstate != NO_SESSION_LEFT:
+            self._pause_s[host] = _RETRY_S
+        elif now < self._retry_at[host]:
+            return  # it was asked together with others
+        else:
+            self._pause_s[host] = min(_LONGEST_FULL_S, max(_FULL_S, 2 * self._pause_s[host]))
+        self._retry_at[host] = now + self._pause_s[host]
 
     def _watch_socket(self, connection: WriterConnection, fd: int) -> None:
         """libpq may have changed its socket while connecting (next address, no SSL)."""
@@ -234,13 +248,14 @@ class Writers:
         self._unconnected.append(connection.writer)
 
     def _connect(self, now: float) -> None:
-        """To a known leader several at a time; else one connection per host, so that no dead host is waited for."""
+        """To a known leader that lets in several at a time; else one connection per host: no dead one is waited for."""
         connecting = [0] * len(self._conninfos)
         for connection in self._connections.values():
             if connection.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
                 connecting[connection.host] += 1
         for host, conninfo in enumerate(self._conninfos):
             allowed = _AT_ONCE if host == self._leader_host else 1 if self._leader_host is None else 0
+            allowed = min(allowed, 1) if self._pause_s[host] > _RETRY_S else allowed
             free = allowed - connecting[host]
             while free > 0 and now >= self._retry_at[host] and (writer := self._next(host)) is not None:
                 free -= 1

@@ -48,7 +48,7 @@ from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
-from walproof.targets.sql.price import SqlPricer
+from walproof.targets.sql.price import SqlPricer, pool_size
 from walproof.targets.sql.settings import settings_of
 
 
@@ -95,6 +95,9 @@ class ExternalCluster(ABC):
         unaddressed = [m.name for m in view.members if m.name not in members]
         if unaddressed:
             facts["standbys not addressed"] = ", ".join(unaddressed)
+        pools = [route.name for route in self.routes() if route.pools]
+        sizes = {f"default_pool_size of {name}": pool_size(self.endpoint(name)) for name in pools}
+        facts |= {what: size for what, size in sizes.items() if size is not None}
         return Description(self.name, tuple(members), facts, settings)
 
     def observe(self) -> ClusterView:

@@ -191,7 +191,9 @@ class Servers:
     def _find(self) -> dict[str, Endpoint]:
         """Names → connection parameters, of members as far as known and of every standby of the current leader.
 
-        The file's names first, then how they stream, else host:port; never two alike. TargetError when none answers.
+        The file's names first and for good, then how a server streams, else host:port; never two alike: of those that
+        stream under one name a server of the file or the DSN has it, if it is the only one of them. TargetError when
+        none answers.
         """
         if self.leader is None:
             self._reach_named()
@@ -200,14 +202,18 @@ class Servers:
         if leader is not None:
             self._find_standbys(leader)
         members: dict[str, Endpoint] = {}
+        named, labels = {*self._parameters.hosts, *self._named}, {folded(label) for label in self._named.values()}
+        streaming = Counter(folded(server.name) for server in self._found.values())
+        of_named = Counter(folded(server.name) for place, server in self._found.items() if place in named)
         found: set[str] = set()
-        names = [folded(server.name) for server in self._found.values()]
         for place, one in self._found.items():
-            own = one.name if one.name and names.count(folded(one.name)) == 1 else ""
-            name = self._named.get(place) or own or f"{place[0]}:{place[1]}"
-            members[name] = one.endpoint
-            if place not in self._named and place not in self._parameters.hosts:
-                found.add(name)
+            name = folded(one.name)
+            alone = (of_named if place in named else streaming)[name] == 1
+            own = one.name if alone and name not in labels and not is_host_and_port(name) else ""
+            called = self._named.get(place) or own or f"{place[0]}:{place[1]}"
+            members[called] = one.endpoint
+            if place not in named:
+                found.add(called)
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
             members.setdefault(label, self._parameters.at(place))

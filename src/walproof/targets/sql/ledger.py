@@ -23,6 +23,7 @@ from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, L
 from walproof.model.ports import Target
 from walproof.model.topology import Endpoint, route_of
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.room import need_room
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEADER = len(_SIGNATURE) + 8
@@ -177,7 +178,8 @@ class SqlLedger:
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         route = route_of(self._target.routes(), order.route)
-        self._limits.check(connections(order.writers, route))
+        self._limits.check(wanted := connections(order.writers, route))
+        need_room(self._target.endpoint(order.route), wanted)
         self._open()
         self._make(order.drill)
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))

@@ -91,3 +91,20 @@ SELECT pg_conf_load_time() >= %(asked)s
                     WHERE name = ANY(%(names)s::text[]) AND (pending_restart OR source = 'command line'))
    AND NOT EXISTS (SELECT FROM pg_catalog.pg_file_settings f
                     WHERE f.name = ANY(%(names)s::text[]) AND f.error IS NOT NULL) AS in_effect
+
+-- name: room
+-- What a limit binds, how many sessions of clients it lets in but for those reserved, and how many others are there now.
+-- Of others' sessions a role without pg_read_all_stats sees database and user alone, which clients have.
+WITH others AS (
+    SELECT datid, usesysid FROM pg_stat_activity
+     WHERE datid IS NOT NULL AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
+       AND coalesce(backend_type, 'client backend') = 'client backend'
+)
+SELECT 'the server', current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+       - coalesce(current_setting('reserved_connections', true), '0')::int, (SELECT count(*) FROM others)
+UNION ALL
+SELECT 'role ' || rolname, rolconnlimit, (SELECT count(*) FROM others WHERE usesysid = r.oid)
+  FROM pg_roles r WHERE rolname = session_user AND rolconnlimit >= 0 AND NOT rolsuper
+UNION ALL
+SELECT 'database ' || datname, datconnlimit, (SELECT count(*) FROM others WHERE datid = d.oid)
+  FROM pg_database d WHERE datname = current_database() AND datconnlimit >= 0
