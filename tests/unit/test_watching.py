@@ -18,8 +18,6 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from tests.fixtures import observed
-from tests.fixtures.command_line import Run, walproof
-from walproof.cli import watch as watch_verb
 from walproof.errors import Error, TargetError, UsageError
 from walproof.estimating.observed_waits import observation
 from walproof.guarding.kubernetes_freeze import State
@@ -37,7 +35,6 @@ from walproof.reporting.observe_section import TONES
 from walproof.targets.simulated.target import simulated
 from walproof.targets.sql.observe import combined
 from walproof.watching import actions, terminal
-from walproof.watching import exporter as exporter_module
 from walproof.watching import page as page_module
 from walproof.watching.actions import Actions, ActionStatus
 from walproof.watching.alerts_and_dashboard import ALERTS, PANELS, alert_rules, dashboard
@@ -56,8 +53,6 @@ from walproof.watching.picture import (
     with_waits,
 )
 from walproof.watching.silent_leader import silent_leader
-
-__all__ = ["walproof"]
 
 
 def view(at: float, leader: str | None = "n1", names: str = 'ANY 1 ("n2","n3")', streaming: int = 2) -> ClusterView:
@@ -266,17 +261,6 @@ def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
     canary._report = report
     canary._probe_until_lost(cast(Any, _Connection(error, warnings)), Level.ON)
     assert [(p.level, p.outcome) for p in probes] == [(Level.ON, outcome)]
-
-
-@pytest.mark.parametrize("how", ["--canary --terminal", "--exporter"])
-def test_what_a_canary_leaves_is_said(walproof: Run, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    def ends(*_: object) -> SimpleNamespace:
-        return SimpleNamespace(close=lambda: "its table stays")
-
-    for where in (watch_verb, exporter_module):
-        monkeypatch.setattr(where, "Canary", ends)
-    code, _, err = walproof("watch", "--target", "sim", *how.split(), "--duration", "1s")
-    assert code == 0 and err.endswith("walproof: its table stays\n")
 
 
 def test_members_rows_become_one_view_and_the_higher_timeline_leads() -> None:
