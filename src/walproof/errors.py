@@ -76,6 +76,11 @@ ODD = (
 chooses its types, so also what psycopg's loaders raise (RecursionError of JSON, struct.error of binary rows)."""
 
 
+def as_error(wrong: Exception, hint: str = "") -> Error:
+    """An Error as it is, anything else as one."""
+    return wrong if isinstance(wrong, Error) else MachineError(f"{type(wrong).__name__}: {wrong}", hint)
+
+
 def all_undone(parts: Iterable[Callable[[], list[str] | None]]) -> list[str]:
     """The sentences of every part, each of which is tried, whichever fails; NotUndone tells them and every error."""
     left: list[str] = []
@@ -83,8 +88,8 @@ def all_undone(parts: Iterable[Callable[[], list[str] | None]]) -> list[str]:
     for part in parts:
         try:
             left += part() or []
-        except Error as wrong:
-            failures.append(wrong)
+        except ODD as wrong:
+            failures.append(as_error(wrong))
     if failures:
         sentences = dict.fromkeys([*(wrong.message for wrong in failures), *left])
         raise NotUndone("; ".join(sentences), failures[0].hint)
@@ -97,6 +102,12 @@ def failures_of(parts: Iterable[Callable[[], object]]) -> list[Exception]:
     for part in parts:
         try:
             part()
-        except (Error, OSError, ValueError) as wrong:
+        except ODD as wrong:
             failures.append(wrong)
     return failures
+
+
+def each_done(parts: Iterable[Callable[[], object]], hint: str = "") -> None:
+    """Every one of them, whichever fails; the first error afterwards."""
+    for wrong in failures_of(parts):
+        raise as_error(wrong, hint)

@@ -15,7 +15,7 @@ from tests.fixtures.plain_pair import PlainPair
 from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Endpoint, Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.external import own_database
 from walproof.targets.sql.ledger import SqlLedger
@@ -308,19 +308,22 @@ def test_a_table_that_is_swapped_while_it_is_looked_at_is_refused(thief: PlainPa
     assert added
 
 
-def test_the_ledger_of_a_plain_target_keeps_to_the_same_rule(thief: PlainPair, tmp_path: Path) -> None:
+def test_the_ledger_of_a_plain_target_keeps_to_the_same_rule(thief: PlainPair) -> None:
     """Where there is no database of its own, as in a lab."""
 
     class Plain:
         def endpoint(self, route: str) -> Endpoint:
             return thief.endpoint()
 
+        def routes(self) -> tuple[Route, ...]:
+            return (Route("multi-host"),)
+
     run(thief, PREPARED)
     run(thief, "ALTER SCHEMA walproof OWNER TO thief")
     try:
         ledger = SqlLedger(Plain())  # type: ignore[arg-type]
         with pytest.raises(MachineError, match="its owner is thief"):
-            ledger.open_ledger(LedgerOrder(tmp_path, 1, Level.LOCAL, 1))  # type: ignore[arg-type]
+            ledger.open_ledger(LedgerOrder(Level.LOCAL, 1))
     finally:
         run(thief, "DROP SCHEMA walproof CASCADE; DROP FUNCTION public.rise")
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,9 @@ from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication, 
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.targets.external import faults_by_command
 from walproof.targets.external.faults_by_command import CommandOperations, UserCommands
-from walproof.targets.postgres.target import NAMES, PostgresConfiguration
+from walproof.targets.external.target_file import TargetFile
+from walproof.targets.postgres import target as postgres
+from walproof.targets.postgres.target import NAMES, PostgresConfiguration, Servers
 from walproof.targets.simulated.clock import VirtualClock
 
 ODD = (
@@ -127,3 +130,46 @@ def test_a_standby_that_calls_itself_so_lets_no_other_count(name: str) -> None:
 
 def test_other_names_of_standbys_are_written_as_they_are() -> None:
     assert standby_names("n2", "18/main", "db-3.example") == 'ANY 1 ("18/main", "db-3.example", "n1", "n2")'
+
+
+LEADER, REAL, STRANGER = "10.0.0.1:5432", "10.0.0.2:5432", "10.0.0.66:5432"
+
+
+@pytest.mark.parametrize(
+    ("labels", "hosts", "real", "called", "expected"),
+    [
+        ({"db2": REAL}, (), "n2", "db2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+        ({"db2": REAL}, (), "n2", "DB2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+        ({"db2": REAL}, (), "n2", "n2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+        ({"db2": REAL}, (), "n2", REAL, {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+        ({"db2": REAL}, (), "n2", "n3", {"n1": LEADER, "db2": REAL, "n3": STRANGER}),
+        ({"n1": REAL}, (), "n2", "n3", {LEADER: LEADER, "n1": REAL, "n3": STRANGER}),
+        ({}, (REAL,), "n2", "n2", {"n1": LEADER, "n2": REAL, STRANGER: STRANGER}),
+        ({}, (REAL,), "", REAL, {"n1": LEADER, REAL: REAL, STRANGER: STRANGER}),
+        ({}, (REAL,), "n1", "n3", {LEADER: LEADER, REAL: REAL, "n3": STRANGER}),
+    ],
+)
+def test_a_standby_that_calls_itself_as_another_server_is_called_takes_no_name(
+    labels: dict[str, str],
+    hosts: tuple[str, ...],
+    real: str,
+    called: str,
+    expected: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sender = {"address": "10.0.0.66", "application_name": called}
+    names = {LEADER: "n1", REAL: real, STRANGER: called}
+
+    def asked(endpoint: Endpoint) -> postgres._Server:
+        place = ":".join(map(str, endpoint.hosts[0]))
+        if place not in names:
+            raise psycopg.OperationalError("nobody listens there")
+        leads = place == LEADER
+        return postgres._Server(endpoint, names[place], {"leader": leads}, [sender, sender] if leads else [], "")
+
+    monkeypatch.setattr(postgres, "_asked", asked)
+    places = tuple(postgres._place(host) for host in (LEADER, *hosts))
+    servers = Servers(TargetFile(kind="postgres", members=labels), Endpoint(places))
+    for _ in range(2):
+        found = {name: ":".join(map(str, endpoint.hosts[0])) for name, endpoint in servers._find().items()}
+        assert found == expected

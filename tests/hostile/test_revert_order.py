@@ -22,6 +22,7 @@ from walproof.records.journal import Journal
 from walproof.records.own_journals import RegisteredJournal, Run, registered
 from walproof.targets.configure import configure
 from walproof.targets.external.cluster import ExternalCluster
+from walproof.targets.sql.settings import AUTO
 
 pytestmark = pytest.mark.lab
 NOW = "SELECT setting FROM pg_file_settings WHERE name = 'synchronous_commit'"
@@ -176,6 +177,102 @@ def test_an_apply_is_not_undone_below_what_was_set_since(runs: Runs, walproof: W
     assert (code, out, runs.now()) == (3, "", [("off",)]) and "walproof revert" in err
     assert (walproof("revert")[0], runs.now()) == (0, [("local",)])
     assert (walproof(*undo)[0], runs.now()) == (0, [])
+
+
+@pytest.mark.parametrize(("there", "as_found"), [("off", False), ("local", True)])
+def test_a_setting_of_a_copy_covers_only_what_stands_there(
+    runs: Runs, walproof: Walproof, there: str, as_found: bool
+) -> None:
+    """A restored backup has the system identifier of what it was made of, and its apply may stay for ever."""
+    runs.set(runs.run("a"), "off")
+    copy = journal_of_apply("the copy", runs.target.identity)
+    copy.note(1.0, "the copy", f"{AUTO} n1", "synchronous_commit", before="off", after="local")
+    copy.note(2.0, "the copy", APPLIED, "local", before=None, after=None)
+    for member in ("n1", "n2"):
+        runs.pair.sql(member, f"ALTER SYSTEM SET synchronous_commit = '{there}'")
+    code, out, err = walproof("revert")
+    assert ((code, out) == ALONE, runs.now() == [(there,)]) == (as_found, as_found), (out, err)
+    assert ("on the copy is undone, which has set synchronous_commit since" in err) == as_found
+    runs.run("b").note(3.0, runs.target.name, f"{AUTO} n1", "synchronous_commit", before=None, after="off")
+
+
+def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: Runs, walproof: Walproof) -> None:
+    runs.set(runs.run("a"), "off")
+    gone = runs.run("b")
+    gone.note(2.0, runs.target.name, f"{AUTO} n9", "synchronous_commit", before="off", after="local")
+    code, out, err = walproof("revert")
+    assert (code, runs.now()) == (1, []), (out, err)
+    assert f"not reverted on {runs.target.name}, by {gone.registration}:" in out and "n9" in out
+    assert len(gone.pending()) == 1
+
+
+@pytest.mark.parametrize("set_there", [True, False])
+def test_what_another_server_of_the_cluster_answers_ends_nothing(
+    runs: Runs, walproof: Walproof, set_there: bool
+) -> None:
+    """An address that follows the leader, or a cluster_name that all have: the old leader kept the setting, untold."""
+    runs.set(runs.run("a"), "off")
+    what = next(one.what for one in registered(runs_folder())[0].pending() if "/n1, made at " in one.what)
+    assert walproof("revert")[0] == 0
+    journal, other = runs.run("vip"), what.rpartition(" ")[0] + " 7"
+    journal.note(1.0, runs.target.name, other, "synchronous_commit", before=None, after="off")
+    if set_there:
+        runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
+    code, out, err = walproof("revert")
+    assert (code, runs.now(), len(journal.pending())) == (1, [], 1), (out, err)
+    assert "name that one under [members]" in out
+
+
+def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walproof: Walproof) -> None:
+    """After a failover the members without cluster_name have other names: nothing could be undone."""
+    runs.set(runs.run("a"), "off")
+    journal = registered(runs_folder())[0]
+    renamed = runs.run("b")
+    for change in reversed(journal.pending()):
+        what = change.what.replace(change.kind, f"{AUTO} gone")
+        renamed.note(1.0, change.target, what, change.name, before=change.before, after=change.after)
+        journal.undone(change)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
+
+
+@pytest.mark.parametrize("how", ["of 1.0.0", "another name"])
+def test_what_an_apply_set_as_well_stays(runs: Runs, walproof: Walproof, how: str) -> None:
+    """A run that was killed had set it, an apply found and wanted it: `revert` took it away from under that."""
+    runs.set(runs.run("a"), "off")
+    journal = registered(runs_folder())[0]
+    older = runs.run("b")
+    target = runs.target.name if how == "of 1.0.0" else "host=elsewhere"
+    for change in reversed(journal.pending()):
+        what = change.kind if how == "of 1.0.0" else change.what
+        older.note(1.0, runs.target.name, what, change.name, before=change.before, after=change.after)
+        journal.undone(change)
+    layer = Layer(journal_of_apply(target, runs.target.identity), complete=False)
+    for change in older.pending():
+        layer.note(2.0, target, change.what, change.name, before="off", after="off")
+    layer.note(3.0, target, APPLIED, "off", before=None, after=None)
+    assert (walproof("revert")[:2], runs.now()) == (ALONE, [("off",)])
+
+
+def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproof: Walproof) -> None:
+    """A plan sets all that it names, what is so already too: each drill with a failover would have raised an alarm."""
+    runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
+    runs.set(runs.run("a"), "off")
+    later = runs.run("b")
+    for change in registered(runs_folder())[0].pending():
+        elsewhere = change.what + "7"
+        later.note(1.0, change.target, elsewhere, change.name, before=change.before, after=change.after)
+    code, out, err = walproof("revert")
+    assert (code, runs.now(), "set by another user" in out) == (1, [("off",)], False), (out, err)
+    assert [change.before for one in registered(runs_folder()) for change in one.pending()] == [None], "of n2"
+
+
+def test_the_order_that_1_0_0_noted_covers_nothing(runs: Runs, walproof: Walproof) -> None:
+    run, layer = runs.run("a"), runs.apply()
+    for journal in (run, layer):
+        journal.note(1.0, runs.target.name, "auto.conf order n1", "order", before="[]", after=None)
+    runs.set(run, "off")
+    layer.note(2.0, runs.target.name, APPLIED, "local", before=None, after=None)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
 def test_what_is_put_back_between_the_look_and_the_note_is_not_set_again(runs: Runs, tmp_path: Path) -> None:

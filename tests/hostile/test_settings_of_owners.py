@@ -1,10 +1,5 @@
 """Settings that a database's owner gives every session in it do not end, slow or blind walproof's own."""
 
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +8,8 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn
-from tests.fixtures.plain_pair import PlainPair, free_port
+from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.pooler import pooler
 from walproof.errors import TargetError
 from walproof.load.open_session import open_session
 from walproof.load.sampler import Polled, Sampler
@@ -138,32 +134,9 @@ def test_every_verb_answers(hostile: PlainPair, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.fixture
-def pool(hostile: PlainPair, tmp_path: Path) -> Iterator[int]:
-    """The port of a PgBouncer that drops `options` without a word, as much advice says."""
-    password = hostile.passfile.read_text().strip().rpartition(":")[2]
-    port, as_nobody = free_port(), ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-    with tempfile.TemporaryDirectory(prefix="walproof-pool-") as folder:
-        path = Path(folder) / "pgbouncer.ini"
-        path.write_text(
-            f"[databases]\n* = host=127.0.0.1 port={hostile.ports['n1']} user=postgres password={password}\n"
-            f"[pgbouncer]\nlisten_addr=127.0.0.1\nlisten_port={port}\nunix_socket_dir=\nauth_type=any\n"
-            "ignore_startup_parameters=extra_float_digits,options\n"
-        )
-        if os.getuid() == 0:
-            shutil.chown(folder, "nobody")
-            shutil.chown(path, "nobody")
-        argv = [*(as_nobody if os.getuid() == 0 else []), "pgbouncer", "-q", str(path)]
-        with subprocess.Popen(argv) as process:
-            try:
-                wait_for(Wait.PROGRAM_READY, lambda: _listens(port), RealClock())
-                yield port
-            finally:
-                process.kill()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def pool(hostile: PlainPair) -> Iterator[int]:
+    with pooler(hostile, "auth_type=any") as port:
+        yield port
 
 
 def test_no_name_is_looked_up_where_a_pooler_drops_what_a_session_is_sent(hostile: PlainPair, pool: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
 from tests.hostile.test_lab_of_root import a_folder
 from walproof.cli import revert
-from walproof.cli.runs import applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
+from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
 from walproof.errors import MachineError
 from walproof.machine import pid_files
 from walproof.records.journal import NAME, Journal
@@ -171,3 +172,78 @@ def test_what_was_undone_while_its_record_was_elsewhere_is_not_undone_again(
         keep_journal(target, tmp_path / "moved")
         target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
         assert walproof("revert", "moved")[0] == 0 and len(patroni.written) == 2
+
+
+def test_what_is_undone_is_undone_in_every_copy_of_its_record(
+    walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+    with fake_patroni(ttl=20) as patroni:
+        patroni.members = [patroni.listed()]
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        recorded(tmp_path / "r", "price")
+        (tmp_path / "r").chmod(0o700)
+        keep_journal(target, tmp_path / "r")
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        shutil.copytree(tmp_path / "r", tmp_path / "copy")
+        assert walproof("revert")[0] == 0
+        patroni.config["ttl"] = 20
+        code, out, err = walproof("revert", "copy", "--target", target.name, "--allow", "config")
+        assert (code, out, "undone already" in err) == (0, "nothing to revert\n", True)
+        assert len(patroni.written) == 1
+
+
+def test_files_that_are_no_journals_keep_none_from_being_reverted(
+    walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of one, kept beside it, covered it for ever; a folder stopped every revert."""
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+    with fake_patroni(ttl=20) as patroni:
+        patroni.members = [patroni.listed()]
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        keep_journal(target, None)
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        (kept,) = runs_folder().glob("*.jsonl")
+        later = kept.read_text().replace('"at": 1.0', '"at": 9.0')
+        kept.with_name("copy of it.jsonl").write_text(later)
+        kept.with_name("folder.jsonl").mkdir(mode=0o700)
+        code, out, err = walproof("revert")
+        assert out == f"reverted on {target.name}:\n  setting ttl\n", err
+        assert code == 4 and f"left alone, it cannot be read: {kept.with_name('folder.jsonl')}" in err
+
+
+@pytest.mark.parametrize("there", [20, 10])
+def test_patronis_configuration_under_two_names_is_undone_newest_first(
+    walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int
+) -> None:
+    """What an apply through another file had set since was called another user's, and the older change forgotten."""
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+    with fake_patroni(ttl=there) as patroni:
+        patroni.members = [patroni.listed()]
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        keep_journal(target, None)
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        other = journal_of_apply("other.toml")
+        before = json.dumps({"config": {"ttl": 20}, "shown": {}})
+        other.note(2.0, "other.toml", CONFIG, "config", before=before, after=json.dumps({"ttl": 10}))
+        other.note(3.0, "other.toml", APPLIED, "local", before=None, after=None)
+        code, out, err = walproof("revert")
+        assert (code, [one.body for one in patroni.written]) == ((4, []) if there == 10 else (0, [{"ttl": 30}])), out
+        assert "by another user" not in out + err
+        assert len(target.journal.pending()) == (there == 10)
+
+
+def test_a_record_is_not_gone_on_with_below_what_was_applied_since(walproof: Walproof, tmp_path: Path) -> None:
+    """Its end put back what it had found, from under the apply, and nothing was told."""
+    with fake_patroni(ttl=10) as patroni:
+        patroni.members = [patroni.listed()]
+        recorded(tmp_path / "r", "price")
+        target = choose(str(patroni.file(tmp_path / "c.toml")))
+        keep_journal(target, tmp_path / "r")
+        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        before = json.dumps({"config": {"ttl": 20}, "shown": {}})
+        layer = journal_of_apply(target.name)
+        layer.note(2.0, target.name, CONFIG, "config", before=before, after=json.dumps({"ttl": 10}))
+        layer.note(3.0, target.name, APPLIED, "local", before=None, after=None)
+        with pytest.raises(MachineError, match="has changed that since"):
+            keep_journal(target, tmp_path / "r")

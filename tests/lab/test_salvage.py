@@ -20,9 +20,10 @@ from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
 from walproof.lab.privileges import number_of_no_lab
+from walproof.salvaging.changes import REWRITTEN
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import plan
-from walproof.salvaging.rows import NO_TABLE, REWRITTEN
+from walproof.salvaging.rows import NO_TABLE
 from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.server import Copy
 from walproof.salvaging.wal import segment_start

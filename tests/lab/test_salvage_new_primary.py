@@ -18,10 +18,11 @@ from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import rows, trial
+from walproof.salvaging.changes import Change, Table, TableLoss
 from walproof.salvaging.plan import identity, new_session
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.recovered import RanOn, SqlFile, sequences, write
-from walproof.salvaging.rows import Change, Table, TableLoss, read_table, tables
+from walproof.salvaging.rows import read_table, tables
 from walproof.salvaging.trial import tried
 from walproof.salvaging.wal import LostWal
 
@@ -376,8 +377,8 @@ def test_what_is_swapped_or_added_meanwhile_is_neither_run_nor_read(
         assert bool(says) == bool(before) and all(name in one for one in says), says
     else:
         with psycopg.connect(_dsn(pair, "postgres"), autocommit=True) as copied, new_session(_dsn(pair)) as new:
-            monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], 0))
-            monkeypatch.setattr(rows, "_at", lambda *_: [("1", "old")])
+            monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [], 0))
+            monkeypatch.setattr(rows, "_at", lambda _, __, places, ___: [("1", "old") for _ in places])
             lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9)
             copied.execute("SET search_path = pg_catalog")
             says = read_table(copied, "none", loss.table, lost, new).notes

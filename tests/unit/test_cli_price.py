@@ -148,6 +148,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
         (["--budget", "0"], "budget"),
         (["--load", "1.5"], "more than the whole"),
         (["--pool", "4"], "--route pgbouncer"),
+        (["--route", "pgbouncer", "--pool", "4"], "the pooler before fake is not walproof's own"),
         (["--route", "teleport"], "not a route here"),
         (["--cpu", "0"], "not a number of processors"),
         (["--fsync", "maybe"], "neither on nor off"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, view
-from walproof.errors import TargetError, UsageError, WaitTimeout
+from walproof.errors import MachineError, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView
 from walproof.records.journal import Journal
@@ -182,6 +182,20 @@ def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Jou
     api.remove(PODS, "pg-3")
     with pytest.raises(WaitTimeout, match="CLUSTER_HEALTHY"):
         CnpgRecovery(injected, lambda: view("pg-1")).recover()
+
+
+@pytest.mark.parametrize("wrong", [TargetError("your command failed"), LookupError("what answered has no key")])
+def test_a_command_that_fails_keeps_no_instance_from_being_thawed(
+    api: FakeApi, journal: Journal, wrong: Exception
+) -> None:
+    def fails() -> None:
+        raise wrong
+
+    injected = instances(api, journal)
+    injected.faults()[Capability.FREEZE].inject("pg-1")
+    with pytest.raises(MachineError, match=str(wrong.args[0])):
+        CnpgRecovery(injected, lambda: view("pg-1"), (fails,)).recover()
+    assert injected.injected == [] and journal.pending() == ()
 
 
 def test_a_switchover_is_asked_for_in_the_status_as_the_plugin_does(api: FakeApi, journal: Journal) -> None:

@@ -147,6 +147,31 @@ def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run(
     monkeypatch.undo()  # and what it could not release it does now
 
 
+ANOTHERS = """
+set -e; mkdir -p {lab}; mount -t tmpfs none {lab}; mkdir -p {lab}/images {lab}/disk; cd {lab}
+truncate -s 8M images/n1-disk.img; mkfs.ext4 -q -F images/n1-disk.img
+mount -o loop images/n1-disk.img disk; echo theirs > disk/file; {then}
+"""
+
+
+@needs_images
+@pytest.mark.parametrize("then", ["", "rm images/n1-disk.img"], ids=["kept", "deleted"])
+@pytest.mark.parametrize("is_here", [True, False])
+def test_the_disk_of_another_containers_lab_at_the_same_path_is_left_alone(
+    tmp_path: Path, then: str, is_here: bool
+) -> None:
+    blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
+    with another_process(OTHER_ROOTS, ANOTHERS.format(lab=blueprint.home, then=then)) as pid:
+        disk = Path(f"/proc/{pid}/root{blueprint.home}/disk")
+        if is_here:
+            disk_images.prepare(blueprint)
+            disk_images.detach(blueprint, "n1")
+            disk_images.attach(blueprint, "n1")
+        assert len(disk_images.loops(blueprint)) == is_here
+        disk_images.release(blueprint)
+        assert (disk / "file").read_text() == "theirs\n" and disk.stat().st_dev != disk.parent.stat().st_dev
+
+
 DETACHED = """
 import subprocess, sys
 from pathlib import Path

@@ -10,6 +10,7 @@ import time
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ from walproof.load.ledger.task_and_attempt_files import (
     read_writer_task,
     task_text,
 )
-from walproof.load.ledger.writer import conninfos, payloads
-from walproof.load.ledger.writer_connection import INSERT, INSERT_POOLED
+from walproof.load.ledger.writer import Writers, conninfos, payloads
+from walproof.load.ledger.writer_connection import INSERT, INSERT_POOLED, NO_SESSION_LEFT
 from walproof.machine import clock
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
@@ -340,3 +341,30 @@ def test_a_member_that_did_not_answer_is_not_one_that_lacks_the_row() -> None:
     assert tally.report().fresh_somewhere == (0, 0)
     tally.add(rows, [read("n2", 3)])
     assert tally.report().fresh_somewhere == (0, 1)
+
+
+def test_a_server_with_no_session_left_is_asked_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = AttemptFile(tmp_path / "n")
+    writers = Writers(task(tmp_path / "n"), file)
+    now, asked = 100.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def fails(sqlstate: str) -> None:
+        writers._on_lost(mock.Mock(host=0, writer=4, sqlstate=sqlstate, error="no"), -1)
+
+    for _ in range(6):
+        for _ in range(8):  # that were sent together
+            fails(NO_SESSION_LEFT)
+        asked.append(writers._retry_at[0] - now)
+        now = writers._retry_at[0]
+    assert asked == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    opened = mock.Mock(side_effect=lambda *_: writers._unconnected.pop())
+    monkeypatch.setattr(writers, "_open", opened)
+    writers._leader_host = 0
+    writers._connect(now)
+    assert opened.call_count == 1
+    fails("57P03")
+    assert writers._retry_at[0] - now == pytest.approx(0.05)
+    file.close()

@@ -260,6 +260,14 @@ def test_writers_that_never_commit_are_undecided_not_an_error(
     assert "WRITERS_UP" in drill_of(out)["why"]
 
 
+def test_no_fault_comes_before_every_writer_is_up(run: Run, target: Simulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = SimulatedRun.progress
+    monkeypatch.setattr(SimulatedRun, "progress", lambda run: replace(progress(run), connected=9))
+    code, out, _ = run("--levels", "on", "--writers", "16", "--json")
+    assert code == 4
+    assert "WRITERS_UP" in drill_of(out)["why"]
+
+
 def test_ctrl_c_recovers_first_then_tells_what_was_found(
     run: Run, target: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

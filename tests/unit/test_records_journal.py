@@ -87,6 +87,44 @@ def test_an_undo_that_was_killed_before_its_marks_were_gone_undoes_nothing_else(
     assert [change.name for change in journal.pending("c")] == ["first", "first"]
 
 
+def test_what_was_applied_after_an_undo_that_failed_is_the_last(tmp_path: Path) -> None:
+    """The mark of the older one decided: the undo said "undone", and nothing was."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    first = applied(journal, "first")
+    assert Layer(journal, complete=True).begin(3.0, "c")
+    second = applied(journal, "second")
+    layer = Layer(journal, complete=True)
+    assert layer.begin(4.0, "c") and layer.pending("c") == [second]
+    layer.undone(second)
+    assert Layer(journal, complete=True).pending("c") == [first]
+    Layer(journal, complete=True).undone(first)
+    assert journal.pending() == ()
+
+
+def test_nothing_is_applied_upon_what_is_half_undone(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    change = applied(journal, "first")
+    layer = Layer(journal, complete=True)
+    layer.check_undone("c")
+    layer.begin(3.0, "c")
+    with pytest.raises(MachineError, match="still to be undone on c"):
+        layer.check_undone("c")
+    journal.undone(change)
+    layer.check_undone("c")
+    assert journal.pending() == (), "killed before its marks were gone"
+
+
+def test_the_last_change_and_its_marks_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    change = applied(journal, "only")
+    layer = Layer(journal, complete=True)
+    layer.begin(3.0, "c")
+    written: list[object] = []
+    monkeypatch.setattr(journal, "_append", lambda *entries: written.append(len(entries)))
+    layer.undone(change)
+    assert written == [3]
+
+
 def test_no_journal_means_nothing_pending(tmp_path: Path) -> None:
     assert Journal(tmp_path / "none").pending() == ()
 

@@ -20,8 +20,8 @@ from walproof.errors import MachineError, UsageError
 from walproof.lab import home
 from walproof.machine import pid_files
 from walproof.model.ports import Target
-from walproof.records.journal import NAME, Change, Journal
-from walproof.records.own_journals import RegisteredJournal, Run, register, registered
+from walproof.records.journal import NAME, Change, Journal, journals_in
+from walproof.records.own_journals import OVER, RegisteredJournal, Run, register, registered
 
 
 @pytest.fixture
@@ -238,3 +238,13 @@ def test_a_run_on_another_machine_of_the_same_name_may_go_on(
     assert (pid_files.ended(there), pid_files.ended(over)) == (None, None)
     assert run.goes_on().startswith(f"it was started on {socket.gethostname()}, where it may still run")
     assert run.goes_on(frozenset({socket.gethostname()})) == ""
+
+
+def test_what_a_run_changes_after_all_was_undone_is_over_by_no_older_word(tmp_path: Path, folder: Path) -> None:
+    """Two levels of one run had one id: the second, killed, was called undone already once its file was lost."""
+    journal = register(folder, tmp_path / "r")
+    journal.undone(noted(journal, "a"))
+    noted(journal, "b")
+    over = journals_in(folder / OVER)
+    assert over and journals_in(tmp_path / "r" / NAME) == over | {journal.run.journal}
+    assert journal.run.journal not in over

@@ -15,7 +15,7 @@ from tests.fixtures.command_line import one_sentence
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from walproof.cli.runs import APPLIED, Layer, applied_folder, covering, journal_of_apply, keep_journal, runs_folder
 from walproof.lab import home
-from walproof.records.journal import Journal
+from walproof.records.journal import Change, Journal
 from walproof.records.own_journals import UNDOING, register, registered, same_setting
 from walproof.targets.choose import choose
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
@@ -105,14 +105,25 @@ def test_a_change_is_later_than_what_is_pending_whatever_the_clock_says(walproof
     assert first.at < beside.at < third.at
 
 
-def test_one_setting_is_known_by_the_cluster_and_perhaps_by_the_name(tmp_path: Path) -> None:
-    def noted(target: str, cluster: str, name: str = "jit") -> object:
+def test_one_setting_is_known_by_its_server_and_perhaps_by_a_name(tmp_path: Path) -> None:
+    def noted(target: str, cluster: str, what: str = "n1", name: str = "jit") -> Change:
         journal = Journal(tmp_path / "journal.jsonl", cluster=cluster)
-        return journal.note(1.0, target, "alter-system n1", name, before=None, after="off")
+        return journal.note(1.0, target, f"alter-system {what}", name, before=None, after="off")
 
-    one = noted("a", "7")
-    others = (noted("b", "7"), noted("a", "8"), noted("a", ""), noted("b", ""), noted("a", "7", "fsync"))
-    assert [same_setting(one, other) for other in others] == [None, False, True, None, False]  # type: ignore[arg-type]
+    one = noted("a", "7", "n1 on the server s1")
+    same: dict[bool | None, tuple[Change, ...]] = {
+        True: (noted("a", ""), noted("a", "7"), noted("a", "7", "n2 on the server s1")),
+        None: (noted("b", "7"), noted("b", ""), noted("a", "7", "n1 on the server s2")),
+        False: (
+            noted("a", "8"),
+            noted("a", "7", "n2"),
+            noted("a", "7", "n2 on the server s2"),
+            noted("a", "7", "n1", "x"),
+        ),
+    }
+    assert {want: {same_setting(one, other) for other in others} for want, others in same.items()} == {
+        want: {want} for want in same
+    }
 
 
 ALIKE = [

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,10 @@ from walproof.errors import Error, MachineError, UsageError
 from walproof.model.topology import Endpoint
 from walproof.reporting.console_output import progress_bar
 from walproof.salvaging import data_directory, plan, refusals
+from walproof.salvaging.changes import REWRITTEN, Change, Table, TableLoss
 from walproof.salvaging.data_directory import inspect, roots, size
-from walproof.salvaging.report import loss_tree, table_tree, text
-from walproof.salvaging.rows import Change, Table, TableLoss
+from walproof.salvaging.report import brought, loss_tree, table_tree, text
+from walproof.salvaging.trial import tried
 from walproof.salvaging.wal import LostWal, Span, read_history
 
 __all__ = ["directory", "own_folder", "walproof"]
@@ -158,7 +159,7 @@ def test_the_window_before_the_fork_is_counted_from_the_fork(directory: Path, mo
     ("check", "says", "undecided"),
     [
         (None, [], []),
-        ([], ["it brings every row to what was lost"], []),
+        ([], ["rolled back: it brings 1 of 1 changes to what was lost\n"], []),
         (["public.t: 1 of 2 rows"], [], ["--check of app: public.t: 1 of 2 rows"]),
         (["not tried: x", "y"], [], ["--check of app: not tried: x", "--check of app: y"]),
     ],
@@ -168,7 +169,10 @@ def test_what_a_trial_says_is_in_the_report(
 ) -> None:
     lost = LostWal(0x410000, end=0x420000, commits=1, times=(0.0, 1.0))
     of_table = table_tree(
-        TableLoss(Table((1, 2, 3), None, "", 1, "public", "t"), [Change("insert", ("1", "a"), None, state="unsure")])
+        TableLoss(
+            Table((1, 2, 3), None, "", 1, "public", "t", key=(0,)),
+            [Change("insert", ("1", "a"), None, state="unsure")],
+        )
     )
     tree = loss_tree(
         plan.Plan(inspect(directory, None), 2, (Span(1, 0x410000),)),
@@ -184,8 +188,44 @@ def test_what_a_trial_says_is_in_the_report(
         word in shown
         for word in [*says, *undecided, "was lost: the new primary still holds", "then run this again: its"]
     )
-    assert ("every row to what was lost" in shown) == (check == [])
+    assert ("to what was lost" in shown) == (check == []) and "every row" not in shown, "what is prepared is left"
     assert "1 inserted, 0 updated, 0 deleted; inserted, or deleted on the new primary since: 1\n" in shown
+
+
+KEYED, KEYLESS = (Table((1, 2, 3), None, "", 1, "public", "t", ("id",), key) for key in ((0,), ()))
+INSERT, DELETE = Change("insert", ("1",), None, state="clean"), Change("delete", None, ("2",), state="conflict")
+
+
+@pytest.mark.parametrize(
+    ("losses", "is_whole", "says"),
+    [
+        ([TableLoss(KEYED, [INSERT])] * 2, True, "it brings every row to what was lost (2 of 2 changes)"),
+        ([TableLoss(KEYED, [INSERT])], False, "it brings 1 of 1 changes to what was lost"),
+        ([TableLoss(KEYED, [INSERT], notes=[REWRITTEN])], True, "it brings 1 of 1 changes to what was lost"),
+        (
+            [TableLoss(KEYED, [INSERT, DELETE]), TableLoss(KEYLESS, [INSERT] * 2, versions_gone=5)],
+            True,
+            "it brings 1 of 4 changes to what was lost; in conflict with the new primary, and left as they are: 1;"
+            " inserted without a key, and not compared: 2; versions no longer there, of which nothing tells: 5",
+        ),
+    ],
+)
+def test_a_trial_that_went_through_says_of_how_many_changes(losses: list[TableLoss], is_whole: bool, says: str) -> None:
+    assert brought({"tables": [table_tree(loss) for loss in losses]}, is_whole=is_whole) == says
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (TableLoss(KEYED, [replace(INSERT, state="there")]), []),
+        (TableLoss(KEYED, [INSERT]), ["no SQL can say it: 1"]),
+        (TableLoss(KEYLESS, [Change("update", ("1",), None)] * 2, unkeyed_old=1), ["without a key: 2"]),
+        (TableLoss(KEYED, [Change("not read", None, ("1",), state="not read")], unread=3), ["not read: 3"]),
+        (TableLoss(KEYED, is_read=False), ["what was not read of it"]),
+    ],
+)
+def test_what_is_in_no_sql_is_told_though_there_is_nothing_to_try(loss: TableLoss, says: list[str]) -> None:
+    assert tried("no DSN", {"load"}, "app", [loss], []) == [f"public.t: in no SQL: {one}" for one in says]
 
 
 def test_what_a_killed_run_left_is_named(

@@ -20,10 +20,10 @@ from psycopg.pq import PGconn
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from walproof.salvaging import trial
+from walproof.salvaging.changes import Change, ForeignKey, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.recovered import PSQL_ALONE, RanOn, SqlFile, file_name, in_order
 from walproof.salvaging.recovered import write as write_below
-from walproof.salvaging.rows import Change, ForeignKey, Table, TableLoss
 
 __all__ = ["walproof"]
 KEY = ForeignKey("public", "t1", (("id", "pg_catalog", "=", "p"),))

@@ -12,8 +12,19 @@ import pytest
 
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
+from walproof.salvaging.changes import (
+    Change,
+    ForeignKey,
+    Row,
+    Table,
+    TableLoss,
+    Unread,
+    Untold,
+    changes,
+    judged,
+    leave_untold,
+)
 from walproof.salvaging.private_folder import PrivateFolder
-from walproof.salvaging.rows import Change, ForeignKey, Table, TableLoss, changes, judged
 from walproof.salvaging.wal import LostWal
 
 
@@ -75,6 +86,80 @@ def test_a_row_of_which_only_the_updated_version_is_left_may_have_been_deleted_t
     assert (done.kind, done.state) == (kind, state)
 
 
+OF_1, ANY = Unread({("1",)}), Unread(is_any=True)
+
+
+@pytest.mark.parametrize(
+    ("untold", "made", "replaced", "says"),
+    [
+        (Untold(), [], [], ["delete", "delete"]),
+        # Each was replaced, by a version that cannot be read: of whatever key it is now.
+        (Untold(final=OF_1), [], [], ["not read", "not read"]),
+        # A DELETE ended 1 and 2; then 1 came again, and cannot be read.
+        (Untold(final=OF_1, deleted={("1",), ("2",)}), [], [], ["not read", "delete"]),
+        (Untold(final=ANY, deleted={("1",), ("2",)}), [], [], ["not read", "not read"]),
+        (Untold(final=OF_1, deleted={("1",)}), [], [("2", "x")], ["update", "not read"]),
+        (
+            Untold(at_fork=Unread({("3",)})),
+            [("3", "x")],
+            [("4", "x")],
+            ["not read", "insert unsure", "delete", "delete"],
+        ),
+        (Untold(at_fork=ANY), [("3", "x")], [("4", "x")], ["insert unsure", "insert unsure", "delete", "delete"]),
+    ],
+)
+def test_a_row_of_which_a_version_was_not_read_is_neither_updated_nor_deleted(
+    untold: Untold, made: list[Row], replaced: list[Row], says: list[str]
+) -> None:
+    done = changes(table(key=(0,)), made, replaced, [("1", "was"), ("2", "was")], untold)
+    assert [f"{one.kind} {one.state}".removesuffix(" not compared").replace("not read not read", "not read")
+            for one in done] == says  # fmt: skip
+    assert [one.is_in_sql for one in done] == [one.kind != "not read" for one in done]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "now", "unchanged", "kind", "state"),
+    [
+        (("1", "a"), None, None, False, "not read", "not read"),
+        (("1", "a"), None, ("1", "b"), False, "not read", "not read"),
+        (("1", "a"), None, ("1", "a"), False, "not read", "there"),
+        (("1", "a"), None, ("1", "b"), True, "update", "clean"),  # it still has the version that cannot be read
+        (None, ("1", "b"), None, False, "not read", "not read"),
+        (None, ("1", "b"), ("1", "b"), True, "not read", "not read"),
+    ],
+)
+def test_a_row_that_was_not_read_beside_the_new_primarys(
+    new: Row | None, old: Row | None, now: Row | None, unchanged: bool, kind: str, state: str
+) -> None:
+    done = judged(Change("not read", new, old, state="not read"), now, unchanged=unchanged)
+    assert (done.kind, done.state) == (kind, state)
+
+
+@pytest.mark.parametrize(("unread", "is_read"), [(1, True), (0, False), (0, True)])
+def test_a_row_that_is_gone_from_a_partition_may_be_in_one_that_was_not_read(unread: int, is_read: bool) -> None:
+    leaves = [replace(table(key=(0,), root=9), oid=oid) for oid in (1, 2)]
+    gone = TableLoss(leaves[0], [Change("delete", None, ("1", "a")), Change("insert", ("2", "a"), None)])
+    alone = TableLoss(replace(table(key=(0,), root=3), oid=3), [Change("delete", None, ("1", "a"))], unread=1)
+    leave_untold([gone, TableLoss(leaves[1], unread=unread, is_read=is_read), alone])
+    is_told = not unread and is_read
+    assert [one.kind for one in gone.changes] == ["delete" if is_told else "not read", "insert"]
+    assert (len(gone.undecided), gone.in_no_sql(is_said=True)) == ((0, {}) if is_told else (1, {"not read": 1}))
+    assert (alone.changes[0].kind, alone.undecided) == ("delete", [])
+
+
+def test_a_place_of_which_no_query_shows_one_row_is_not_read() -> None:
+    unread = dict[tuple[int, int], str]()
+    copied = Copied([("1", "a"), ("1", "b")])
+    assert list(rows._at(copied, table(), [(0, 1), (0, 2), (0, 3)], unread)) == []
+    assert unread == dict.fromkeys([(0, 1), (0, 2), (0, 3)], "no query shows it")
+
+
+def test_what_cannot_be_read_is_named_by_a_few() -> None:
+    loss = TableLoss(table())
+    rows._note_unread(loss, {(0, item): "why" for item in range(1005)})
+    assert loss.notes[4:] == ["the version at (0, 4) cannot be read: why", "nor can 1,000 others"]
+
+
 SHAPE = (7, 3, ["id integer", "v text"], False)
 BYTES = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
@@ -100,7 +185,7 @@ class Copied:
             return SimpleNamespace(fetchone=lambda: self.shape)
         if "SHARE UPDATE" in text:
             self.shape = self.shape if self.swapped is None else self.swapped
-        seen = [(0, 1, True, False, False)] if "heap_page_items" in text else [(1,)]
+        seen = [(0, 1, True, False, False, True)] if "heap_page_items" in text else [(1,)]
         return SimpleNamespace(fetchall=lambda: seen, fetchone=lambda: None) if seen != [(1,)] else seen
 
     def cursor(self) -> Any:
@@ -132,6 +217,7 @@ def test_a_row_that_cannot_be_read_is_noted(monkeypatch: pytest.MonkeyPatch, wro
     loss = read_one(monkeypatch, Copied(wrong), None)
     assert loss.changes == []
     assert any("the version at (0, 1) cannot be read" in note for note in loss.notes)
+    assert loss.unread == 1 and loss.undecided == ["1 versions of its rows cannot be read: no SQL changes these rows"]
 
 
 @pytest.mark.parametrize("shape", [None, (8, *SHAPE[1:])])
@@ -169,13 +255,14 @@ def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
 
 def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[tuple[str, ...]] = [("1", "a")]
-    for found, notes in ((there, ["the SQL fires its trigger a?b"]), ([], [])):
+    unread = ["the version at (0, 1) cannot be read: no query shows it"]
+    for found, notes in ((there, ["the SQL fires its trigger a?b"]), ([], unread)):
         assert read_one(monkeypatch, Copied(found), None, warnings=("the SQL fires its trigger a\x1bb",)).notes == notes
 
 
 def test_old_rows_that_share_a_key_are_paired_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = Copied([("1", "a"), ("1", "b")], SHAPE)
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1), (0, 2)], 0))
+    copied = Copied([("1", "a")], SHAPE)
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0))
     loss = read_one(monkeypatch, copied, None)
     assert (loss.changes, loss.unkeyed_old, loss.notes) == ([], 2, [rows.KEY_SINCE])
 
@@ -187,7 +274,7 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
     lost.ended[1, 2, 4] = Counter({(0, 1): 1})
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], 0))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0))
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]
@@ -245,8 +332,10 @@ def test_what_is_seen_of_the_new_primarys_table_is_seen_under_a_lock_in_which_it
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ((0, 1, "\\! id", False, False), "true or false"), (("\\! id", 1, True, False, False), "invalid literal"),
-        ((0, 1.5, True, False, False), "a number"), ((0, 1 << 70, True, False, False), "71 bits"), ((0, 1), "shorter"),
+        ((0, 1, "\\! id", False, False, True), "true or false"),
+        (("\\! id", 1, True, False, False, True), "invalid literal"),
+        ((0, 1.5, True, False, False, True), "a number"), ((0, 1 << 70, True, False, False, True), "71 bits"),
+        ((0, 1), "shorter"),
     ],
 )  # fmt: skip
 def test_an_answer_of_another_type_is_none(monkeypatch: pytest.MonkeyPatch, row: tuple[object, ...], says: str) -> None:

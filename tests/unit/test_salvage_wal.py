@@ -10,6 +10,7 @@ import pytest
 from tests.fixtures.data_directory import SEGMENT, wal
 from tests.fixtures.wal_writer import (
     ABORT,
+    ABORT_PREPARED,
     COMMIT,
     COMMIT_PREPARED,
     DELETE,
@@ -96,6 +97,18 @@ def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_
     for one in (folded(deleted, done), folded(prepared, deleted, done, held={7})):
         assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), set(), {7}, 1)
         assert one.ended == {TABLE: {(9, 3): 1}}
+
+
+@pytest.mark.parametrize("kind", [COMMIT_PREPARED, ABORT_PREPARED])
+@pytest.mark.parametrize("held", [set[int](), {7}])
+def test_what_was_prepared_at_the_fork_is_known_with_its_subtransactions(kind: int, held: set[int]) -> None:
+    before, after = (Record(lsn, lsn + 8, 7, Manager.TRANSACTION, PREPARE) for lsn in (0x110, 0x210))
+    done = ended(0, kind, 8, 9, prepared=7)
+    for records in ((done,), (before, done)):
+        assert folded(*records, held=held).prepared_at_fork == {7, 8, 9}
+    ended_before = ended(0, kind, 8, 9, prepared=7, lsn=0x118)
+    for records in ((after, done), (before, ended_before), (before,)):
+        assert folded(*records, held=held).prepared_at_fork == set()
 
 
 def test_a_place_that_held_two_versions_ended_two() -> None:

@@ -20,7 +20,7 @@ from walproof.pricing.estimates import mixed_versions
 from walproof.records.journal import Journal
 from walproof.targets.choose import choose
 from walproof.targets.external import consent, faults_by_command
-from walproof.targets.external.faults_by_command import UserCommands
+from walproof.targets.external.faults_by_command import BY_COMMAND, UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
 from walproof.targets.patroni.target_file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
@@ -169,6 +169,47 @@ def test_a_fault_of_a_run_that_was_killed_is_undone_by_its_command(tmp_path: Pat
     assert undone.read_text() == "h:7 n1\n"
     assert told == [("fault", f"{fault} n1")]
     assert journal.pending() == ()
+
+
+@pytest.mark.parametrize("thaw", ["printf 'entf\\374hrt\\n'", "false"])
+@pytest.mark.parametrize("reverted", [False, True])
+def test_one_fault_that_stays_or_prints_oddly_keeps_no_other_from_being_undone(
+    tmp_path: Path, thaw: str, reverted: bool
+) -> None:
+    """Latin-1 is what some commands print: that it is no UTF-8 is no reason that a fault stays."""
+    journal, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone"
+    given = {"freeze": "true", "thaw": thaw, "stop": "true", "recover": f"touch {undone}"}
+    commands = UserCommands(given, lambda member: Endpoint((("h", 7),)), journal=lambda: journal, target="t")
+    commands.inject(Capability.STOP, "n1")
+    commands.inject(Capability.FREEZE, "n2")
+    commands.inject(Capability.FREEZE, "n3")
+    said = []
+    try:
+        if reverted:
+            said = commands.revert(journal, SILENT)
+        else:
+            commands.undo_all()
+    except TargetError as wrong:
+        said = [wrong.message]
+    stay = ["freeze n3", "freeze n2"] if thaw == "false" else []
+    assert undone.exists() and sorted(change.name for change in journal.pending("t")) == sorted(stay)
+    assert bool(said) is bool(stay) and all("your command failed (1): false" in why for why in said)
+
+
+def test_what_no_command_was_noted_for_keeps_no_other_from_being_undone(tmp_path: Path) -> None:
+    """Another version's fault, or a place that is none."""
+    journal, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone"
+    commands = UserCommands({"recover": f"touch {undone}"}, lambda _: Endpoint((("h", 7),)), target="t")
+    for name, where in (("stop n1", "h:7"), ("melt n2", "h:7"), ("stop n3", "h")):
+        journal.note(0.0, "t", BY_COMMAND, name, before=where, after=None)
+    assert len(commands.revert(journal, SILENT)) == 2
+    assert undone.exists() and [change.name for change in journal.pending("t")] == ["stop n3", "melt n2"]
+
+
+def test_a_log_that_is_no_utf8_is_read_all_the_same() -> None:
+    """psql -U $'bj\\xfcrn': a stranger's name stands in the server's log as its bytes were."""
+    commands = UserCommands({"logs": "printf 'role \"bj\\374rn\"\\n'"}, lambda member: Endpoint((("h", 7),)))
+    assert commands.run("logs", "n1") == 'role "bj\N{REPLACEMENT CHARACTER}rn"\n'
 
 
 def test_a_fault_that_was_undone_leaves_nothing_in_the_journal(tmp_path: Path) -> None:

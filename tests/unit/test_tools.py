@@ -11,6 +11,7 @@ from tools import import_circles, ports_only, sizes
 from walproof.cli import demo
 
 ROOT = Path(__file__).parent.parent.parent
+_STARTS = {f"subprocess.{name}" for name in ("run", "Popen", "check_output", "check_call", "call", "getoutput")}
 
 
 def test_a_circle_through_an_import_inside_a_function_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,19 @@ def test_a_circle_through_an_import_inside_a_function_is_found(tmp_path: Path, m
     assert import_circles.circles("planted_circle") == [tuple(circle)]
     (planted / "below.py").write_text("")
     assert import_circles.circles("planted_circle") == []
+
+
+def test_what_programs_print_is_never_decoded_strictly() -> None:
+    """One byte that is no UTF-8, which a stranger can bring into a log, must not end what walproof does."""
+    strict = [
+        f"{path}:{call.lineno}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in _STARTS
+        for given in [{word.arg for word in call.keywords}]
+        if given & {"text", "universal_newlines", "encoding"} and "errors" not in given
+    ]
+    assert strict == []
 
 
 @pytest.mark.parametrize(("lengths", "code"), [((120, 1, 400), 0), ((1, 1, 401), 1)])

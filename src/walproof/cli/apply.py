@@ -77,7 +77,7 @@ def apply(
     with nullcontext() if dry_run else applying(journal.path):
         check_identity(layer, cluster, journal.path)
         if not dry_run:
-            layer.close(name)
+            layer.check_undone(name)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
@@ -218,9 +218,12 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         layer.close(name)
     if alone:
         raise MachineError("; ".join([*dict.fromkeys(alone), *left]), "undo that first: walproof revert, apply --undo")
+    first = f"walproof has applied nothing on {cluster.name}"
+    if begun or pending:
+        first = f"not all is undone on {cluster.name}:" if left else f"undone on {cluster.name}"
     print_result(
         {"target": cluster.name, "undone": len(pending), "left": left},
-        f"undone on {cluster.name}" if begun or pending else f"walproof has applied nothing on {cluster.name}",
+        first,
         *(f"  {sentence}" for sentence in left),
         as_json=as_json,
     )

@@ -72,7 +72,7 @@ _OURS = ("target", "allow")
     ),
     opt.option("--tables", "existing", "Use the target's own database and the tables it has."),
     opt.option("--route", "WORD", "direct, multi-host, haproxy or pgbouncer.  [default: direct]"),
-    opt.option("--pool", "N", "PgBouncer's pool size."),
+    opt.option("--pool", "N", "The pool size of a lab's PgBouncer."),
     opt.words("--load", "0.5,0.8", "Open loop at these fractions of measured capacity."),
     opt.option("--rate", "TPS", "Offer at most this many transactions per second."),
     opt.option("--max-clients", "N", "Never more clients than this."),

@@ -21,6 +21,7 @@ from walproof.machine.untrusted import field
 from walproof.model.drill import Capability, Drill
 from walproof.model.event import Described, DrillDone, DrillStarted, Emit, Ended, Event, FaultChanged, LoadSeen, Note
 from walproof.model.junit import junit
+from walproof.model.load import connections
 from walproof.model.ports import Target
 from walproof.model.salvage import SalvageJudged
 from walproof.model.topology import route_of
@@ -96,14 +97,14 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
     options = _with_orders(options, raw, chosen)
     if options.salvage:
         check_salvage(chosen)
-    route_of(chosen.routes(), options.route)
+    route = route_of(chosen.routes(), options.route)
     plan = _plan(options, chosen)
     if dry_run:
         print_result(_plan_json(options, plan, chosen), *_plan_lines(options, plan, chosen), as_json=as_json)
         return ExitCode.HELD
     made = dict.fromkeys(f"{d.fault.name}: {why}" for d in plan if (why := no_takeover(chosen, d.fault, d.victim)))
     beforehand = "; ".join(made)
-    clients = options.writers + (options.own_load.clients if options.own_load else 0)
+    clients = connections(options.writers, route) + (options.own_load.clients if options.own_load else 0)
     consent.check(chosen, "proving", consents_needed(plan), allowed, clients=clients, beforehand=beforehand)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)

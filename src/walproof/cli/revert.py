@@ -284,13 +284,19 @@ def _unheeded() -> Iterator[str]:
                 yield f"left alone, it cannot be read: {path}"
 
 
+def _over() -> frozenset[str]:
+    """Journals of runs that are undone, whatever copies of their records say."""
+    path = runs_folder() / OVER
+    return journals_in(path) if only_ours(path.parent) and only_ours(path) else frozenset()
+
+
 def _elsewhere() -> Iterator[str]:
     """Sentences about records of this folder with changes that no journal of this user's state folder holds.
 
     They may be anybody's: told when all else is, a mebibyte of them is read, and no exit code is due to them.
     """
     known = {run.run.journal for run in registered(runs_folder())}
-    over, room = journals_in(runs_folder() / OVER), _READ_ELSEWHERE
+    over, room = _over(), _READ_ELSEWHERE
     for path in sorted((*Path().glob(f"*/{NAME}"), *Path("records").glob(f"*/{NAME}"))):
         record = f"./{path.parent}"
         try:
@@ -327,7 +333,9 @@ def _of_record(
     if runs:
         yield from (Own(run.registration, run, run.run.record, asked.leave) for run in runs)
         return
-    if named and named <= journals_in(runs_folder() / OVER):
+    for text in _unheeded():
+        asked.leave(text)
+    if named and named <= _over():
         _warn(f"undone already, before it was moved or while it was elsewhere: {path}")
         return
     try:

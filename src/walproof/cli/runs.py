@@ -84,6 +84,11 @@ def keep_journal(target: Target | None, directory: Path | None) -> None:
     if target is not None and target.external:
         journal = register(runs_folder(), directory, target.identity)
         check_identity(journal, target, journal.registration)
+        for change, newer in covering(journal.registration, journal.pending()):
+            raise MachineError(
+                f"the run was cut off with {change.name} changed, and {newer} has changed that since",
+                "undo that, then walproof revert, then go on",
+            )
         target.journal = journal
         if context := click.get_current_context(silent=True):
             context.meta.setdefault(LEAVES, []).append(partial(_leaves, target))
@@ -226,6 +231,15 @@ class Layer:
         if not self.pending(target):
             self._journal.undone(*self._over(target))
 
+    def check_undone(self, target: str) -> None:
+        """MachineError where the undoing of an application was begun and is not ended: nothing is applied upon it."""
+        self.close(target)
+        if any(begun for _, begun in self._marks(target)[:1]):
+            raise MachineError(
+                f"`apply --undo` was cut off or found not all members: some of it is still to be undone on {target}",
+                "walproof revert, or apply --undo",
+            )
+
 
 class Due:
     """A journal less the changes that are left alone just now, by their numbers."""
@@ -270,7 +284,14 @@ def standing(path: Path, change: Change, is_there: Callable[[Change], bool]) -> 
     """
     beside = ((one, other) for one, other in pending_beside(home.own_state(), path) if other.at > change.at)
     newer = ((one, other) for one, other in beside if same_setting(other, change) is None and is_there(other))
-    return next((f"{_whose(one)} on {other.target}" for one, other in newer), "")
+    covering = (f"{_whose(one)} on {other.target}" for one, other in newer if not _as_well(other, change))
+    return next(covering, "")
+
+
+def _as_well(newer: Change, change: Change) -> bool:
+    """Whether both set one value, by two targets' names and on two servers, as far as that is known: none covers."""
+    apart = newer.target != change.target and newer.server and change.server and newer.server != change.server
+    return bool(apart and newer.after == change.after)
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

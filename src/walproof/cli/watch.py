@@ -127,7 +127,7 @@ def watch(
             page.run(lambda url: click.echo(f"watching at {url}\nCtrl-C ends it", err=True))
     finally:
         if canary_writer:
-            canary_writer.close()
+            _warn(canary_writer.close())
         collector.close()
 
 
@@ -153,8 +153,17 @@ def _export(
             f"for `Authorization: Bearer` with {f'the token in {token_file}' if token_file else token}", err=True
         )
     click.echo("Ctrl-C ends it", err=True)
+    said = ""
     try:
         while not ended.wait(0.5):
             exporter.update()
+            if exporter.unseen not in ("", said):
+                said = exporter.unseen
+                click.echo(f"who streams and what waits is not known: {said}", err=True)
     finally:
-        exporter.close()
+        _warn(exporter.close())
+
+
+def _warn(left: str) -> None:
+    if left:
+        click.echo(f"walproof: {left}", err=True)

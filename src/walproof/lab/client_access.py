@@ -53,7 +53,9 @@ def runs(blueprint: Blueprint, name: str) -> bool:
 
 def start(blueprint: Blueprint) -> None:
     """Write the files and start HAProxy and PgBouncer where they do not run."""
-    version = subprocess.run([program("pgbouncer"), "--version"], capture_output=True, text=True, check=False)
+    version = subprocess.run(
+        [program("pgbouncer"), "--version"], capture_output=True, text=True, errors="replace", check=False
+    )
     write_access(blueprint, pgbouncer_version(version.stdout))
     folder = blueprint.access_dir
     # In the foreground, so that each is its own pid.

@@ -221,7 +221,7 @@ def canonical(bin_dir: Path, name: str, value: str | None) -> str | None:
         argv = [str(bin_dir / "postgres"), "-D", folder, "-C", name, "-c", f"{name}={value}"]
         argv = confined_check(argv, Path(folder))
         done: subprocess.CompletedProcess[str] = subprocess.run(
-            argv, capture_output=True, text=True, check=False, **apart()
+            argv, capture_output=True, text=True, errors="replace", check=False, **apart()
         )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

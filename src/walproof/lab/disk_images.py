@@ -1,8 +1,10 @@
 """A member's data on ext4 images over loop devices: created, attached, detached, released. Starts and kills nothing."""
 
 import contextlib
+import fcntl
 import os
 import shutil
+import struct
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ SMALLEST = 256 << 20
 """Bytes below which a member's PGDATA, a few WAL segments and the journal do not fit."""
 SYS_ADMIN = 21  # linux/capability.h
 _NAMED = 5
+_GET_STATUS64, _STATUS64 = 0x4C05, struct.Struct("=QQ216x")
+"""linux/loop.h: its answer begins with the device and the inode number of the file."""
+_DELETED = " (deleted)"
 _FREE_A_LOOP = "losetup -a shows who holds them; `walproof lab down` releases a lab's devices"
 
 
@@ -160,10 +165,27 @@ def loops(blueprint: Blueprint) -> tuple[tuple[str, Path], ...]:
     attached = []
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
         with contextlib.suppress(OSError):
-            image = Path(os.fsdecode(backing.read_bytes()).strip().removesuffix(" (deleted)"))
-            if image.is_relative_to(images_dir(blueprint)):
-                attached.append((f"/dev/{backing.parent.parent.name}", image))
+            name, device = os.fsdecode(backing.read_bytes()).strip(), f"/dev/{backing.parent.parent.name}"
+            image = Path(name.removesuffix(_DELETED))
+            if image.is_relative_to(images_dir(blueprint)) and _is_here(device, name, blueprint.home):
+                attached.append((device, image))
     return tuple(sorted(attached))
+
+
+def _is_here(device: str, name: str, home_folder: Path) -> bool:
+    """Whether the file of that name is the one that the device holds, or was on the lab's file system; OSError.
+
+    A mount namespace's own path is what the kernel calls it: a container's lab has the same one for another file.
+    """
+    opened = os.open(device, os.O_RDONLY)
+    try:
+        file_system, inode = _STATUS64.unpack(fcntl.ioctl(opened, _GET_STATUS64, bytes(_STATUS64.size)))
+    finally:
+        os.close(opened)
+    if name.endswith(_DELETED):
+        return bool(file_system == home_folder.stat().st_dev)
+    there = os.stat(name)
+    return (file_system, inode) == (there.st_dev, there.st_ino)
 
 
 def _numbers(devices: Iterable[str]) -> set[str]:

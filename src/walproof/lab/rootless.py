@@ -107,7 +107,7 @@ def _start_keeper(first_port: int) -> int:
         )
         wait_for(Wait.PROGRAM_READY, lambda: pid_file.exists() or process.poll() is not None, RealClock(), pace_s=0.02)
     if process.poll() is not None:
-        logged = log_file.read_text().strip().splitlines()
+        logged = log_file.read_text(errors="replace").strip().splitlines()
         reason = logged[-1] if logged else "no reason given"
         raise why_no_namespaces(first_port, reason)
     return process.pid

@@ -70,7 +70,7 @@ def launch(
         raise
     now = status(folder)
     if now is None:
-        logged = (folder / LOG).read_text().strip().splitlines() or ["it logged nothing"]
+        logged = (folder / LOG).read_text(errors="replace").strip().splitlines() or ["it logged nothing"]
         raise MachineError(
             f"the link emulator did not start: {logged[-2] if len(logged) > 1 else logged[0]}", logged[-1]
         )

@@ -124,7 +124,9 @@ def postgres_bin(wanted: str | None) -> Path:
 
 def postgres_version(bin_dir: Path) -> int:
     """The major version that `postgres --version` prints; MachineError when it does not run."""
-    done = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [bin_dir / "postgres", "--version"], capture_output=True, text=True, errors="replace", check=False
+    )
     match = re.search(r"PostgreSQL\) (\d+)", done.stdout)
     if match is None:
         raise MachineError(f"{bin_dir}/postgres does not run: {done.stderr.strip() or done.stdout.strip()}")
@@ -162,7 +164,13 @@ def run(argv: Sequence[str], *, stdin: str | None = None, hint: str = "") -> str
     """Standard output of the command; MachineError with what it printed when it fails, is missing or takes a minute."""
     try:
         done = subprocess.run(
-            [program(argv[0]), *argv[1:]], input=stdin, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+            [program(argv[0]), *argv[1:]],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_LONGEST_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise MachineError(f"{argv[0]} did not end within {_LONGEST_S:.0f} s", hint) from None

@@ -47,6 +47,10 @@ class QuorumKind(StrEnum):
     FIRST = "FIRST"
 
 
+SERVER = " on the server "
+"""In the name of a kind of change: what follows tells the server."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quorum:
     """The meaning of synchronous_standby_names: kind, how many (k), and the names."""

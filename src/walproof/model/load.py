@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from walproof.errors import UsageError
 from walproof.model.guarantee import Level
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Endpoint, Route
 
 
 class Outcome(IntEnum):
@@ -87,11 +87,21 @@ class LoadLimits:
         if self.clients is not None and clients > self.clients:
             raise UsageError(
                 f"{clients} clients are more than this target's max_clients = {self.clients}",
-                "ask for fewer (--clients, --writers, --levels), or raise max_clients below [caps] in the target file",
+                "ask for fewer (--clients, --writers, --levels), or raise max_clients below [caps] in the target file; "
+                "by a proxy or a pooler a writer whose commit hangs connects once more, so each of them counts twice",
             )
 
 
 NO_LIMITS = LoadLimits()
+
+
+def connections(writers: int, route: Route) -> int:
+    """How many so many writers have at a time: each has another one where its commit hangs at one address.
+
+    >>> connections(4, Route("multi-host")), connections(4, Route("haproxy"))
+    (4, 8)
+    """
+    return 2 * writers if route.one_address else writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +123,16 @@ class LedgerOrder:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the ledger stands: acknowledged so far, time of the last acknowledgement, last error in words."""
+    """How the ledger stands: acknowledged so far, time of the last acknowledgement, last error in words.
+
+    `writers_alive` counts writers of living processes, `connected` those that have a session now.
+    """
 
     acknowledged: int
     last_acknowledged_at: float | None
     writers_alive: int
     last_error: str = ""
+    connected: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class Route:
     follows: bool = True
     """New connections reach the leader after a failover too."""
 
+    @property
+    def one_address(self) -> bool:
+        """Whether a new connection there may reach another server than one that hangs: a proxy, a pooler, a service."""
+        return self.follows and self.name != "multi-host"
+
 
 def route_of(routes: tuple[Route, ...], name: str) -> Route:
     """The route of that name; UsageError lists those there are.
@@ -134,7 +139,7 @@ class MemberView:
     name: str
     role: Role
     state: str
-    """running, streaming, starting, stopped, frozen, unreachable …"""
+    """running, streaming, starting, stopped, frozen, unreachable, not known …"""
     timeline: int | None = None
     lsn: int | None = None
     lag_bytes: int | None = None
@@ -162,6 +167,8 @@ class ClusterView:
     members: tuple[MemberView, ...]
     leader: str | None
     standby_names: str = ""
+    unseen: str = ""
+    """What has to be granted for who streams and which sessions wait to be seen; "" where this role may see it."""
 
     def member(self, name: str) -> MemberView | None:
         return next((m for m in self.members if m.name == name), None)
@@ -316,12 +323,12 @@ def memory_fact(size: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a poller knows: the cluster, commits so far on the leader, sessions in SyncRep and the longest such wait."""
+    """The cluster, commits so far on the leader, sessions in SyncRep and the longest such wait; None: not known."""
 
     view: ClusterView
     commits: int | None = None
-    waiting: int = 0
-    longest_wait_s: float = 0.0
+    waiting: int | None = None
+    longest_wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from walproof.errors import TargetError
+from walproof.errors import TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
 from walproof.model.ports import Target
 from walproof.model.sample import Scenario, Workload
@@ -38,11 +38,16 @@ class PriceResult:
 
 
 def check_target(target: Target, options: PriceOptions, allowed: Collection[str]) -> None:
-    """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in effect."""
+    """Refuse what cannot be priced: no such capability, a quorum too large, a guarantee not in effect, others' pool."""
     pricing, view = pricing_of(target), target.observe()
     question = options.question(len(view.standbys))
     for arm in question.arms:
         route_of(target.routes(), arm.route)
+        if arm.pool is not None and target.capabilities().pool is None:
+            raise UsageError(
+                f"the pooler before {target.name} is not walproof's own, and the size of its pool is left alone",
+                "leave --pool out: it is priced as it is, and the record says its size; or price the lab",
+            )
     for scenario in question.scenarios:
         pricing.check(scenario)
     remote = sorted({a.level for a in question.arms if a.level.remote}, key=lambda one: one.strength)

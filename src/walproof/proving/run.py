@@ -244,11 +244,11 @@ def _drill_run(shell: Shell, planned: PlannedDrill, observer: Observer, gathered
 
 
 def _writing(run: LedgerRun, writers: int) -> bool:
-    """Whether every writer may have committed once; MachineError when none of them is alive any more."""
+    """Whether every writer is up and may have committed once; MachineError when none of them is alive any more."""
     progress = run.progress()
     if progress.writers_alive == 0:
         raise MachineError(f"the writers ended: {progress.last_error or 'no reason is known'}", "see the machine's log")
-    return progress.acknowledged >= writers
+    return progress.connected >= writers and progress.acknowledged >= writers
 
 
 def _recover(shell: Shell, planned: PlannedDrill, harmed: tuple[str, ...]) -> str:

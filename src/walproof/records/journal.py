@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from walproof.errors import MachineError
 from walproof.machine.untrusted import bounded, from_json
+from walproof.model.guarantee import SERVER
 from walproof.records.layout import make_folder, opener
 
 
@@ -34,6 +35,16 @@ class Change:
     after: str | None = None
     cluster: str = ""
     """The identity of the cluster of that name, see `Target.identity`; "" where it was not known."""
+
+    @property
+    def kind(self) -> str:
+        """What it is of, of which member, without the server."""
+        return self.what.partition(SERVER)[0]
+
+    @property
+    def server(self) -> str:
+        """What tells the member's server from the cluster's others, "" where nothing does: a name may move."""
+        return self.what.partition(SERVER)[2]
 
 
 _CHANGE = TypeAdapter(Change)

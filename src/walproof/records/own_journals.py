@@ -31,11 +31,16 @@ OVER = "undone"
 
 def same_setting(one: Change, other: Change) -> bool | None:
     """Whether two changes are of one setting of one member; None where they may be: their targets or members have two
-    names, which one server can have, or two of which one is a copy.
+    names, which one server can have, or two of which one is a copy; or a name has moved to another server.
     """
     if one.name != other.name or (one.cluster and other.cluster and one.cluster != other.cluster):
         return False
-    return (one.target, one.what) == (other.target, other.what) or None
+    if one.target != other.target:
+        return None
+    known, same = one.server and other.server, one.server == other.server
+    if one.kind == other.kind:
+        return True if same or not known else None
+    return bool(known and same)
 
 
 class OwnJournal(Journal):
@@ -144,13 +149,16 @@ class RegisteredJournal:
     """A run's journal; its file in the state folder is removed once nothing of it is left to be undone."""
 
     def __init__(self, folder: Path, run: Run, cluster: str = "") -> None:
-        self.run = run
-        self.registration = folder / f"{run.journal}.jsonl"
-        self.path = Path(run.record) / NAME if run.record else self.registration
-        self._cluster = cluster
-        self._own = OwnJournal(self.registration, asdict(run), cluster, folder.parent)
+        self._folder, self._cluster = folder, cluster
+        self._name(run)
         self._one = threading.Lock()
         """Faults of a storm are noted at once: none may be lost with the file, and no two may have one number."""
+
+    def _name(self, run: Run) -> None:
+        self.run = run
+        self.registration = self._folder / f"{run.journal}.jsonl"
+        self.path = Path(run.record) / NAME if run.record else self.registration
+        self._own = OwnJournal(self.registration, asdict(run), self._cluster, self._folder.parent)
 
     def note(self, at: float, target: str, what: str, name: str, *, before: str | None, after: str | None) -> Change:
         """Append a change, fsynced here and in the record, before it is made."""
@@ -197,6 +205,8 @@ class RegisteredJournal:
                 if self.run.record:
                     Journal(self.registration.with_name(OVER), {"journal": self.run.journal}).begin()
                 self._own.remove()
+                # What it changes from now on is not over: a journal of its own.
+                self._name(replace(self.run, journal=secrets.token_hex(16)))
 
     @contextmanager
     def _copy(self) -> Iterator[Journal | None]:

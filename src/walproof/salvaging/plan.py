@@ -99,7 +99,9 @@ def require_root() -> None:
     """A refusal where the copy's server could not be kept apart from all else."""
     if os.geteuid() != 0:
         raise refused("not-root")
-    done = subprocess.run([*namespaces(), "true"], capture_output=True, text=True, check=False, cwd="/")
+    done = subprocess.run(
+        [*namespaces(), "true"], capture_output=True, text=True, errors="replace", check=False, cwd="/"
+    )
     if done.returncode:
         raise refused("no-namespaces", why=done.stderr.strip()[-200:])
 

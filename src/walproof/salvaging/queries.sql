@@ -68,7 +68,9 @@ FROM pg_constraint WHERE contype = 'f' ORDER BY 1, 2
 -- nor of an installed library. pg_depend is followed from what a query plans and prints (indexes, statistics, types), or
 -- from the table, by two kinds of edges: to what an object uses (so from a partition to its parent's key), and to what is
 -- a part of it (indexes, constraints, defaults, triggers, rules, checks of domains, functions of operator classes). No
--- other table is a part: see outside. A domain may be given a check while rows are written. 12 and 13 are the languages
+-- other table is a part: see outside. A cast counts from a type that is reached to another, or to one of PostgreSQL's own,
+-- which takes the owner of its source: a stranger's leads to a type of his, which nothing of the table names. A domain may
+-- be given a check while rows are written. 12 and 13 are the languages
 -- internal and C. PostgreSQL's own functions have no edges, and some run text that is SQL or the name of a type
 -- (query_to_xml, pg_input_is_valid) or look for casts (to_jsonb, quote_literal, JSON_ARRAY, text || anything, whose function
 -- is of the language 14, SQL), which an owner may add at any
@@ -88,7 +90,6 @@ WITH RECURSIVE reached(class, object) AS (
       WHERE refclassid = class AND refobjid = object AND deptype IN ('a', 'i', 'P', 'S') AND classid <> 'pg_policy'::regclass
         AND (part.oid IS NULL OR part.relkind IN ('i', 'I', 'c'))
         AND (%(writes)s::bool OR class IN ('pg_type'::regclass, 'pg_opclass'::regclass, 'pg_opfamily'::regclass))
-    UNION ALL SELECT 'pg_cast'::regclass::oid, oid FROM pg_cast WHERE class = 'pg_type'::regclass AND castsource = object
     UNION ALL SELECT 'pg_proc'::regclass::oid, amhandler FROM pg_class c JOIN pg_am a ON a.oid = c.relam
       WHERE class = 'pg_class'::regclass AND c.oid = object AND c.relkind IN ('i', 'I')
   ) more
@@ -97,9 +98,12 @@ WITH RECURSIVE reached(class, object) AS (
   UNION ALL SELECT conbin::text FROM reached JOIN pg_constraint ON oid = object WHERE class = 'pg_constraint'::regclass
 )
 SELECT found.name FROM (
-  SELECT n.nspname::text || '.'::text || p.proname::text FROM reached JOIN pg_proc p ON p.oid = object
-  JOIN pg_namespace n ON n.oid = p.pronamespace
-  WHERE class = 'pg_proc'::regclass AND p.oid >= 16384 AND p.prolang <> 12
+  SELECT n.nspname::text || '.'::text || p.proname::text FROM (
+    SELECT object FROM reached WHERE class = 'pg_proc'::regclass
+    UNION SELECT castfunc FROM reached JOIN pg_cast ON castsource = object WHERE class = 'pg_type'::regclass
+      AND (casttarget < 16384 OR casttarget IN (SELECT object FROM reached WHERE class = 'pg_type'::regclass))
+  ) used(object) JOIN pg_proc p ON p.oid = object JOIN pg_namespace n ON n.oid = p.pronamespace
+  WHERE p.oid >= 16384 AND p.prolang <> 12
     AND NOT (p.prolang = 13 AND p.probin ~ '^[$]libdir/[A-Za-z0-9_.-]+$')
   UNION SELECT n.nspname::text || '.'::text || y.typname::text FROM reached JOIN pg_type y ON y.oid = object
   JOIN pg_namespace n ON n.oid = y.typnamespace
@@ -128,22 +132,24 @@ FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON 
 WHERE c.relkind = 'S' ORDER BY 1, 2
 
 -- name: versions
--- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, and whether it was
--- written by an UPDATE, or may have come from another partition by one. The masks are HEAP_XMAX_INVALID and
--- HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
-SELECT block, lp, is_lost, is_ended, is_update FROM (
+-- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, whether it was
+-- written by an UPDATE, or may have come from another partition by one, and whether none has replaced it: a DELETE leaves
+-- its own place in t_ctid. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
   SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
     WHEN t_infomask & 2176 <> 0 THEN false
     WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
       WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
-    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update
+    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update,
+    t_ctid = format('(%%s,%%s)'::text, block, lp)::tid AS is_last
   FROM unnest(%(blocks)s::int8[]) block,
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
 ) version WHERE is_lost OR is_ended
 
 -- name: written-since
--- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32.
-(xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
+-- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32. What {1}
+-- wrote, which were prepared before the fork, is there only since one of them was committed after it.
+xmin = ANY ('{{{1}}}'::xid[]) OR (xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
 
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])

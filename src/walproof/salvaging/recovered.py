@@ -10,9 +10,10 @@ from pathlib import Path
 from jinja2 import Environment
 
 from walproof.salvaging.answers import answered, maybe, number, word
+from walproof.salvaging.changes import ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
-from walproof.salvaging.rows import ForeignKey, Row, Session, Table, TableLoss
+from walproof.salvaging.rows import Session
 from walproof.salvaging.server import QUERIES
 
 SEQUENCES = "sequences.sql"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -10,11 +11,12 @@ from jinja2 import Environment
 from walproof.machine.quoting import sql_text
 from walproof.machine.untrusted import one_line
 from walproof.model.units import lsn_text
+from walproof.salvaging.changes import REWRITTEN, STATES, TableLoss
 from walproof.salvaging.plan import Plan
-from walproof.salvaging.rows import STATES, TableLoss
 from walproof.salvaging.wal import LostWal
 
 Tree = dict[str, Any]
+ALL = "it brings every row to what was lost"
 _FILES = files("walproof.salvaging")
 KEEP = (_FILES / "keep.txt").read_text("utf-8")
 
@@ -67,16 +69,39 @@ def table_tree(loss: TableLoss) -> Tree:
         "table": loss.name,
         **{name: kinds[kind] for name, kind in by_kind.items()},
         **{state.replace(" ", "_"): states[state] for state in STATES},
+        "versions_not_read": loss.unread,
+        "inserted_without_key": 0 if loss.table.key else kinds["insert"],
         "old_versions_without_key": loss.unkeyed_old,
         "versions_no_longer_there": loss.versions_gone,
         "notes": loss.notes,
     }
 
 
+def brought(database: Tree, *, is_whole: bool) -> str:
+    """What its SQL does where --check has nothing to say; `is_whole`: all that was lost is known."""
+    tables: list[Tree] = database["tables"]
+
+    def total(*names: str) -> int:
+        return sum(int(table[name]) for table in tables for name in names)
+
+    changes = total("inserted", "updated", "deleted") - total("there")
+    left = {
+        "in conflict with the new primary, and left as they are": total("conflict"),
+        "inserted without a key, and not compared": total("inserted_without_key"),
+    }
+    held = f"{changes - sum(left.values()):,} of {changes:,} changes"
+    beside = {**left, "versions no longer there, of which nothing tells": total("versions_no_longer_there")}
+    rest = "".join(f"; {what}: {count:,}" for what, count in beside.items() if count)
+    is_whole = is_whole and not any(REWRITTEN in table["notes"] for table in tables)
+    return f"it brings {held} to what was lost{rest}" if rest or not is_whole else f"{ALL} ({held})"
+
+
 def text(tree: Tree) -> list[str]:
     """The tree for people, as lines; a name of others makes none of them, nor a statement."""
     here = Environment(trim_blocks=True, lstrip_blocks=True)
     here.filters["sql"] = sql_text
+    is_whole = not tree.get("undecided") and not tree.get("notes")
+    here.filters["brought"] = partial(brought, is_whole=is_whole)
     template = here.from_string((_FILES / "report.txt.j2").read_text("utf-8"))
     return str(template.render(_one_line_each(tree))).splitlines()
 

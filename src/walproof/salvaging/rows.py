@@ -3,9 +3,10 @@
 Old versions are read from the copy's heap pages, made visible there (pageinspect, pg_surgery), before any scan prunes
 them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,100 +14,33 @@ from psycopg import sql
 
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, many, maybe, number, truth, word
+from walproof.salvaging.changes import (
+    REWRITTEN,
+    Change,
+    ForeignKey,
+    Row,
+    Table,
+    TableLoss,
+    Unread,
+    Untold,
+    changes,
+    judged,
+    key,
+)
 from walproof.salvaging.quoting import is_operator, plain_table
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
 Session = Any
-Row = tuple[str | None, ...]
 Place = tuple[int, int]
 """Block and item of a row version."""
-REWRITTEN = (
-    "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
-    " rows that it held at the fork may be among the inserted, or missing among the deleted"
-)
 NO_TABLE = "the new primary has no such table: made or renamed after the fork, or dropped there"
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
-_TIDS, _KEYS = 2000, 500
-STATES = ("clean", "conflict", "there", "unsure", "not compared")
+UNLOGGED = "unlogged: a crash empties it, nothing of it can be told"
+_TIDS, _KEYS, _SHOWN = 2000, 500, 5
 UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKey:
-    """A foreign key by the table that it belongs to; `pairs`: the named table's column, the operator's schema and name,
-    and the own column. All are names, to be quoted. `is_builtin`: the operators and the columns' types are PostgreSQL's
-    own, for which no user makes another of that name, or a cast."""
-
-    schema: str
-    table: str
-    pairs: tuple[tuple[str, str, str, str], ...]
-    oid: int = 0
-    is_builtin: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A heap table, or the leaf of a partitioned one whose `root` is another, as `tables` of queries.sql selects it.
-
-    `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
-    () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
-    a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
-    the foreign keys that name it; `warnings`: what SQL does there besides.
-    """
-
-    relation: Relation
-    toast: tuple[Relation, str] | None
-    why_not: str
-    oid: int
-    schema: str
-    name: str
-    columns: tuple[str, ...] = ()
-    key: tuple[int, ...] = ()
-    root: int = 0
-    is_key_builtin: bool = False
-    is_deferrable: bool = False
-    has_other_unique: bool = False
-    references: tuple[ForeignKey, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One lost change of a row: insert, update or delete; `now` is the new primary's row of that key.
-
-    `state`: of STATES; conflict: it was changed there too; there: it holds the lost state already; unsure: an update
-    wrote it, and what was before is gone: inserted after the fork, or deleted on the new primary.
-    """
-
-    kind: str
-    new: Row | None
-    old: Row | None
-    now: Row | None = None
-    state: str = "not compared"
-
-    @property
-    def is_in_sql(self) -> bool:
-        """Not what is there, nor an update of which nothing tells which row it was."""
-        return self.state != "there" and (self.kind != "update" or self.old is not None)
-
-
-@dataclass(slots=True)
-class TableLoss:
-    """What was lost of one table; `notes` say what cannot be told."""
-
-    table: Table
-    changes: list[Change] = field(default_factory=list)
-    versions_gone: int = 0
-    unkeyed_old: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The table's name with its schema, as a reader is told it: not quoted."""
-        return f"{self.table.schema}.{self.table.name}"
 
 
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
@@ -134,7 +68,7 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
                 Table(
                     relation=relation,
                     toast=((space, database, toast), toast_name) if toast else None,
-                    why_not="unlogged: a crash empties it, nothing of it can be told" if unlogged else why,
+                    why_not=UNLOGGED if unlogged else why,
                     oid=oid,
                     schema=schema,
                     name=name,
@@ -189,10 +123,13 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
         if not why and (code := own_code(copied, table.oid)):
             why = f"it would run the directory's own code (function {code})"
         loss.notes += [f"not read: {why}"] if why else []
+        loss.is_read = why in ("", UNLOGGED)
         if not why:
             _read(copied, schema, loss, lost, new)
     except UNREADABLE as wrong:
-        loss.notes.append(f"it cannot be read: {one_line(wrong, 200)}")
+        loss.is_read = False
+        loss.undecided.append(f"it cannot be read: {one_line(wrong, 200)}")
+        loss.notes += loss.undecided[-1:]
     loss.notes += [one_line(warning, 300) for warning in table.warnings if loss.changes]
     return loss
 
@@ -213,38 +150,70 @@ def _read_both(
     name = plain_table(table.schema, table.name)
     *places, superseded = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
     unread = dict[Place, str]()
-    made, replaced, old = (list(_at(copied, table, some, unread)) for some in places)
-    at_fork, ended = set(places[2]) - unread.keys(), lost.ended[table.relation]
-    if not (made or replaced or old or unread or ended or table.relation in lost.created):
+    made, replaced, updated, deleted = (list(_at(copied, table, some, unread)) for some in places)
+    at_fork, ended = {*places[2], *places[3]}, lost.ended[table.relation]
+    if not (made or replaced or at_fork or unread or ended or table.relation in lost.created):
         return
-    there = None
+    there, old = None, updated + deleted
     if new is not None:
         stack.enter_context(new.transaction())
         new.execute("SET TRANSACTION READ WRITE")  # or the table may not be locked against changes
         there = _file_there(copied, new, loss, lost)
     # What ended a version that is found is counted once; what a transaction from before the WAL ended, not at all.
-    ends, found, looked_up = ended.total(), len(at_fork & ended.keys()), set[Place]()
+    ends, found = ended.total(), len(at_fork & ended.keys())
     if new is not None and there is not None:
-        since = QUERIES["written-since"].format(lost.next_xid)
-        is_same, theirs = there == table.relation, lost.ended[there]
-        looked_up = theirs.keys() | (unread.keys() & set(places[2]) if is_same else set())
+        since = QUERIES["written-since"].format(lost.next_xid, ",".join(map(str, sorted(lost.prepared_at_fork))))
         # A file made after the fork is another one than the new primary's of that number.
-        looked_up = set() if there in lost.created else looked_up - (at_fork if is_same else set())
-        ends += 0 if is_same or there in lost.created else theirs.total()
-        for part in parts(sorted(looked_up), _TIDS):
-            rows = [row[1:] for row in _select(new, table, since, _at_places(part)) if row[0] == "f"]
-            old, found = old + rows, found + len(rows)
+        theirs = lost.ended[there] if there not in lost.created else Counter[Place]()
+        mine = at_fork if there == table.relation else set[Place]()
+        ends += theirs.total() if there != table.relation else 0
+        for place, row in _still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())):
+            old.append(row)
+            if place in mine:
+                unread.pop(place, None)
+            else:
+                found += 1
     if table.relation in lost.created and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
         made, replaced = [], made + replaced
-    loss.notes += [f"the version at {at} cannot be read: {why}" for at, why in unread.items() if at not in looked_up]
+    _note_unread(loss, unread)
     if table.key and len({key(table, row) for row in old}) < len(old):
         loss.table = table = replace(table, key=())
         loss.notes.append(KEY_SINCE)
-    loss.changes = changes(table, made, replaced, old)
+    final, before = (_unread(copied, table, unread.keys() & some) for some in ({*places[0], *places[1]}, at_fork))
+    untold = Untold(final, before, {key(table, row) for row in deleted})
+    loss.changes = changes(table, made, replaced, old, untold)
     loss.versions_gone = max(0, ends - found - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
         loss.changes = list(compared(new, table, loss.changes, since))
+
+
+def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]) -> Iterator[tuple[Place, Row]]:
+    """Versions at the fork that the new primary still has at these places of its own file."""
+    for part in parts(sorted(places), _TIDS):
+        for is_written, place, *row in _select(new, table, f"{since}ctid, ", _at_places(part)):
+            if is_written == "f":
+                block, item = str(place).strip("()").split(",")
+                yield (int(block), int(item)), tuple(row)
+
+
+def _note_unread(loss: TableLoss, unread: dict[Place, str]) -> None:
+    loss.unread = len(unread)
+    shown = list(unread.items())[:_SHOWN]
+    loss.notes += [f"the version at {place} cannot be read: {why}" for place, why in shown]
+    if len(unread) > _SHOWN:
+        loss.notes.append(f"nor can {len(unread) - _SHOWN:,} others")
+    if unread:
+        loss.undecided.append(f"{len(unread):,} versions of its rows cannot be read: no SQL changes these rows")
+
+
+def _unread(copied: Session, table: Table, places: Collection[Place]) -> Unread:
+    """Of versions that cannot be read the keys, where these can."""
+    if not table.key or not places:
+        return Unread(is_any=bool(places))
+    blind = dict[Place, str]()
+    alone = replace(table, columns=tuple(table.columns[one] for one in table.key))
+    return Unread(frozenset(_at(copied, alone, sorted(places), blind)), bool(blind))
 
 
 def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -> Relation | None:
@@ -285,9 +254,9 @@ def _held_against_its_owner(new: Session, table: Table) -> str:
 
 def _versions(
     copied: Session, schema: str, name: str, relation: Relation, lost: LostWal, moved: Iterable[int] = ()
-) -> tuple[list[Place], list[Place], list[Place], int]:
+) -> tuple[list[Place], list[Place], list[Place], list[Place], int]:
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
-    which are made visible, and how many were in between."""
+    which are made visible, replaced and ended by a DELETE, and how many were in between."""
     ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
     is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
     written = sorted(lost.blocks[relation]) if is_known else range(size)
@@ -295,15 +264,18 @@ def _versions(
     asked = {**xids, "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     answer = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
-    seen = answered(answer, number, number, truth, maybe(truth), truth)
+    seen = answered(answer, number, number, truth, maybe(truth), truth, truth)
     made, replaced = (
-        [(block, item) for block, item, _, is_ended, is_update in seen if not is_ended and is_update is kind]
+        [(block, item) for block, item, _, is_ended, is_update, _ in seen if not is_ended and is_update is kind]
         for kind in (False, True)
     )
-    at_fork = [(block, item) for block, item, is_lost, *_ in seen if not is_lost]
-    for part in parts(at_fork, _TIDS):
+    updated, deleted = (
+        [(block, item) for block, item, is_lost, _, _, is_deleted in seen if not is_lost and is_deleted is kind]
+        for kind in (False, True)
+    )
+    for part in parts(updated + deleted, _TIDS):
         copied.execute(freeze, (name, _tids(part)))
-    return made, replaced, at_fork, len(seen) - len(made) - len(replaced) - len(at_fork)
+    return made, replaced, updated, deleted, len(seen) - sum(map(len, (made, replaced, updated, deleted)))
 
 
 def parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
@@ -330,36 +302,21 @@ def _select(session: Session, table: Table, before: str, condition: sql.Composab
 
 
 def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Place, str]) -> Iterator[Row]:
-    """Rows at these places; why one cannot be read, as its TOAST is gone, is added to `unread`."""
+    """Rows at these places, one each; a place of which there is none is added to `unread`, with why: its TOAST is gone,
+    or no query shows it."""
     for part in parts(places, _TIDS):
+        found, why = list[Row](), ""
         try:
-            yield from _select(copied, table, "", _at_places(part))
+            found = _select(copied, table, "", _at_places(part))
         except UNREADABLE as wrong:
-            if len(part) == 1:
-                unread[part[0]] = one_line(wrong, 120)
-            for one in part if len(part) > 1 else ():
+            why = one_line(wrong, 120) or "it does not say why"
+        if len(found) == len(part):
+            yield from found
+        elif len(part) == 1:
+            unread[part[0]] = why or "no query shows it"
+        else:
+            for one in part:
                 yield from _at(copied, table, [one], unread)
-
-
-def key(table: Table, row: Row) -> Row:
-    """The values of the row's key."""
-    return tuple(row[place] for place in table.key)
-
-
-def changes(table: Table, made: Sequence[Row], replaced: Sequence[Row], old: Sequence[Row]) -> list[Change]:
-    """Final versions, inserted and written by an UPDATE, and old ones of one key are one change; without a key no final
-    version is paired with an old one."""
-    if not table.key:
-        return [Change("insert", row, None) for row in made] + [Change("update", row, None) for row in replaced]
-    before, lost = {key(table, row): row for row in old}, list[Change]()
-    for rows, state in ((made, "not compared"), (replaced, "unsure")):
-        for row in rows:
-            was = before.pop(key(table, row), None)
-            if was is None:
-                lost.append(Change("insert", row, None, state=state))
-            elif was != row:
-                lost.append(Change("update", row, was))
-    return [*lost, *(Change("delete", None, row) for row in before.values())]
 
 
 def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
@@ -376,14 +333,3 @@ def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> 
         for values, one in zip(keys, part, strict=True):
             changed, *rest = now.get(values, ("f",))
             yield judged(one, tuple(rest) or None, unchanged=changed == "f")
-
-
-def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
-    """The change beside the new primary's row; `unchanged`: it has not written that row since the fork."""
-    kind, old = change.kind, change.old
-    if now is None and change.state == "unsure":
-        return change
-    if kind == "insert" and now is not None and now != change.new and unchanged:
-        kind, old = "update", now  # the old primary has pruned the version at the fork
-    state = "there" if now == change.new else "clean" if now == old else "conflict"
-    return Change(kind, change.new, old, now, state)

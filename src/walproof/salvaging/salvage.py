@@ -15,13 +15,14 @@ from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, number, word
+from walproof.salvaging.changes import TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import UNREADABLE, Session, TableLoss, read_table, tables
+from walproof.salvaging.rows import UNREADABLE, Session, read_table, tables
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
@@ -160,6 +161,7 @@ def _read_tables(session: Session, schema: str, database: int, lost: LostWal, ne
         warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
         table = replace(one, references=there.references, warnings=warnings)
         read.append(read_table(session, schema, table, lost, new))
+    leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
 
@@ -189,11 +191,13 @@ def _read_databases(
             except (Error, *UNREADABLE) as wrong:
                 lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
                 continue
+            lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
+            said = check(name, losses, paths) if check else []
             found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
             found |= {"files": str(out.path / target) if target in out.names() else None}
             found |= {"ddl_transactions": lost.ddl[oid]}
             found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
-            found |= {"check": check(name, losses, paths) if check and paths else None}
+            found |= {"check": said if check and (paths or said) else None}
             if losses or ran_on or lost.ddl[oid]:
                 done.append(found)
     return done, notes

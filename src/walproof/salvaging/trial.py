@@ -17,9 +17,10 @@ from walproof.errors import Error
 from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
+from walproof.salvaging.changes import Table, TableLoss
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
-from walproof.salvaging.rows import UNREADABLE, Session, Table, TableLoss, compared, hold, own_code, shape, tables
+from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape, tables
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S, GRACE_S = 60.0, 5.0
@@ -31,7 +32,25 @@ _ROUNDS = 20
 def tried(
     dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], files: Sequence[SqlFile]
 ) -> list[str]:
-    """What stands in the way of the files, a sentence each; [] when they bring every row to its lost state."""
+    """What stands in the way of the files, and what was lost and is in none, a sentence each; [] when they bring every
+    row to its lost state but those that are told to be in conflict or, without a key, cannot be compared."""
+    left = _in_no_sql(losses, files)
+    return [*_tried_there(dsn, allowed, database, losses, files), *left] if files else left
+
+
+def _in_no_sql(losses: Sequence[TableLoss], files: Sequence[SqlFile]) -> list[str]:
+    says = list[str]()
+    for loss in losses:
+        counts = loss.in_no_sql(is_said=any(one.loss is loss for one in files))
+        why = [f"{why}: {count:,}" for why, count in counts.items()]
+        why += [] if loss.is_read else ["what was not read of it"]
+        says += [f"{one_line(loss.name)}: in no SQL: {', '.join(why)}"] if why else []
+    return says
+
+
+def _tried_there(
+    dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], files: Sequence[SqlFile]
+) -> list[str]:
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
         # What ends the session is opened before anything runs in it: a database's owner may let none in afterwards.
@@ -213,6 +232,7 @@ def _outside(session: Session, losses: Sequence[TableLoss]) -> list[str]:
 
 
 def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:
-    wanted = [one for one in loss.changes if one.state in ("clean", "unsure")]
+    """Each change that is in the SQL but for conflicts, which are told; without a key nothing finds a row again."""
+    wanted = [one for one in loss.changes if one.is_in_sql and one.state != "conflict" and loss.table.key]
     left = sum(one.state != "there" for one in compared(session, loss.table, wanted, "false, "))
     says += [f"{one_line(loss.name)}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []

@@ -110,6 +110,8 @@ class LostWal:
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
     `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database; `created`:
     files made after the fork, of new, rewritten and truncated tables.
+    `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
+    them was committed after the fork there too (what is never ended holds its locks: nothing lost met its rows).
     `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
     committed there; `prepared` after the fork, and neither committed nor rolled back.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
@@ -133,6 +135,7 @@ class LostWal:
     ddl: Counter[int] = field(default_factory=Counter)
     prepared: set[int] = field(default_factory=set)
     prepared_before: set[int] = field(default_factory=set)
+    prepared_at_fork: set[int] = field(default_factory=set)
     known_from: int | None = None
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
@@ -224,9 +227,11 @@ class LostWal:
         at, subxacts, prepared = self._ended(record)
         xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
-        if lost and kind == _COMMIT_PREPARED and xid not in self.prepared and xid in self.held:
-            self.prepared_before.add(xid)
-            return
+        if lost and kind in (_COMMIT_PREPARED, _ABORT_PREPARED) and xid not in self.prepared:
+            self.prepared_at_fork.update((xid, *subxacts))
+            if kind == _COMMIT_PREPARED and xid in self.held:
+                self.prepared_before.add(xid)
+                return
         self.prepared.discard(xid)
         if not lost or kind in (_ABORT, _ABORT_PREPARED):
             return

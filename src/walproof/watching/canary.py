@@ -1,23 +1,25 @@
 """A canary: one tiny commit per level per second, classified as the ledger does. A thread and a connection each.
 
-Those of one database share a table, which the last removes; what a killed one left, the next takes over."""
+Those of one database share a table, which the last removes; what a killed one left, the next takes over. Where the
+server does not answer, a level has at most two sessions there: one at work, and one that asks whether it still is."""
 
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from walproof.errors import ODD, Error, TargetError
+from walproof.errors import ODD, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import open_session
 from walproof.load.own_tables import SCHEMA, comment_on, has_schema, make
 from walproof.machine.answering import answering
 from walproof.machine.quoting import pasted
+from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 from walproof.model.ports import Target
@@ -26,7 +28,12 @@ from walproof.model.topology import Endpoint
 TABLE = "walproof.walproof_canary"
 MARK = "walproof: canary, safe to drop"
 ANSWER_TIMEOUT_S = 5.0
-"""A frozen server's kernel still answers TCP, so no network timeout ends this wait: the canary closes the socket."""
+"""A frozen server's kernel still answers TCP, so no network timeout ends this wait: the canary has the commit cancelled
+there, and closes the socket."""
+GRACE_S = 2.0
+"""For a cancelling, and what comes of it."""
+_CHANGE_S, _LOOK_S, _LOOK_AGAIN_S = 10.0, 0.05, 0.5
+_LOGIN_S, _LONGEST_PAUSE_S = 2, 300.0
 _CREATE = f"""\
 CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz);
 COMMENT ON TABLE {TABLE} IS '{MARK}'""".encode()
@@ -36,6 +43,10 @@ _LEAVE = f"DELETE FROM {TABLE} WHERE level LIKE %s OR at < clock_timestamp() - i
 """One row per level and canary; a living one's is never that old but where its pace or its commits are so slow."""
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(%s)", (int.from_bytes(b"walproof"[:7]),)
 _NO_TABLE = "42P01"
+_END_EARLIER = """\
+SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE starts_with(application_name, %s) AND usename = session_user AND pid <> pg_backend_pid()
+AND state IS DISTINCT FROM 'idle'"""
 UPSERT = f"INSERT INTO {TABLE} VALUES (%s, clock_timestamp()) ON CONFLICT (level) DO UPDATE SET at = excluded.at"
 
 
@@ -64,25 +75,103 @@ class Probe:
         return self.outcome is Outcome.UNKNOWN
 
 
+class _Logins:
+    """One at a time. One that is not answered may leave a process in the server that hangs, and that nobody can end.
+
+    So the next waits for a quarter of the time since the first of them: they become the fewer, the longer that lasts.
+    """
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed, self._lock, self._silent_since = closed, threading.Lock(), 0.0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        with self._lock:
+            if self._silent_since:
+                self._closed.wait(min((time.monotonic() - self._silent_since) / 4, _LONGEST_PAUSE_S))
+            if self._closed.is_set():
+                raise TargetError("the canary is closed")
+            began = time.monotonic()
+            try:
+                yield
+            finally:  # one host of several may hang though the next one answers
+                silent = time.monotonic() - began >= _LOGIN_S
+                self._silent_since = (self._silent_since or began) if silent else 0.0
+
+
 @contextmanager
-def _changing(endpoint: Endpoint) -> "Iterator[psycopg.Connection[Any]]":
-    """A transaction that makes or removes the table, of one canary at a time; its commit waits for no standby."""
+def _in_time(connection: psycopg.Connection, within_s: float, ended: threading.Event) -> Iterator[threading.Event]:
+    """What is not answered in time, or until `ended`, is cancelled in the server, and then cut off; the event says so.
+
+    A session that waits there for a standby or a lock does not notice that it is cut off.
+    """
+    answered, late = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        until = time.monotonic() + within_s
+        while not answered.wait(_LOOK_S):
+            if ended.is_set() or time.monotonic() > until:
+                late.set()
+                with suppress(psycopg.Error):
+                    connection.cancel_safe(timeout=GRACE_S)  # cancel() waits for a frozen server
+                return
+
+    watcher = threading.Thread(target=watch, name="canary", daemon=True)
+    with answering(connection, within_s + GRACE_S):
+        watcher.start()
+        try:
+            yield late
+        finally:
+            answered.set()
+            watcher.join()
+
+
+def _not_ended(connection: psycopg.Connection, name: str, within_s: float, closed: threading.Event) -> list[int]:
+    """Ends the sessions whose names begin so and that are at work, all but this one; process ids of those that stay.
+
+    None where the server does not let this role see that.
+    """
+    until = time.monotonic() + within_s
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        while pids := _end_earlier(connection, name):
+            if time.monotonic() >= until or closed.wait(_LOOK_AGAIN_S):
+                return pids
+    return []
+
+
+def _end_earlier(connection: psycopg.Connection, name: str) -> list[int]:
+    with connection.transaction():
+        # A role that the DSN asks for may neither see nor end what is of who logs in.
+        connection.execute("SET LOCAL ROLE none")
+        return [int(pid) for pid, _ in connection.execute(_END_EARLIER, (name,)).fetchall()]
+
+
+@contextmanager
+def _changing(endpoint: Endpoint, name: str) -> "Iterator[psycopg.Connection[Any]]":
+    """A transaction that makes or removes the table, of one canary at a time; its commit waits for no standby.
+
+    TargetError where another session whose name begins so is at work, and cannot be ended.
+    """
+    never = threading.Event()
     with (
-        open_session(endpoint.conninfo(connect_timeout="5")) as connection,
-        answering(connection),
-        connection.transaction(),
+        open_session(endpoint.conninfo(connect_timeout="5", application_name=name)) as connection,
+        _in_time(connection, _CHANGE_S, never),
     ):
-        connection.execute("SET LOCAL synchronous_commit = local")
-        connection.execute("SET LOCAL lock_timeout = '2s'")
-        with suppress(psycopg.errors.LockNotAvailable), connection.transaction():  # who holds it longer is no canary
-            connection.execute(*_ONE_AT_A_TIME)
-        yield connection
+        if pids := _not_ended(connection, name, GRACE_S, never):
+            raise TargetError(f"its session of pid {', '.join(map(str, pids))} there is still at work")
+        with connection.transaction():
+            connection.execute("SET LOCAL synchronous_commit = local")
+            connection.execute("SET LOCAL lock_timeout = '2s'")
+            # Who holds it longer is no canary.
+            with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+                connection.execute(*_ONE_AT_A_TIME)
+            yield connection
 
 
-def _create_table(endpoint: Endpoint) -> None:
+def _create_table(endpoint: Endpoint, name: str) -> None:
     """Unless it is there. Another role's could have triggers, which would run with our rights."""
     try:
-        with _changing(endpoint) as connection:
+        with _changing(endpoint, name) as connection:
             had_schema = has_schema(connection)
             if comment_on(connection, TABLE, MARK) is None:
                 make(connection, TABLE, _CREATE)
@@ -110,8 +199,9 @@ class Canary:
         self._pace_s = max(pace_s, len(levels) / rate) if rate else pace_s
         self._target, self._report = target, report
         self._closed = threading.Event()
+        self._logins = _Logins(self._closed)
         self._name = secrets.token_hex(4)
-        _create_table(self._endpoint())
+        _create_table(self._endpoint(), self._session_name("table"))
         self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]
         for thread in self._threads:
             thread.start()
@@ -121,12 +211,27 @@ class Canary:
         routes = self._target.routes()
         return self._target.endpoint(next((r for r in routes if r.follows and not r.pools), routes[0]).name)
 
-    def close(self) -> None:
-        """Stop probing and remove the table, unless another canary uses it; a cluster that does not answer keeps it."""
+    def _session_name(self, *what: str) -> str:
+        """What the server shows: it tells this canary's sessions from all others there."""
+        return " ".join(("walproof canary", self._name, *what))
+
+    def close(self) -> str:
+        """Stop probing, end what is at work and remove the table, unless another canary uses it.
+
+        What stays on the cluster and why, in one sentence; "" where nothing does.
+        """
         self._closed.set()
+        until = time.monotonic() + 2 * GRACE_S
         for thread in self._threads:
-            thread.join(timeout=3)
-        with suppress(psycopg.Error, Error), _changing(self._endpoint()) as connection:
+            thread.join(timeout=max(0.0, until - time.monotonic()))
+        try:
+            self._remove()
+        except (psycopg.Error, *ODD) as wrong:
+            return f"the canary's table {TABLE} stays, until another canary ends there: {one_line(wrong, 300)}"
+        return ""
+
+    def _remove(self) -> None:
+        with _changing(self._endpoint(), self._session_name()) as connection:
             connection.execute(_LEAVE, (f"% {self._name}",))
             if connection.execute(f"SELECT true FROM {TABLE} LIMIT 1").fetchone() is None:
                 connection.execute(f"DROP TABLE {TABLE}")
@@ -136,15 +241,33 @@ class Canary:
 
     def _run(self, level: Level) -> None:
         while not self._closed.is_set():
-            with suppress(psycopg.Error, *ODD):
-                conninfo = self._endpoint().conninfo(
-                    connect_timeout="2", tcp_user_timeout="5000", application_name=f"walproof canary {level}"
-                )
-                with open_session(conninfo) as connection:
-                    with answering(connection):
-                        connection.execute(f"SET synchronous_commit = {level}")
+            with suppress(psycopg.Error, *ODD), self._session(level) as connection:
+                if self._is_alone(connection, level):
                     self._probe_until_lost(connection, level)
             self._closed.wait(self._pace_s)
+
+    @contextmanager
+    def _session(self, level: Level) -> Iterator[psycopg.Connection]:
+        name = self._session_name(level)
+        with ExitStack() as opened:
+            with self._logins.one():
+                conninfo = self._endpoint().conninfo(
+                    connect_timeout=str(_LOGIN_S), tcp_user_timeout="5000", application_name=name
+                )
+                connection = opened.enter_context(open_session(conninfo))
+                with _in_time(connection, ANSWER_TIMEOUT_S, self._closed):
+                    connection.execute(f"SET synchronous_commit = {level}")
+                    _not_ended(connection, name, 0.0, self._closed)
+            yield connection
+
+    def _is_alone(self, connection: psycopg.Connection, level: Level) -> bool:
+        """Whether no commit before is at work there any more; else this one is unknown too, and none joins that."""
+        started = time.monotonic()
+        with _in_time(connection, 2 * ANSWER_TIMEOUT_S, self._closed):
+            stays = _not_ended(connection, self._session_name(level), ANSWER_TIMEOUT_S, self._closed)
+        if stays:
+            self._report(Probe(self._target.clock.now(), level, Outcome.UNKNOWN, time.monotonic() - started))
+        return not stays
 
     def _probe_until_lost(self, connection: psycopg.Connection, level: Level) -> None:
         warned: list[str] = []
@@ -152,11 +275,11 @@ class Canary:
         while not self._closed.is_set():
             warned.clear()
             started = time.monotonic()
-            answer = _commit(connection, f"{level} {self._name}", warned)
+            answer = _commit(connection, f"{level} {self._name}", warned, self._closed)
             seconds = time.monotonic() - started
             if answer.sqlstate == _NO_TABLE:  # a failover lost it, or somebody dropped it: no outcome of a commit
                 with suppress(*ODD):
-                    _create_table(self._endpoint())
+                    _create_table(self._endpoint(), self._session_name("table", level))
                     return
             self._report(Probe(self._target.clock.now(), level, answer.outcome, seconds))
             if connection.closed or answer.leave_server:
@@ -164,11 +287,12 @@ class Canary:
             self._closed.wait(max(0.0, self._pace_s - seconds))
 
 
-def _commit(connection: psycopg.Connection, row: str, warned: list[str]) -> Answer:
-    """The server's answer to one commit; a connection that breaks or stays silent too long has no SQLSTATE."""
-    try:
-        with answering(connection, ANSWER_TIMEOUT_S):
+def _commit(connection: psycopg.Connection, row: str, warned: list[str], ended: threading.Event) -> Answer:
+    """The server's answer to one commit. A connection that breaks has no SQLSTATE, nor has what came too late."""
+    with _in_time(connection, ANSWER_TIMEOUT_S, ended) as late:
+        try:
             connection.execute(UPSERT, (row,))
-    except psycopg.Error as error:
-        return Answer(error.sqlstate or "", error.diag.severity_nonlocalized or "", tuple(warned))
-    return Answer(SUCCESS, warnings=tuple(warned))
+            answer = Answer(SUCCESS, warnings=tuple(warned))
+        except psycopg.Error as error:
+            answer = Answer(error.sqlstate or "", error.diag.severity_nonlocalized or "", tuple(warned))
+    return Answer("") if late.is_set() else answer

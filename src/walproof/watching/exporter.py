@@ -36,11 +36,11 @@ class Metrics:
         self.in_effect = Gauge("walproof_quorum_in_effect", "Standbys a synchronous commit waits for", registry=r)
         self.declared = Gauge("walproof_quorum_declared", "Standbys it should wait for", registry=r)
         self.spare = Gauge(
-            "walproof_spare_synchronous_standbys", "Standbys that may fail before commits block", registry=r
+            "walproof_spare_synchronous_standbys", "Standbys that may fail before commits block", registry=None
         )
         self.changes = Counter("walproof_sync_set_changes", "Changes of the synchronous set", registry=r)
-        self.waiting = Gauge("walproof_syncrep_waiting", "Sessions waiting in SyncRep", registry=r)
-        self.longest = Gauge("walproof_syncrep_longest_seconds", "Longest of these waits", registry=r)
+        self.waiting = Gauge("walproof_syncrep_waiting", "Sessions waiting in SyncRep", registry=None)
+        self.longest = Gauge("walproof_syncrep_longest_seconds", "Longest of these waits", registry=None)
         self.lag = Gauge("walproof_lag_bytes", "WAL not replayed yet", ["member"], registry=r)
         self.up = Gauge("walproof_member_up", "The member answers", ["member"], registry=r)
         self.timeline = Gauge("walproof_timeline", "The leader's timeline", registry=r)
@@ -56,6 +56,8 @@ class Metrics:
         self.pool = Gauge("walproof_pgbouncer_clients", "Clients of the pool", ["state"], registry=r)
         self._synchronous: frozenset[str] | None = None
         self._told: dict[Gauge, set[str]] = {}
+        self._known: set[Gauge] = set()
+        """Of spare, waiting and longest those that are exported now."""
 
     def record_probe(self, probe: Probe) -> None:
         """Count one canary commit by outcome; only plain acknowledgements count as latency."""
@@ -71,20 +73,28 @@ class Metrics:
         sync = sync_status(view, declared)
         self.in_effect.set(sync.in_effect)
         self.declared.set(sync.declared)
-        self.spare.set(sync.spare)
-        self.waiting.set(snapshot.waiting)
-        self.longest.set(snapshot.longest_wait_s)
+        self._if_known(self.spare, sync.spare)
+        self._if_known(self.waiting, snapshot.waiting)
+        self._if_known(self.longest, snapshot.longest_wait_s)
         self.leader.set(1 if view.leader else 0)
         self._of_members(self.up, {m.name: 0 if m.role is Role.UNKNOWN else 1 for m in view.members})
         self._of_members(self.lag, {m.name: m.lag_bytes for m in view.members if m.lag_bytes is not None})
         for member in view.members:
             if member.name == view.leader and member.timeline:
                 self.timeline.set(member.timeline)
-        if view.leader:
+        if view.leader and not view.unseen:
             synchronous = frozenset(view.synchronous)
             if self._synchronous is not None and synchronous != self._synchronous:
                 self.changes.inc()
             self._synchronous = synchronous
+
+    def _if_known(self, gauge: Gauge, value: float | None) -> None:
+        """No sample of what is not known: a number of a metric is taken for sure, and alerts are built on it."""
+        if value is not None:
+            gauge.set(value)
+        if (value is not None) is not (gauge in self._known):
+            (self.registry.unregister if value is None else self.registry.register)(gauge)
+            self._known ^= {gauge}
 
     def _of_members(self, gauge: Gauge, values: Mapping[str, float]) -> None:
         """Of the members there are now: one that is gone, or not known, is neither up nor 0 bytes behind."""
@@ -134,6 +144,8 @@ class Exporter:
         able = target.capabilities()
         self._pool = able.pool
         self._declared, self._learn = declared or 0, declared is None
+        self.unseen = ""
+        """What has to be granted for all of it to be exported; "" where nothing, or where that is not known yet."""
         self.server = MetricsServer(self.metrics.registry, address, token)
         self._poller = target.poller()
         self._canary = Canary(target, levels, self.metrics.record_probe) if levels else None
@@ -146,6 +158,7 @@ class Exporter:
         if self._learn:
             self._declared = max(self._declared, sync_status(snapshot.view, 0).in_effect)
         self.metrics.record_snapshot(snapshot, self._declared)
+        self.unseen = snapshot.view.unseen
         if self._waits is not None:
             self.metrics.record_waits(self._waits.observed())
         if self._lease is not None:
@@ -153,12 +166,15 @@ class Exporter:
         if self._pool is not None:
             self.metrics.record_pool(self._pool.pool_clients())
 
-    def close(self) -> None:
-        for part in (self._canary, self._waits, self._lease):
+    def close(self) -> str:
+        """What of the canary stays on the cluster, in one sentence; "" for nothing."""
+        left = self._canary.close() if self._canary is not None else ""
+        for part in (self._waits, self._lease):
             if part is not None:
                 part.close()
         self._poller.close()
         self.server.close()
+        return left
 
 
 def monitoring_of_labs() -> Monitoring:

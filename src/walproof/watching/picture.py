@@ -32,11 +32,15 @@ from walproof.watching.silent_leader import NOT_FAILOVER, SilentLeader, beside_s
 
 @dataclass(frozen=True, slots=True)
 class SyncStatus:
-    """Standbys a commit waits for, standbys it should wait for, and how many may fail before commits block."""
+    """Standbys a commit waits for, standbys it should wait for, and how many may fail before commits block.
+
+    Who streams may be unseen: spare is None then, and `unseen` says what has to be granted.
+    """
 
     in_effect: int = 0
     declared: int = 0
-    spare: int = 0
+    spare: int | None = 0
+    unseen: str = ""
 
     @property
     def active(self) -> bool:
@@ -46,13 +50,19 @@ class SyncStatus:
     @property
     def text(self) -> str:
         """One clause for people."""
+        return self._known + (f"; who streams and what waits is not known: {self.unseen}" if self.unseen else "")
+
+    @property
+    def _known(self) -> str:
         if not self.active:
             missing = f", {self.declared} declared" if self.declared else ""
             return f"synchronous replication inactive: no standby is named{missing}"
         standbys = f"{self.in_effect} standby{'s' if self.in_effect > 1 else ''}"
+        reduced = f" ({self.declared} declared)" if self.in_effect < self.declared else ""
+        if self.spare is None:
+            return f"synchronous commits wait for {standbys}{reduced}"
         if self.spare < 0:
             return f"synchronous commits are blocked: {standbys} needed, {-self.spare} missing"
-        reduced = f" ({self.declared} declared)" if self.in_effect < self.declared else ""
         return f"synchronous commits wait for {standbys}{reduced}; spare synchronous standbys: {self.spare}"
 
 
@@ -60,7 +70,9 @@ def sync_status(view: ClusterView, declared: int) -> SyncStatus:
     """What synchronous_standby_names on the leader asks for; `declared` is the number it should be."""
     quorum = read_standby_names(view.standby_names)
     if quorum is None:
-        return SyncStatus(0, declared, 0)
+        return SyncStatus(0, declared, 0, view.unseen)
+    if view.unseen:
+        return SyncStatus(quorum.k, declared, None, view.unseen)
     streaming = [m for m in view.standbys if m.state == "streaming"]
     candidates = sum(quorum.counts(m.name if m.streams_as is None else m.streams_as) for m in streaming)
     return SyncStatus(quorum.k, declared, candidates - quorum.k)
@@ -106,8 +118,8 @@ class Picture:
     silent_leader: SilentLeader | None = None
     standby_names: str = ""
     sync: SyncStatus = field(default_factory=SyncStatus)
-    waiting: int = 0
-    longest_wait_s: float = 0.0
+    waiting: int | None = None
+    longest_wait_s: float | None = None
     commits: int | None = None
     commits_at: float = 0.0
     points: tuple[Point, ...] = ()
@@ -120,9 +132,12 @@ class Picture:
         """good; warn: fewer standbys waited for than declared; bad: commits block or are not replicated; "" unknown."""
         if not self.members:
             return ""
-        if not self.leader or self.sync.spare < 0 or (self.sync.declared and not self.sync.active):
+        spare = self.sync.spare
+        if not self.leader or (spare is not None and spare < 0) or (self.sync.declared and not self.sync.active):
             return "bad"
-        return "warn" if self.sync.in_effect < self.sync.declared else "good"
+        if self.sync.in_effect < self.sync.declared:
+            return "warn"
+        return "" if spare is None else "good"
 
     @property
     def summary(self) -> str:

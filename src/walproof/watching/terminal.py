@@ -44,7 +44,7 @@ def rendered(picture: Picture, stale_s: float | None = None) -> RenderableType:
 def _head(picture: Picture) -> Text:
     head = Text(f"{field(picture.target)}: ", style="dim")
     head.append(field(picture.summary) or "no snapshot yet", style=_STYLES[picture.severity])
-    if picture.waiting:
+    if picture.waiting and picture.longest_wait_s is not None:
         sessions = f"{picture.waiting} session{'s wait' if picture.waiting > 1 else ' waits'}"
         head.append(f"\n{sessions} for a standby, the longest {picture.longest_wait_s:.1f} s", "yellow")
     if picture.waits:

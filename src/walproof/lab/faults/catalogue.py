@@ -6,13 +6,13 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import psutil
 
-from walproof.errors import Error, MachineError, failures_of
+from walproof.errors import Error, each_done
 from walproof.lab import disk_images, members, network_links, patroni
 from walproof.lab.blueprint import POSTGRES_PORT, Blueprint
 from walproof.lab.faults import active, crashes, disks, hangs, replication
@@ -236,17 +236,11 @@ def recover(blueprint: Blueprint, clock: Clock | None = None, *, member: str | N
     acts += [partial(recover_member, blueprint, name) for name in (blueprint.members if member is None else (member,))]
     if member is None or any(one.fault == active.DCS_LOSS for one in cleared):
         acts.append(partial(crashes.recover_dcs, blueprint))
-    _each(acts)
+    each_done(acts, CLEAR)
     left = all_in_effect(blueprint)
     if not left:
         patroni.wait_until_healthy(blueprint, clock or RealClock())
     return tuple(clause(one) for one in cleared if one not in left)
-
-
-def _each(acts: Iterable[Callable[[], object]]) -> None:
-    """Every one of them, whichever fails; the first error afterwards."""
-    for wrong in failures_of(acts):
-        raise wrong if isinstance(wrong, Error) else MachineError(f"{wrong}", CLEAR)
 
 
 def recover_member(blueprint: Blueprint, member: str) -> None:
@@ -258,7 +252,7 @@ def recover_member(blueprint: Blueprint, member: str) -> None:
         replication.restore_stream, disks.clear, crashes.resume_all, hangs.answer, crashes.remove_postmaster_pid,
         members.start_member,
     )  # fmt: skip
-    _each([partial(act, blueprint, member) for act in acts])
+    each_done([partial(act, blueprint, member) for act in acts], CLEAR)
     for fault in (active.POWER_CUT, active.KILL_MEMBER, active.FREEZE):
         active.remove(blueprint, fault, member)
     replication.resume_replay(blueprint, member)

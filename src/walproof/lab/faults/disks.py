@@ -60,7 +60,6 @@ def unavailable() -> str | None:
     tried = subprocess.run(
         (program("strace"), "-qq", "-o", "/dev/null", program("true")),
         capture_output=True,
-        text=True,
         timeout=30,
         check=False,
     )

@@ -34,7 +34,9 @@ _END_S = 15.0
 Members = Sequence[tuple[str, Endpoint]]
 
 
-def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, place: Workspace, writers: range) -> list[WriterTask]:
+def _writer_tasks(
+    order: LedgerOrder, endpoint: Endpoint, place: Workspace, writers: range, *, again: bool = False
+) -> list[WriterTask]:
     """These writers of the order split over at most two processes of a place."""
     processes = min(_PROCESSES, len(writers))
     bounds = [round(len(writers) * i / processes) for i in range(processes + 1)]
@@ -48,6 +50,7 @@ def _writer_tasks(order: LedgerOrder, endpoint: Endpoint, place: Workspace, writ
         connect_timeout_s=2.0 + order.writers / 50,
         answer_timeout_s=order.answer_timeout_s,
         clock_offset=place.clock().offset_s,
+        again=again,
     )
     return [
         replace(
@@ -104,7 +107,8 @@ class _Place:
         counts = [c for c in map(read_counts, self.files(head=HEADER_BYTES)) if c is not None]
         last = max((c.last_at for c in counts), default=0.0)
         error = next((c.error for c in counts if c.error), "") or self.crash()
-        return Progress(sum(c.acknowledged for c in counts), last or None, alive, error)
+        connected = sum(c.connected for c in counts)
+        return Progress(sum(c.acknowledged for c in counts), last or None, alive, error, connected)
 
     def files(self, head: int | None = None) -> list[Path]:
         return [path for path in self.workspace.fetch("attempts-*", head=head) if path.suffix == ""]
@@ -156,7 +160,10 @@ class RunningLedger:
         endpoint: Endpoint,
         members: Members = (),
         runner: LoadRunner | None = None,
+        *,
+        again: bool = False,
     ) -> None:
+        """`again`: whether a writer whose commit hangs connects once more to the same address."""
         self._attempts: Attempts | None = None
         self._report: WitnessReport | None = None
         self._incomplete = ""
@@ -165,7 +172,8 @@ class RunningLedger:
         workspaces = (runner or LocalRunner()).open()
         try:
             for workspace, count in zip(workspaces, shared(order.writers, len(workspaces)), strict=True):
-                tasks = _writer_tasks(order, endpoint, workspace, range(first, first + count)) if count else []
+                writers = range(first, first + count)
+                tasks = _writer_tasks(order, endpoint, workspace, writers, again=again) if count else []
                 self._places.append(_Place(workspace, tasks))
                 first += count
             for number, place in enumerate(self._places):
@@ -188,7 +196,8 @@ class RunningLedger:
         each = [place.progress() for place in self._places]
         last = max((one.last_acknowledged_at or 0.0 for one in each), default=0.0)
         error = next((one.last_error for one in each if one.last_error), "")
-        return Progress(sum(p.acknowledged for p in each), last or None, sum(p.writers_alive for p in each), error)
+        acknowledged, connected = sum(one.acknowledged for one in each), sum(one.connected for one in each)
+        return Progress(acknowledged, last or None, sum(one.writers_alive for one in each), error, connected)
 
     def stop(self) -> Attempts:
         if self._attempts is None:

@@ -28,8 +28,9 @@ class WriterTask:
     Where `endpoint` is a pool, sessions are shared by clients, so level and server go with each row.
     `rate`: commits per second of these writers together at most; None: as fast as they can.
     `clock_offset`: what the times of the process that started it add to the machine's monotonic clock, seconds.
-    After `answer_timeout_s` without an answer a writer connects to another server and only listens on the old
-    connection; `grace_s` is how long answers are awaited at the end.
+    After `answer_timeout_s` without an answer a writer connects to another address and only listens on the old
+    connection; to the same one only with `again`, where another server may lead behind it: no server ever has more of
+    their connections than there are writers. `grace_s` is how long answers are awaited at the end.
     """
 
     path: str
@@ -43,6 +44,7 @@ class WriterTask:
     grace_s: float = 1.0
     rate: float | None = None
     clock_offset: float = OFFSET
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

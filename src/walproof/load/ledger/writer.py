@@ -22,12 +22,14 @@ from walproof.load.ledger.task_and_attempt_files import (
     WriterTask,
     read_writer_task,
 )
-from walproof.load.ledger.writer_connection import Stage, WriterConnection
+from walproof.load.ledger.writer_connection import NO_SESSION_LEFT, Stage, WriterConnection
 from walproof.model.guarantee import Level
 from walproof.model.load import Outcome
 
 _POLL_S = 0.02
 _RETRY_S = 0.05
+_FULL_S, _LONGEST_FULL_S = 1.0, 10.0
+"""A server with no session left is asked again after so long, then after twice that: others want to log in too."""
 _AT_ONCE = 8
 """Connections opened at a time to a known leader: each costs both sides milliseconds of SCRAM."""
 _POOL_BYTES = 1 << 20
@@ -80,6 +82,7 @@ class Writers:
         self._due_at: dict[int, float] = {}
         """By writer: not to send before this time, to stay below the rate or after a refusal."""
         self._retry_at = [0.0] * len(self._conninfos)
+        self._pause_s = [_RETRY_S] * len(self._conninfos)
         self._payloads = payloads(_PAYLOAD_BYTES, task.first)
 
     def run(self) -> None:
@@ -117,7 +120,8 @@ class Writers:
             self._watch_socket(connection, fd)
 
     def _on_idle(self, connection: WriterConnection, answer: Answer | None, fd: int) -> None:
-        if self._abandoned.get(connection.writer) is connection or (answer is not None and answer.leave_server):
+        abandoned = self._abandoned.get(connection.writer) is connection and not self._taken_back(connection)
+        if abandoned or (answer is not None and answer.leave_server):
             connection.close()
             self._on_lost(connection, fd)
             return
@@ -129,6 +133,14 @@ class Writers:
             self._due_at[connection.writer] = connection.since + _RETRY_S
         elif answer is not None or connection.attempt is None:
             self._send(connection, fd)
+
+    def _taken_back(self, connection: WriterConnection) -> bool:
+        """Whether its writer, which found no other leader meanwhile, goes on by the connection it had abandoned."""
+        if connection.writer not in self._unconnected or self._leader_host not in (None, connection.host):
+            return False
+        del self._abandoned[connection.writer]
+        self._unconnected.remove(connection.writer)
+        return True
 
     def _send(self, connection: WriterConnection, fd: int) -> None:
         now = time.monotonic()
@@ -169,18 +181,27 @@ class Writers:
 
     def _on_lost(self, connection: WriterConnection, fd: int) -> None:
         self._connections.pop(fd, None)
-        if self._leader_host in (
-            None,
-            connection.host,
-        ):  # "session is read-only" matters only until the leader is found
+        # "session is read-only" matters only until the leader is found, and less than that a commit hangs.
+        if self._leader_host == connection.host or (self._leader_host is None and not self._abandoned):
             self.file.set_error(connection.error)
         if self._abandoned.get(connection.writer) is connection:
             del self._abandoned[connection.writer]
             return
         if self._leader_host == connection.host:
             self._leader_host = None
-        self._retry_at[connection.host] = time.monotonic() + _RETRY_S
+        self._hold_off(connection)
         self._unconnected.append(connection.writer)
+
+    def _hold_off(self, connection: WriterConnection) -> None:
+        """For a moment; longer each time where the server has no session left."""
+        now, host = time.monotonic(), connection.host
+        if connection.sqlstate != NO_SESSION_LEFT:
+            self._pause_s[host] = _RETRY_S
+        elif now < self._retry_at[host]:
+            return  # it was asked together with others
+        else:
+            self._pause_s[host] = min(_LONGEST_FULL_S, max(_FULL_S, 2 * self._pause_s[host]))
+        self._retry_at[host] = now + self._pause_s[host]
 
     def _watch_socket(self, connection: WriterConnection, fd: int) -> None:
         """libpq may have changed its socket while connecting (next address, no SSL)."""
@@ -214,7 +235,10 @@ class Writers:
         self.file.write_counts()
 
     def _abandon(self, connection: WriterConnection) -> None:
-        """Connect to another server, but keep listening: a thawed leader may still acknowledge."""
+        """Connect to another server, but keep listening: a thawed leader may still acknowledge.
+
+        The old connection counts: its server may be in trouble because of us, and gets no second one for it.
+        """
         if connection.writer in self._abandoned:
             return
         self._abandoned[connection.writer] = connection
@@ -224,20 +248,30 @@ class Writers:
         self._unconnected.append(connection.writer)
 
     def _connect(self, now: float) -> None:
-        """To a known leader several at a time; else one connection per host, so that no dead host is waited for."""
+        """To a known leader that lets in several at a time; else one connection per host: no dead one is waited for."""
         connecting = [0] * len(self._conninfos)
         for connection in self._connections.values():
             if connection.stage in (Stage.CONNECTING, Stage.ASKING, Stage.PREPARING):
                 connecting[connection.host] += 1
         for host, conninfo in enumerate(self._conninfos):
             allowed = _AT_ONCE if host == self._leader_host else 1 if self._leader_host is None else 0
+            allowed = min(allowed, 1) if self._pause_s[host] > _RETRY_S else allowed
             free = allowed - connecting[host]
-            while self._unconnected and free > 0 and now >= self._retry_at[host]:
+            while free > 0 and now >= self._retry_at[host] and (writer := self._next(host)) is not None:
                 free -= 1
-                self._open(conninfo, host, now)
+                self._unconnected.remove(writer)
+                self._open(conninfo, host, writer, now)
 
-    def _open(self, conninfo: str, host: int, now: float) -> None:
-        connection = WriterConnection(conninfo, self.task, self._unconnected.pop(0), host)
+    def _next(self, host: int) -> int | None:
+        """The first writer without a connection that may have one there."""
+        for writer in self._unconnected:
+            old = self._abandoned.get(writer)
+            if old is None or old.host != host or self.task.again:
+                return writer
+        return None
+
+    def _open(self, conninfo: str, host: int, writer: int, now: float) -> None:
+        connection = WriterConnection(conninfo, self.task, writer, host)
         connection.since = now
         if connection.stage is Stage.LOST:
             self._on_lost(connection, -1)

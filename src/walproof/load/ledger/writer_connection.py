@@ -2,7 +2,10 @@
 
 Uses libpq itself (psycopg.pq) because a Python object per statement would cost more than the server's own work."""
 
+import ctypes
+import re
 import struct
+import sys
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,6 +29,14 @@ _OIDS = [_INT8_OID, _INT8_OID, _BYTEA_OID]
 NO_DATA = "02000"
 """no_data of the SQL standard: the statement succeeded and no row came of it."""
 SWALLOWED = "the INSERT succeeded but gave no row: a trigger or a rule dropped it"
+NO_SESSION_LEFT = "53300"
+"""too_many_connections."""
+_LIBPQ = ctypes.CDLL(sys.modules[pq.PGconn.__module__].__file__)
+_LIBPQ.PQsetErrorVerbosity.argtypes = (ctypes.c_void_p, ctypes.c_int)
+"""psycopg has no name for it; what its module is linked with is found through that."""
+_DEFAULT, _VERBOSE = 1, 2
+_REFUSED = re.compile(r"(:  )([0-9A-Z]{5}): (.*?)(\n[^\n]*, \w+\.c:\d+)?\s*\Z", re.DOTALL)
+"""What a server says that lets nobody in, in any language: FATAL:  53300: why, and where in its source."""
 _GOOD = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 
 
@@ -49,6 +60,20 @@ class Returned:
     timeline: bytes | None = None
 
 
+def _field(result: PGresult, field: pq.DiagnosticField) -> str:
+    return (result.error_field(field) or b"").decode(errors="replace")
+
+
+def refused(message: str) -> tuple[str, str]:
+    """SQLSTATE of a login that failed, "" where no server gave one, and its words without what is for developers.
+
+    >>> refused("failed: FATAL:  53300: sorry, too many clients already\\nLOCATION:  InitProcess, proc.c:1")
+    ('53300', 'failed: FATAL:  sorry, too many clients already')
+    """
+    found = _REFUSED.search(message)
+    return ("", message) if found is None else (found[2], message[: found.start()] + found[1] + found[3])
+
+
 class WriterConnection:
     """A connection in one of the stages; `on_ready` is called when its socket is ready."""
 
@@ -60,7 +85,7 @@ class WriterConnection:
         self.attempt: PendingAttempt | None = None
         self.server = self.timeline = b""
         self.returned: Returned | None = None
-        self.error = ""
+        self.error = self.sqlstate = ""
         self.wants_write = True
         self._pooled = task.endpoint.pooled
         template = INSERT_POOLED if self._pooled else INSERT
@@ -68,6 +93,7 @@ class WriterConnection:
         self._results: list[PGresult] = []
         self._warnings: list[str] = []
         self._pg = pq.PGconn.connect_start(conninfo.encode())
+        self._tell(_VERBOSE)
         if self._pg.status == pq.ConnStatus.BAD:
             self.close()
 
@@ -134,16 +160,21 @@ class WriterConnection:
         status = self._pg.connect_poll()
         self.wants_write = status == pq.PollingStatus.WRITING
         if status == pq.PollingStatus.FAILED:
+            self.sqlstate, self.error = refused(self._pg.get_error_message())
             self.close()
         elif status == pq.PollingStatus.OK:
+            self._tell(_DEFAULT)
             self._pg.nonblocking = 1
             self._pg.notice_handler = self._on_notice
             self.stage = Stage.ASKING
             self._pg.send_query(FACTS)
             self.wants_write = bool(self._pg.flush())
 
+    def _tell(self, verbosity: int) -> None:
+        _LIBPQ.PQsetErrorVerbosity(self._pg.pgconn_ptr, verbosity)  # type: ignore[attr-defined]
+
     def _on_notice(self, result: PGresult) -> None:
-        self._warnings.append((result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode())
+        self._warnings.append(_field(result, pq.DiagnosticField.SQLSTATE))
 
     def _complete(self) -> Answer | None:
         """Every result of the command is in, ReadyForQuery too."""
@@ -175,10 +206,9 @@ class WriterConnection:
         self._warnings.clear()
         for result in self._results:
             if result.status not in _GOOD:
-                field = pq.DiagnosticField
                 self.error = result.get_error_message()
-                sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
-                severity = (result.error_field(field.SEVERITY_NONLOCALIZED) or b"").decode()
+                sqlstate = _field(result, pq.DiagnosticField.SQLSTATE)
+                severity = _field(result, pq.DiagnosticField.SEVERITY_NONLOCALIZED)
                 return Answer(sqlstate, severity, warnings)
         return Answer(SUCCESS if self._results else "", warnings=warnings)
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import ODD, TargetError, UsageError, as_error, each_done, failures_of
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Reverting
@@ -259,8 +260,7 @@ class Instances:
     def undo_all(self) -> None:
         """Every fault that is injected, the newest first."""
         able = self.faults()
-        for fault, member in reversed(list(self.injected)):
-            able[fault].undo(member)
+        each_done([partial(able[fault].undo, member) for fault, member in reversed(self.injected)])
 
     def thaw_all(self, reverting: Reverting = SILENT) -> list[str]:
         """Let every process of PostgreSQL go on where one is stopped; sentences about members not looked at."""
@@ -270,8 +270,9 @@ class Instances:
                 if _STOPPED.search(self.api.exec(member, ["sh", "-c", LISTING]).text):
                     self._thaw(member)
                     reverting.tell("fault", f"freeze {member}")
-            except Error as wrong:
-                unseen.append(f"could not look at {member}, where a process may be stopped: {wrong.message}")
+            except ODD as wrong:
+                why = as_error(wrong).message
+                unseen.append(f"could not look at {member}, where a process may be stopped: {why}")
         return unseen
 
     def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
@@ -310,14 +311,11 @@ class CnpgRecovery:
 
     def _undone(self) -> bool:
         """Whether every fault is undone; not yet while the API server does not answer."""
-        try:
-            for undo in (*self.undo_others, self.instances.undo_all):
-                undo()
-        except ApiError as wrong:
-            if 400 <= wrong.code < 500:
-                raise
-            return False
-        return True
+        failures = failures_of((*self.undo_others, self.instances.undo_all))
+        for wrong in failures:
+            if not isinstance(wrong, ApiError) or 400 <= wrong.code < 500:
+                raise as_error(wrong)
+        return not failures
 
     def _ready(self) -> bool:
         try:

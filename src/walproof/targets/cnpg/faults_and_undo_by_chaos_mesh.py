@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from walproof.errors import TargetError, WaitTimeout
+from walproof.errors import TargetError, WaitTimeout, each_done
 from walproof.machine.pid_files import this_process
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
@@ -115,8 +115,7 @@ class ChaosMesh:
 
     def undo_all(self) -> None:
         """Every experiment that is there, the newest first."""
-        for kind, name in reversed(list(self.injected)):
-            self.end(kind, name)
+        each_done([partial(self.end, kind, name) for kind, name in reversed(self.injected)])
 
     def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """Every experiment that ended runs left: those of the journal, then those without one."""

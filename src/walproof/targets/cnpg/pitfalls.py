@@ -132,7 +132,9 @@ def _forward(kubectl: str, api: KubernetesApi, pod: str) -> Iterator[tuple["subp
     """kubectl's forward to PostgreSQL, and its port here; ended afterwards."""
     context = ["--context", api.context] if api.context else []
     words = [kubectl, *context, "--namespace", api.namespace, "port-forward", f"pod/{pod}", ":5432"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as running:
         assert running.stdout is not None
         assert running.stderr is not None
         try:

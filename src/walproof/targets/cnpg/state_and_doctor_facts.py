@@ -24,6 +24,7 @@ from walproof.targets.cnpg.kubernetes_api import (
     Tree,
 )
 from walproof.targets.cnpg.objects import Cluster, ClusterSpec, Lease, Pod, Probe, ServiceEndpoints, Spread, read
+from walproof.targets.sql.observe import NOT_KNOWN, NOT_STREAMING
 
 Answer = TypeVar("Answer")
 FENCED = "cnpg.io/fencedInstances"
@@ -176,8 +177,8 @@ def joined(view: ClusterView, state: State, *, sees_replication: bool = True) ->
 
 
 def _taken_to_follow(member: MemberView, pod: Pod | None) -> MemberView:
-    follows = member.role is Role.STANDBY and member.state == "not streaming" and pod is not None and pod.ready
-    return replace(member, state="running") if follows else member
+    unproven = member.role is Role.STANDBY and member.state in (NOT_STREAMING, NOT_KNOWN)
+    return replace(member, state="running") if unproven and pod is not None and pod.ready else member
 
 
 def _joined(name: str, seen: MemberView | None, pod: Pod | None) -> MemberView:

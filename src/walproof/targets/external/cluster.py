@@ -6,6 +6,7 @@ in the background. The folders of managers (postgres/, patroni/, cnpg/) say who 
 import atexit
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from typing import Any
 
 import psycopg
 
-from walproof.errors import Error, NotUndone, TargetError, WaitTimeout, all_undone
+from walproof.errors import ODD, Error, NotUndone, TargetError, WaitTimeout, all_undone, as_error
 from walproof.load.local_runner import LocalRunner
 from walproof.load.open_session import open_session
 from walproof.machine.answering import answering
@@ -32,7 +33,7 @@ from walproof.model.ports import (
     Switchover,
     Workloads,
 )
-from walproof.model.topology import ClusterView, Description, Endpoint, Route
+from walproof.model.topology import ClusterView, Description, Endpoint, Role, Route
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, check_identity, noted
 from walproof.targets.external import own_database
@@ -47,7 +48,7 @@ from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
-from walproof.targets.sql.price import SqlPricer
+from walproof.targets.sql.price import SqlPricer, pool_size
 from walproof.targets.sql.settings import settings_of
 
 
@@ -94,13 +95,20 @@ class ExternalCluster(ABC):
         unaddressed = [m.name for m in view.members if m.name not in members]
         if unaddressed:
             facts["standbys not addressed"] = ", ".join(unaddressed)
+        pools = [route.name for route in self.routes() if route.pools]
+        sizes = {f"default_pool_size of {name}": pool_size(self.endpoint(name)) for name in pools}
+        facts |= {what: size for what, size in sizes.items() if size is not None}
         return Description(self.name, tuple(members), facts, settings)
 
     def observe(self) -> ClusterView:
-        return observed(self.members(), self.clock)
+        return observed(self.members(), self.clock, self._found())
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
-        return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s)
+        return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s, found=self._found)
+
+    def _found(self) -> Collection[str]:
+        """The members that neither the target file nor a manager names."""
+        return ()
 
     def admin(self, member: str) -> Endpoint:
         """Connection parameters of one member, in the database of the DSN; TargetError for an unknown member."""
@@ -172,7 +180,7 @@ class ExternalCluster(ABC):
             # From here on `close` removes it, also where the wait for the standbys is interrupted.
             self._made.set()
             atexit.register(self.close)
-        own_database.arrived(self._answering_standbys(), self._database, self.clock)
+        own_database.arrived(self._answering(Role.STANDBY), self._database, self.clock)
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""
@@ -185,12 +193,30 @@ class ExternalCluster(ABC):
     def _remove_database(self) -> None:
         self._made.clear()
         try:
-            stay = own_database.remove(self.admin(self.leader()), self._database, None)[1]
-        except Error:
+            stay = self._dropped(self._database, None, SILENT)
+        except ODD:
             # The journal names it: `walproof revert` removes it.
             return
         for change in () if stay else noted(self.journal, self.name, "database", self._database):
             self.journal.undone(change)
+
+    def _dropped(self, name: str, after: str | None, reverting: Reverting) -> list[str]:
+        """Drop what a journal's entry names; sentences about what stays, also on another that answers as leader.
+
+        Where a manager is there, it will make that one follow again: what is written there meanwhile would be in its
+        way. Where none is, nobody will.
+        """
+        first, view, stay = self.leader(), self.observe(), []
+        others = [m.name for m in view.members if m.role is Role.LEADER and m.name in self.members()]
+        for member in dict.fromkeys((first, *others)):
+            if member == first or self.manager == "none":
+                removed, theirs = own_database.remove(self.admin(member), name, after)
+                stay += theirs
+                for database in removed:
+                    reverting.tell("database", database)
+            elif own_database.left(self.admin(member), name):
+                stay.append(f"{name} stays on {member}, which answers as leader too")
+        return stay
 
     def revert(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         """Undo every pending change, remove walproof's own database if one was left; sentences about what stays.
@@ -208,10 +234,9 @@ class ExternalCluster(ABC):
         try:
             self.members()
             check_identity(journal, self)
-        except Error as wrong:
-            if not left:
-                raise
-            raise NotUndone("; ".join([wrong.message, *left]), wrong.hint) from None
+        except ODD as odd:
+            wrong = as_error(odd)
+            raise (NotUndone("; ".join([wrong.message, *left]), wrong.hint) if left else wrong) from None
         databases = (partial(self._drop_left, c, journal, reverting) for c in noted(journal, self.name, "database"))
         return all_undone([lambda: left, partial(self.configuration.undo, journal, reverting), *databases])
 
@@ -229,17 +254,14 @@ class ExternalCluster(ABC):
         """
         stay: list[str] = []
 
-        def drop() -> Endpoint:
-            leader = self.admin(self.leader())
-            removed, stay[:] = own_database.remove(leader, change.name, change.after)
-            for name in removed:
-                reverting.tell("database", name)
-            return leader
+        def drop() -> None:
+            stay[:] = self._dropped(change.name, change.after, reverting)
 
         def dropped() -> bool:
             with suppress(TargetError):
                 if self._is_led() and self._enters_as_owner():
-                    return self._have_followed(drop(), change.name) and self._is_led()
+                    drop()
+                    return self._have_followed(change.name) and self._is_led()
             return False
 
         try:
@@ -258,14 +280,15 @@ class ExternalCluster(ABC):
         """Whether the role can log in that owns the database."""
         return True
 
-    def _have_followed(self, leader: Endpoint, name: str) -> bool:
-        """Whether every standby that answers has the same of what a journal's entry of that name names."""
-        there = own_database.left(leader, name)
-        return all(own_database.left(standby, name) == there for standby in self._answering_standbys().values())
+    def _have_followed(self, name: str) -> bool:
+        """Whether every member that answers, leader or not, has the same of what a journal's entry names."""
+        there = own_database.left(self.admin(self.leader()), name)
+        return all(own_database.left(member, name) == there for member in self._answering().values())
 
-    def _answering_standbys(self) -> dict[str, Endpoint]:
+    def _answering(self, *roles: Role) -> dict[str, Endpoint]:
         members = self.members()
-        return {m.name: members[m.name] for m in self.observe().standbys if m.name in members and m.lsn is not None}
+        seen = (m for m in self.observe().members if m.lsn is not None and (not roles or m.role in roles))
+        return {m.name: members[m.name] for m in seen if m.name in members}
 
     # what it can do
 

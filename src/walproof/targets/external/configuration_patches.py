@@ -127,13 +127,12 @@ def undoing(before: Leaves, ours: Leaves, now: Tree, same: Same = eq) -> tuple[L
 
 
 def overlaid(older: Leaves, newer: Leaves, now: Tree, same: Same = eq) -> bool:
-    """Whether a value that both set is there as the newer one set it, and not as the older one did.
+    """Whether a value that both set is there as the newer one set it.
 
     >>> overlaid({("a",): 1}, {("a",): 2}, {"a": 2}), overlaid({("a",): 1}, {("a",): 2, ("b",): 3}, {"a": 1, "b": 3})
     (True, False)
     """
-    shared = [path for path in newer if path in older]
-    return any(same(newer[p], at(now, p)) and not same(older[p], at(now, p)) for p in shared)
+    return any(same(value, at(now, path)) for path, value in newer.items() if path in older)
 
 
 def left_alone(name: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from string import Formatter
 
-from walproof.errors import Error, TargetError, UsageError
+from walproof.errors import ODD, Error, TargetError, UsageError, all_undone, as_error
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
@@ -64,6 +64,7 @@ def run(command: str) -> str:
             ["/bin/sh", "-c", command],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=_LONGEST_S,
             stdin=subprocess.DEVNULL,
@@ -114,8 +115,8 @@ def undo_noted(
         fault, _, member = change.name.partition(" ")
         try:
             undo(fault, member, change.before or "")
-        except Error as wrong:
-            stay.append((fault, member, wrong.message))
+        except ODD as wrong:
+            stay.append((fault, member, as_error(wrong).message))
             continue
         journal.undone(change)
         reverting.tell("fault", change.name)
@@ -202,9 +203,8 @@ class UserCommands:
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
 
     def undo_all(self) -> None:
-        """Undo every fault that was injected, the newest first."""
-        for fault, member in reversed(list(self.injected)):
-            self.undo(fault, member)
+        """Undo every fault that was injected, the newest first; NotUndone tells those that stay, and why."""
+        all_undone([partial(self.undo, fault, member) for fault, member in reversed(self.injected)])
 
     def revert(self, journal: Notebook, reverting: Reverting) -> list[str]:
         """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""

@@ -26,7 +26,7 @@ from walproof.machine.signals import shielded
 from walproof.model.drill import Capability
 from walproof.model.patroni_values import times
 from walproof.model.ports import SILENT, Capabilities, Clock, Configuration, Notebook, Reverting
-from walproof.model.sample import Scenario
+from walproof.model.sample import Sample, SampleResult, Scenario
 from walproof.model.topology import ClusterView, Description, Endpoint, Route, memory_fact
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.rest import facts_of
@@ -42,7 +42,7 @@ from walproof.targets.sql.connection import connection_error, session
 from walproof.targets.sql.doctor_facts import Inspector
 from walproof.targets.sql.ledger import SqlLedger
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller
-from walproof.targets.sql.price import SqlPricer
+from walproof.targets.sql.price import SqlPricer, pooler_console
 from walproof.targets.sql.settings import settings_of
 
 
@@ -261,6 +261,22 @@ class LabPricing(SqlPricer):
             others=lambda: [p.pid for p in members.marked(blueprint)],
         )
         self._scenarios = LabScenarios(blueprint, target.clock)
+        self._pool: int | None = None
+
+    def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
+        """The pool's size is set before, where the arm asks for one other than now."""
+        pool = planned.arm.pool
+        if pool is not None and pool != self._pool:
+            try:
+                with pooler_console(self._target.endpoint(planned.arm.route)) as console:
+                    console.execute(f"SET default_pool_size = {int(pool)}".encode())
+                    console.execute(b"RECONNECT")
+            except psycopg.Error as error:
+                raise TargetError(
+                    f"PgBouncer's pool cannot be set to {pool}: {str(error).strip()}", "walproof lab logs"
+                ) from None
+            self._pool = pool
+        return super().run_sample(planned, seconds, seed)
 
     def check(self, scenario: Scenario) -> None:
         self._scenarios.check(scenario)

@@ -150,6 +150,8 @@ class Servers:
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
+        self.found: frozenset[str] = frozenset()
+        """Those of the members that nobody named: they were standbys when their leader was asked who streams."""
         self.members = Membership(self._find)
 
     def _reach_named(self) -> None:
@@ -189,7 +191,9 @@ class Servers:
     def _find(self) -> dict[str, Endpoint]:
         """Names → connection parameters, of members as far as known and of every standby of the current leader.
 
-        The file's names first, then how they stream, else host:port; never two alike. TargetError when none answers.
+        The file's names first and for good, then how a server streams, else host:port; never two alike: of those that
+        stream under one name a server of the file or the DSN has it, if it is the only one of them. TargetError when
+        none answers.
         """
         if self.leader is None:
             self._reach_named()
@@ -198,13 +202,22 @@ class Servers:
         if leader is not None:
             self._find_standbys(leader)
         members: dict[str, Endpoint] = {}
-        names = [folded(server.name) for server in self._found.values()]
+        named, labels = {*self._parameters.hosts, *self._named}, {folded(label) for label in self._named.values()}
+        streaming = Counter(folded(server.name) for server in self._found.values())
+        of_named = Counter(folded(server.name) for place, server in self._found.items() if place in named)
+        found: set[str] = set()
         for place, one in self._found.items():
-            own = one.name if one.name and names.count(folded(one.name)) == 1 else ""
-            members[self._named.get(place) or own or f"{place[0]}:{place[1]}"] = one.endpoint
+            name = folded(one.name)
+            alone = (of_named if place in named else streaming)[name] == 1
+            own = one.name if alone and name not in labels and not is_host_and_port(name) else ""
+            called = self._named.get(place) or own or f"{place[0]}:{place[1]}"
+            members[called] = one.endpoint
+            if place not in named:
+                found.add(called)
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
             members.setdefault(label, self._parameters.at(place))
+        self.found = frozenset(found)
         return members
 
     def _find_standbys(self, leader: "_Server") -> None:
@@ -238,6 +251,9 @@ class PostgresCluster(ExternalCluster):
     def identity(self) -> str:
         """The system identifier of its servers."""
         return self._servers.identity()
+
+    def _found(self) -> frozenset[str]:
+        return self._servers.found
 
     @cached_property
     def configuration(self) -> Configuration:

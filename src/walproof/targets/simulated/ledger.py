@@ -270,7 +270,7 @@ class SimulatedLedger:
         ended = self._floats("ended")
         acknowledged = (self.columns["outcome"] == Outcome.ACKNOWLEDGED) & (ended <= now)
         last = float(ended[acknowledged].max()) if acknowledged.any() else None
-        return Progress(int(acknowledged.sum()), last, self.order.writers)
+        return Progress(int(acknowledged.sum()), last, self.order.writers, connected=self.order.writers)
 
     def stop(self, now: float) -> Attempts:
         """End the writers: answers not given by now are unknown."""

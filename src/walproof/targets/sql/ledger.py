@@ -19,10 +19,11 @@ from walproof.load.ledger.processes import RunningLedger
 from walproof.machine.quoting import Pasted, pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows
+from walproof.model.load import NO_LIMITS, LedgerOrder, LedgerRun, LoadLimits, LoadRunner, Rows, connections
 from walproof.model.ports import Target
-from walproof.model.topology import Endpoint
+from walproof.model.topology import Endpoint, route_of
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.room import need_room
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _HEADER = len(_SIGNATURE) + 8
@@ -176,13 +177,16 @@ class SqlLedger:
         self._open, self._limits, self._grant = database.open, limits, grant
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
-        self._limits.check(order.writers)
+        route = route_of(self._target.routes(), order.route)
+        self._limits.check(wanted := connections(order.writers, route))
+        need_room(self._target.endpoint(order.route), wanted)
         self._open()
         self._make(order.drill)
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))
         names = [m.name for m in self._target.observe().members]
         members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
-        return RunningLedger(order, self._target.endpoint(order.route), members, self._runner)
+        endpoint = self._target.endpoint(order.route)
+        return RunningLedger(order, endpoint, members, self._runner, again=route.one_address)
 
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:

@@ -3,7 +3,7 @@
 Each is asked in a thread or over a connection of its own, so that one that does not answer delays no other."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 from walproof.errors import ODD, Error
 from walproof.load.open_session import open_session
 from walproof.machine.answering import answering
+from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.model.ports import Clock
 from walproof.model.standby_names import NO_STANDBYS, folded
@@ -23,6 +24,7 @@ from walproof.targets.sql.connection import asked, streams_as
 
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
+NOT_STREAMING, NOT_KNOWN, LEADS_TOO = "not streaming", "not known", "leads too (split brain)"
 _LONGEST_S = 5
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=2**64)]
@@ -45,6 +47,7 @@ class _Observed(BaseModel):
     cluster_name: str
     receiver_conninfo: str | None
     commits: _Count
+    hidden_from: str | None
     waiting: _Count
     longest_wait_s: FiniteFloat
     standbys: list[_Sender]
@@ -76,10 +79,10 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
     return dict(rows)
 
 
-def observed(members: Mapping[str, Endpoint], clock: Clock) -> ClusterView:
+def observed(members: Mapping[str, Endpoint], clock: Clock, found: Collection[str] = ()) -> ClusterView:
     """One observation of these members and, as the leader sees them, of standbys that could not be addressed."""
     rows = rows_of(members)
-    view = combined(clock.now(), members, rows).view
+    view = combined(clock.now(), members, rows, found).view
     addresses = {m.address for m in view.members}
     others = tuple(
         MemberView(
@@ -136,14 +139,27 @@ def addresses_of(members: Mapping[str, Endpoint]) -> dict[str, str]:
     return {name: f"{host}:{port}" if hosts.count(host) > 1 else host for name, (host, port) in places.items()}
 
 
-def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row]) -> Snapshot:
-    """Members' rows as one snapshot: the leader is the one not in recovery on the highest timeline. Pure."""
+def combined(
+    now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row], found: Collection[str] = ()
+) -> Snapshot:
+    """Members' rows as one snapshot: the leader is the one not in recovery on the highest timeline. Pure.
+
+    Those of `found` were named by nobody, but streamed once: promoted, they lead only where no named one does, for
+    whoever may replicate has a copy, and may promote it.
+    """
     addresses = addresses_of(members)
     leaders = [n for n, r in rows.items() if not r["standby"]]
-    leader = max(leaders, key=lambda n: rows[n]["timeline"] or 0, default=None)
+    leader = max(leaders, key=lambda n: (n not in found, rows[n]["timeline"] or 0), default=None)
     first = rows[leader] if leader else None
     senders, _ = _senders(members, rows, leader)
     head = int(first["lsn"]) if first else None
+    hidden_from = first.get("hidden_from") if first else None
+    unseen = pasted("GRANT pg_monitor TO {role:sql_name}", role=hidden_from) if hidden_from else ""
+
+    def state(row: Row, sender: Row) -> str:
+        if row["standby"]:
+            return str(sender.get("state") or (NOT_KNOWN if unseen else NOT_STREAMING))
+        return "running" if first is None or row["timeline"] == first["timeline"] else LEADS_TOO
 
     def member(name: str) -> MemberView:
         row = rows.get(name)
@@ -154,7 +170,7 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
         return MemberView(
             name,
             Role.STANDBY if row["standby"] else Role.LEADER,
-            (str(sender.get("state") or "not streaming") if row["standby"] else "running"),
+            state(row, sender),
             timeline=row["timeline"],
             lsn=lsn,
             lag_bytes=None if head is None else max(0, head - lsn),
@@ -165,9 +181,9 @@ def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row
             streams_as=streams_as(row) or None if name == leader else sender.get("name"),
         )
 
-    view = ClusterView(now, tuple(member(name) for name in members), leader, first["names"] if first else "")
-    if first is None:
-        return Snapshot(view)
+    view = ClusterView(now, tuple(map(member, members)), leader, first["names"] if first else "", unseen)
+    if first is None or unseen:
+        return Snapshot(view, int(first["commits"]) if first else None)
     return Snapshot(view, int(first["commits"]), int(first["waiting"]), float(first["longest_wait_s"]))
 
 
@@ -187,8 +203,17 @@ class _Answer:
 class SqlPoller:
     """Polls the members that `members` names, asked anew every two seconds, each `pace_s` until closed."""
 
-    def __init__(self, members: Members, clock: Clock, *, pace_s: float = 0.5, silent_s: float = 0.9) -> None:
-        self._members = members
+    def __init__(
+        self,
+        members: Members,
+        clock: Clock,
+        *,
+        pace_s: float = 0.5,
+        silent_s: float = 0.9,
+        found: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`found`: the members that nobody named."""
+        self._members, self._found = members, found
         self._clock = clock
         self._pace_s = pace_s
         self._silent_s = silent_s
@@ -211,7 +236,7 @@ class SqlPoller:
         now = self._clock.now()
         members, oldest = self._current, now - self._pace_s - self._silent_s
         fresh = {n: a.row for n, a in list(self._answers.items()) if a.at >= oldest and n in members}
-        return combined(now, members, fresh)
+        return combined(now, members, fresh, self._found())
 
     def _refresh(self) -> None:
         while not self._closed.wait(_REFRESH_S):

@@ -1,7 +1,8 @@
 -- The state of a member, and where a setting of it comes from.
 
 -- name: observe
--- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed (pg_monitor sees more).
+-- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed. hidden_from is the
+-- role from which PostgreSQL hides what others wait for and how standbys stream: no such row is a zero then.
 SELECT
     pg_is_in_recovery() AS standby,
     CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END
@@ -15,6 +16,7 @@ SELECT
     current_setting('cluster_name') AS cluster_name,
     (SELECT conninfo FROM pg_stat_wal_receiver) AS receiver_conninfo,
     (SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database) AS commits,
+    CASE WHEN NOT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE') THEN current_user END AS hidden_from,
     (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS waiting,
     (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - state_change)), 0)
        FROM pg_stat_activity WHERE wait_event = 'SyncRep') AS longest_wait_s,
@@ -69,11 +71,18 @@ FROM pg_catalog.pg_file_settings
 WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' AND name IS NOT NULL
 ORDER BY lower(name), seqno DESC
 
--- name: timeline
-SELECT CASE WHEN pg_is_in_recovery()
-    THEN (SELECT received_tli FROM pg_stat_wal_receiver)
-    ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
-END AS timeline
+-- name: may_look
+SELECT has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE') AS may
+
+-- name: made
+-- What tells a server from its cluster's others, wherever it is.
+SELECT current_setting('data_directory') || ', made at '
+    || extract(epoch FROM (pg_catalog.pg_stat_file('PG_VERSION')).change)::bigint AS server
+
+-- name: place
+-- The same for who may not look at files: an address that follows the leader is another server's after a failover.
+SELECT coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'socket') || ' '
+    || current_setting('data_directory') AS server
 
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.
@@ -82,3 +91,20 @@ SELECT pg_conf_load_time() >= %(asked)s
                     WHERE name = ANY(%(names)s::text[]) AND (pending_restart OR source = 'command line'))
    AND NOT EXISTS (SELECT FROM pg_catalog.pg_file_settings f
                     WHERE f.name = ANY(%(names)s::text[]) AND f.error IS NOT NULL) AS in_effect
+
+-- name: room
+-- What a limit binds, how many sessions of clients it lets in but for those reserved, and how many others are there now.
+-- Of others' sessions a role without pg_read_all_stats sees database and user alone, which clients have.
+WITH others AS (
+    SELECT datid, usesysid FROM pg_stat_activity
+     WHERE datid IS NOT NULL AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
+       AND coalesce(backend_type, 'client backend') = 'client backend'
+)
+SELECT 'the server', current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+       - coalesce(current_setting('reserved_connections', true), '0')::int, (SELECT count(*) FROM others)
+UNION ALL
+SELECT 'role ' || rolname, rolconnlimit, (SELECT count(*) FROM others WHERE usesysid = r.oid)
+  FROM pg_roles r WHERE rolname = session_user AND rolconnlimit >= 0 AND NOT rolsuper
+UNION ALL
+SELECT 'database ' || datname, datconnlimit, (SELECT count(*) FROM others WHERE datid = d.oid)
+  FROM pg_database d WHERE datname = current_database() AND datconnlimit >= 0

@@ -2,10 +2,11 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psycopg
 
@@ -23,6 +24,7 @@ from walproof.model.ports import Target
 from walproof.model.sample import NO_SERIES, PGBENCH, Arm, Checkpoints, Sample, SampleCut, SampleResult, Workload
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.targets.sql.connection import session
+from walproof.targets.sql.room import need_room
 from walproof.targets.sql.workloads import last_checkpoint, ready
 
 _POLL_S = 0.1
@@ -58,7 +60,6 @@ class SqlPricer:
         self._current_sampler: Sampler | None = None
         self._rtt_ms: float | None = None
         self._verified: bool | None = None
-        self._pool: int | None = None
         self._warming: dict[int, float] = {}
         """Seconds that this many clients took to get warm, when last seen."""
 
@@ -101,10 +102,10 @@ class SqlPricer:
         view = self._target.observe()
         if view.leader is None:
             raise TargetError("there is no leader just now", "walproof lab status")
-        self._set_pool(arm)
         self._sampler(view).connect()
         sampler = self._sampler(view)
         settled_s, others = sampler.settle(view.leader, _SETTLE_S), sampler.others_ids
+        need_room(self._target.endpoint(arm.route), arm.clients)
         places = self._runner.open()
         try:
             request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
@@ -119,6 +120,7 @@ class SqlPricer:
                 place.close()
 
     def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
+        need_room(self._target.endpoint(arm.route), arm.clients)
         places = self._runner.open()
 
         def start(number: int) -> RunningLoad:
@@ -199,23 +201,24 @@ class SqlPricer:
         plain = [route for route in self._target.routes() if not route.pools]
         return self._target.endpoint(next((route.name for route in plain if route.follows), plain[0].name))
 
-    def _set_pool(self, arm: Arm) -> None:
-        """The pool's size through PgBouncer's console, when the arm asks for one other than now."""
-        if arm.pool is None or arm.pool == self._pool:
-            return
-        console_options = self._target.endpoint(arm.route).conninfo(dbname="pgbouncer")
-        try:
-            with (
-                BoundedLogin.connect(console_options, autocommit=True, cursor_factory=psycopg.ClientCursor) as console,
-                answering(console),
-            ):
-                console.execute(f"SET default_pool_size = {int(arm.pool)}".encode())
-                console.execute(b"RECONNECT")
-        except psycopg.Error as error:
-            raise TargetError(
-                f"PgBouncer's pool cannot be set to {arm.pool}: {str(error).strip()}", "the user must be its admin"
-            ) from None
-        self._pool = arm.pool
+
+@contextlib.contextmanager
+def pooler_console(endpoint: Endpoint) -> "Iterator[psycopg.Connection[Any]]":
+    """The console of the PgBouncer at that endpoint; psycopg.Error."""
+    words = endpoint.conninfo(dbname="pgbouncer")
+    with (
+        BoundedLogin.connect(words, autocommit=True, cursor_factory=psycopg.ClientCursor) as console,
+        answering(console),
+    ):
+        yield console
+
+
+def pool_size(endpoint: Endpoint) -> str | None:
+    """PgBouncer's default_pool_size as it is; None where this user may not look, or another program answers."""
+    with contextlib.suppress(psycopg.Error), pooler_console(endpoint) as console:
+        rows = console.execute(b"SHOW CONFIG").fetchall()
+        return next((str(row[1]) for row in rows if row[0] == "default_pool_size"), None)
+    return None
 
 
 def link_verified(measured: dict[str, float], asked_ms: float | None) -> bool | None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import psycopg
@@ -15,9 +16,8 @@ from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.guarantee import Difference
+from walproof.model.guarantee import SERVER, Difference
 from walproof.model.ports import Clock, Notebook, Reverting
-from walproof.model.standby_names import is_host_and_port
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
@@ -87,12 +87,12 @@ def same_value(written: str, setting: str, unit: str) -> bool:
 
 
 AUTO = "alter-system"
-"""What a journal calls such a change, before the member's name, and the timeline where that is no name of its own."""
-_MADE_ON = re.compile(rf"{AUTO} (.*?)(?: on timeline (\d+))?", re.DOTALL)
+"""What a journal calls such a change, before the member's name."""
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_TIMELINE = _STATEMENTS["timeline"].encode()
+_MADE_AT = ", made at "
+_MAY_LOOK, _MADE, _PLACE = (_STATEMENTS[name].encode() for name in ("may_look", "made", "place"))
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -177,9 +177,7 @@ class AutoConf:
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
-                now, what = auto_conf(connection), f"{AUTO} {member}"
-                if is_host_and_port(member):
-                    what += f" on timeline {_timeline(connection)}"
+                now, what = auto_conf(connection), f"{AUTO} {member}{SERVER}{_server(connection)}"
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -223,8 +221,10 @@ class AutoConf:
         """
         left: list[str] = []
         failed: Error | None = None
+        servers = self._servers() if any(change.server for change in changes) else {}
+        where = [(change, self._where(change, servers)) for change in changes]
         for member, endpoint in self._members.items():
-            mine = [c for c in changes if _made_on(c)[0] == member]
+            mine = [change for change, there in where if there == member]
             if not mine:
                 continue
             try:
@@ -237,13 +237,29 @@ class AutoConf:
             else:
                 for change in over:
                     done(change)
-        for member, name in ((_made_on(change)[0], change.name) for change in changes):
-            if member not in self._members:
-                left.append(f"{AUTO} {member} {name}: no such member here, stays in the journal until there is")
+        left += [
+            f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
+            for change, there in where
+            if there is None
+        ]
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
+
+    def _servers(self) -> dict[str, str]:
+        """What tells the servers of those members that answer."""
+        servers = {}
+        for member, endpoint in self._members.items():
+            with suppress(psycopg.Error, *ODD), connected(endpoint) as connection:
+                servers[member] = _server(connection)
+        return servers
+
+    def _where(self, change: Any, servers: Mapping[str, str]) -> str | None:
+        """Where the server that was changed answers now, by whatever name, or else the member of the name then."""
+        name = change.kind.removeprefix(f"{AUTO} ")
+        there = [member for member, server in servers.items() if server == change.server]
+        return there[0] if there and name not in there else name if name in self._members else None
 
 
 def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
@@ -260,39 +276,43 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
 
 
 def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
-    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
+    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending.
+
+    Also where another server answers than was changed, which may have it still: a name, and an address that follows
+    the leader, move with a failover.
+    """
     now = auto_conf(connection).get(change.name)
-    if reverting.stays(change, lambda newer: now == newer.after != change.after):
+    if reverting.stays(change, lambda newer: now == newer.after):
         return False
-    if now == change.before:
-        timeline = _made_on(change)[1]
-        if not timeline or timeline == _timeline(connection):
-            return True
-        left.append(
-            f"{member}: {change.name} is as it was before, and a failover has taken place since: whether this is the"
-            " server that was changed is not known; if it is not, name that one under [members], else see the journal"
-        )
-        return False
+    if now == change.before == change.after:
+        return True
+    server = _server(connection) if change.server else ""
+    # One that was noted with other rights, or by 1.0.0, tells nothing.
+    elsewhere = server != change.server and (_MADE_AT in server) == (_MADE_AT in change.server)
     if now == change.after:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
-        return True
-    if reverting.keeps:
-        return False
-    left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-    return True
+    elif now != change.before and not elsewhere:
+        if reverting.keeps:
+            return False
+        left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
+    if elsewhere:
+        left.append(
+            f"{member} is the server {server} now, and {change.name} was changed on {change.server}: name that one"
+            " under [members], or look into its postgresql.auto.conf and remove the journal"
+        )
+    return not elsewhere
 
 
-def _made_on(change: Any) -> tuple[str, str]:
-    """The member as a journal names it; the timeline then, where an address alone tells which server that was."""
-    match = _MADE_ON.fullmatch(change.what)
-    return (match[1], match[2] or "") if match else ("", "")
+def _server(connection: Connected) -> str:
+    """What tells it from the cluster's others: when its directory was made, else where it says that it is.
 
-
-def _timeline(connection: Connected) -> str:
-    """ "0" where it is not known: of a standby that receives nothing."""
-    row = connection.execute(_TIMELINE).fetchone()
-    return str((row and row["timeline"]) or 0)
+    PG_VERSION is written once, and the time of its entry is copied by nothing but an image of the disk.
+    """
+    may_look = connection.execute(_MAY_LOOK).fetchone() or {}
+    made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
+    row = made if made and made["server"] else connection.execute(_PLACE).fetchone()
+    return str((row or {}).get("server") or "")
 
 
 def _shown(connection: Connected, name: str) -> str | None:

@@ -220,7 +220,9 @@ def _loading(endpoint: Endpoint, *argv: str) -> tuple[str, ...]:
 def _run(argv: Sequence[str], folder: str | None = None) -> subprocess.CompletedProcess[str]:
     env = {"LC_ALL": "C", "HOME": os.environ.get("HOME", "/"), "PATH": search_path()}
     try:
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_LOAD_S, env=env, cwd=folder)
+        return subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", check=False, timeout=_LOAD_S, env=env, cwd=folder
+        )
     except OSError as error:
         raise MachineError(f"{argv[0]} cannot be run: {error}", "make install") from None
 

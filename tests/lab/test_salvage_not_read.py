@@ -1,0 +1,174 @@
+"""`walproof salvage` where it is not told what became of a row: it says so, and no SQL changes it.
+
+One failover: rows that cannot be read, transactions that were prepared before it, and a stranger's casts."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.own_folder import own_folder
+from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, start, stop, wheel_bin
+
+__all__ = ["own_folder", "walproof"]
+pytestmark = pytest.mark.lab
+BYTES = (
+    "CREATE TABLE accounts (id int PRIMARY KEY, v text)",
+    "INSERT INTO accounts SELECT i, 'x' FROM generate_series(1, 10) i",
+    "CREATE TABLE named (k text PRIMARY KEY, v text)",
+    "INSERT INTO named VALUES ('a', 'x'), ('b', 'x')",
+)
+LOST_BYTES = (
+    b"UPDATE accounts SET v = 'caf\xe9' WHERE id IN (1, 2, 3)",
+    b"INSERT INTO accounts VALUES (600, 'caf\xe9')",
+    b"DELETE FROM accounts WHERE id = 5",
+    b"UPDATE named SET k = 'caf\xe9' WHERE k = 'a'",
+    b"DELETE FROM named WHERE k = 'b'",
+)
+BEFORE = (
+    *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("t", "cast_of")),
+    "INSERT INTO t SELECT i, 'x' FROM generate_series(1, 30) i",
+    "CREATE TABLE keyless (id int, v text)",
+    "INSERT INTO keyless VALUES (1, 'x'), (2, 'x')",
+    "CREATE ROLE mallory LOGIN PASSWORD 'mallory'",
+    "BEGIN; UPDATE t SET v = 'xa' WHERE id = 3; SAVEPOINT s; INSERT INTO t VALUES (702, 'xa');"
+    " PREPARE TRANSACTION 'on both'",
+    "BEGIN; INSERT INTO t VALUES (703, 'xa'); SAVEPOINT s; INSERT INTO t VALUES (704, 'xa');"
+    " PREPARE TRANSACTION 'on the new primary'",
+)
+LOST = (
+    "COMMIT PREPARED 'on both'",
+    "ROLLBACK PREPARED 'on the new primary'",
+    "UPDATE t SET v = 'later' WHERE id = 3",
+    "UPDATE t SET v = 'later' WHERE id = 9",
+    "DELETE FROM t WHERE id = 8",
+    "INSERT INTO t VALUES (703, 'other'), (704, 'other')",
+    "UPDATE keyless SET v = 'y' WHERE id = 1",
+    "DELETE FROM keyless WHERE id = 2",
+    "INSERT INTO keyless VALUES (3, 'z')",
+    "INSERT INTO cast_of VALUES (1, 'paid')",
+)
+
+
+def _do(pair: PlainPair, member: str, texts: tuple[str, ...] | tuple[bytes, ...], database: str = "postgres") -> None:
+    dsn = make_conninfo(pair.member_endpoint(member).client_conninfo(), dbname=database)
+    with psycopg.connect(dsn, autocommit=True) as session:
+        session.execute(f"SET client_encoding = '{'SQL_ASCII' if database == 'bytes' else 'UTF8'}'")
+        for text in texts:
+            session.execute(text if isinstance(text, bytes) else text.encode())
+
+
+def _casts(pair: PlainPair, member: str) -> "psycopg.Connection[Any]":
+    """What any role may make that may connect, and what is there until it leaves."""
+    dsn = make_conninfo(pair.member_endpoint(member).client_conninfo(), user="mallory", password="mallory")
+    session = psycopg.connect(dsn, autocommit=True)
+    session.execute("CREATE TYPE pg_temp.m AS (x int)")
+    for source in ("int", "text"):
+        session.execute(
+            f"CREATE FUNCTION pg_temp.f({source}) RETURNS pg_temp.m LANGUAGE plpgsql AS"
+            f" $$ BEGIN RETURN NULL; END $$; CREATE CAST ({source} AS pg_temp.m) WITH FUNCTION pg_temp.f({source})"
+        )
+    return session
+
+
+@pytest.fixture(scope="module")
+def failed_over() -> Iterator[PlainPair]:
+    """n2 leads; n1 committed LOST and is stopped without a checkpoint."""
+    with plain_pair(wheel_bin()) as pair:
+        for member in ("n1", "n2"):
+            with (pair.data(member) / "postgresql.conf").open("a") as file:
+                file.write("max_prepared_transactions = 10\n")
+        for stopping in ("n2", "n1"):
+            stop(pair, stopping, "fast")
+        for starting in ("n1", "n2"):
+            start(pair, starting)
+        pair.sql("n1", "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
+        _do(pair, "n1", BYTES, "bytes")
+        _do(pair, "n1", BEFORE)
+        ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
+        until = time.monotonic() + 60
+        while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        promote(pair)
+        _do(pair, "n2", ("COMMIT PREPARED 'on both'", "COMMIT PREPARED 'on the new primary'"))
+        _do(pair, "n1", LOST_BYTES, "bytes")
+        _do(pair, "n1", LOST)
+        pair.sql(
+            "n2",
+            "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data",
+        )
+        with _casts(pair, "n1"), _casts(pair, "n2"):
+            stop(pair, "n1")
+            yield pair
+
+
+def _salvaged(pair: PlainPair, walproof: Run, out: Path) -> tuple[int, dict[str, Any], str]:
+    dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="salvager", password="salvager")
+    typed = ("salvage", "--old", str(pair.data("n1")), "--new", dsn, "--bin", str(pair.bin), "--out", str(out))
+    code, text, err = walproof(*typed, "--check", "--allow", "load", "--json")
+    assert text, err
+    return code, json.loads(text), err
+
+
+def _psql(pair: PlainPair, folder: Path, database: str) -> None:
+    dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), dbname=database, user="salvager")
+    for path in sorted(folder.glob("*.sql")):
+        argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(path), "-d"]
+        done = subprocess.run(
+            [*argv, make_conninfo(dsn, password="salvager")], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), path.name
+
+
+def _rows(pair: PlainPair, query: str, database: str = "postgres") -> list[tuple[object, ...]]:
+    with psycopg.connect(
+        make_conninfo(pair.member_endpoint("n2").client_conninfo(), dbname=database), autocommit=True
+    ) as session:
+        return session.execute(query.encode()).fetchall()
+
+
+def test_what_was_not_read_is_changed_by_no_sql_and_told(
+    failed_over: PlainPair, walproof: Run, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_folder)
+    code, told, _ = _salvaged(failed_over, walproof, own_folder / "lost")
+    of = {(one["database"], table["table"]): table for one in told["databases"] for table in one["tables"]}
+    counts = {
+        name: tuple(table[kind] for kind in ("inserted", "updated", "deleted", "conflict", "there"))
+        for name, table in of.items()
+    }
+    not_read = {name: (table["not_read"], table["versions_not_read"]) for name, table in of.items()}
+    checks = {one["database"]: one["check"] for one in told["databases"]}
+    # An unread version whose key is read is of that row; of one whose key is not, any row may be the one.
+    assert counts["bytes", "public.accounts"] == (0, 0, 1, 0, 0)
+    assert not_read["bytes", "public.accounts"] == (3, 4)
+    assert counts["bytes", "public.named"] == (0, 0, 0, 0, 0)
+    assert not_read["bytes", "public.named"] == (2, 1)
+    # Row 3, and the rows of 'on both', were written on the new primary too: after the fork, by older transactions.
+    assert counts["postgres", "public.t"] == (3, 2, 1, 3, 1)
+    assert of["postgres", "public.t"]["notes"] == []
+    assert counts["postgres", "public.cast_of"] == (1, 0, 0, 0, 0)
+    assert of["postgres", "public.cast_of"]["clean"] == 1 and of["postgres", "public.cast_of"]["notes"] == []
+    assert code == 4
+    assert [one.split(": ")[0] for one in told["undecided"] if "--check" not in one] == [
+        "public.accounts of bytes", "public.named of bytes"
+    ]  # fmt: skip
+    assert checks["bytes"] == ["public.accounts: in no SQL: not read: 4", "public.named: in no SQL: not read: 2"]
+    assert checks["postgres"] == ["public.keyless: in no SQL: without a key: 2"]
+    for one in told["databases"]:
+        _psql(failed_over, Path(one["files"]), one["database"])
+    assert _rows(failed_over, "SELECT array_agg(id ORDER BY id) FROM accounts", "bytes") == [
+        ([1, 2, 3, 4, 6, 7, 8, 9, 10],)
+    ]
+    assert _rows(failed_over, "SELECT count(*) FROM named", "bytes") == [(2,)]
+    assert _rows(failed_over, "SELECT id, v FROM t WHERE id IN (3, 8, 9) OR id > 700 ORDER BY id") == [
+        (3, "xa"), (9, "later"), (702, "xa"), (703, "xa"), (704, "xa")
+    ]  # fmt: skip
