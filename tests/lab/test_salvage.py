@@ -324,7 +324,7 @@ def _apply(pair: PlainPair, folder: Path) -> None:
     ("damage", "says"),
     [
         (list, []),
-        (lambda wal: wal[-1].unlink(), []),  # nothing tells that it was there
+        (lambda wal: wal[-1].unlink(), ["damaged, or a segment is missing"]),  # the one before it is full
         (lambda wal: wal[-2].unlink(), ["damaged, or a segment is missing"]),
         (lambda wal: _flip(wal[-2], 0x30), ["damaged, or a segment is missing"]),
         (lambda wal: _flip(wal[0], 0x2000), ["was read up to"]),
