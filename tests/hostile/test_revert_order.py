@@ -1,6 +1,7 @@
 """Journals that hold one setting, on a real server: undone newest first whichever is asked for, never forgotten."""
 
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Iterator
@@ -202,7 +203,8 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
     gone.note(2.0, runs.target.name, f"{AUTO} n9", "synchronous_commit", before="off", after="local")
     code, out, err = walproof("revert")
     assert (code, runs.now()) == (1, []), (out, err)
-    assert f"not reverted on {runs.target.name}, by {gone.registration}:" in out and "n9" in out
+    assert f"not reverted on {runs.target.name}:" in out and "n9" in out
+    assert f"  what stays is in {gone.registration}" in out
     assert len(gone.pending()) == 1
 
 
@@ -210,17 +212,17 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
 def test_what_another_server_of_the_cluster_answers_ends_nothing(
     runs: Runs, walproof: Walproof, set_there: bool
 ) -> None:
-    """An address that follows the leader, or a cluster_name that all have: the old leader kept the setting, untold."""
+    """An address that follows the leader: the old leader kept the setting, untold, the new one got its value."""
     runs.set(runs.run("a"), "off")
     what = next(one.what for one in registered(runs_folder())[0].pending() if "/n1, made at " in one.what)
     assert walproof("revert")[0] == 0
-    journal, other = runs.run("vip"), what.rpartition(" ")[0] + " 7"
+    journal, other = runs.run("vip"), re.sub("made at [0-9]+", "made at 7", what).replace("timeline 1", "timeline 7")
     journal.note(1.0, runs.target.name, other, "synchronous_commit", before=None, after="off")
     if set_there:
         runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
     code, out, err = walproof("revert")
-    assert (code, runs.now(), len(journal.pending())) == (1, [], 1), (out, err)
-    assert "name that one under [members]" in out
+    assert (code, runs.now(), len(journal.pending())) == (1, [("off",)] if set_there else [], 1), (out, err)
+    assert "nothing is set here" in out and f"  what stays is in {journal.registration}" in out
 
 
 def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walproof: Walproof) -> None:
@@ -259,11 +261,26 @@ def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproo
     runs.set(runs.run("a"), "off")
     later = runs.run("b")
     for change in registered(runs_folder())[0].pending():
-        elsewhere = change.what + "7"
+        elsewhere = re.sub("made at [0-9]+", "made at 7", change.what).replace("timeline 1", "timeline 7")
         later.note(1.0, change.target, elsewhere, change.name, before=change.before, after=change.after)
     code, out, err = walproof("revert")
-    assert (code, runs.now(), "set by another user" in out) == (1, [("off",)], False), (out, err)
-    assert [change.before for one in registered(runs_folder()) for change in one.pending()] == [None], "of n2"
+    assert (code, runs.now(), registered(runs_folder())) == (0, [("off",)], []), (out, err)
+
+
+def test_a_member_that_was_made_anew_or_leads_again_is_the_one_of_its_name(runs: Runs, walproof: Walproof) -> None:
+    """Drills with two failovers, a standby by pg_basebackup, chown -R: all was put back, and exit 1 stayed for ever."""
+    runs.set(runs.run("a"), "off")
+    later, journal = runs.run("b"), registered(runs_folder())[0]
+    for change in reversed(journal.pending()):
+        leads = "/n1, made at " in change.what
+        what = (
+            change.what.replace("timeline 1", "timeline 7")
+            if leads
+            else re.sub("made at [0-9]+", "made at 7", change.what)
+        )
+        later.note(1.0, change.target, what, change.name, before=change.before, after=change.after)
+        journal.undone(change)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
 def test_the_order_that_1_0_0_noted_covers_nothing(runs: Runs, walproof: Walproof) -> None:

@@ -147,6 +147,13 @@ def test_a_row_that_is_gone_from_a_partition_may_be_in_one_that_was_not_read(unr
     assert (alone.changes[0].kind, alone.undecided) == ("delete", [])
 
 
+def test_a_row_that_may_have_moved_into_an_unlogged_partition_is_not_deleted() -> None:
+    leaves = [replace(table(key=(0,), root=9), oid=oid) for oid in (1, 2)]
+    gone = TableLoss(leaves[0], [Change("delete", None, ("1", "a"))])
+    leave_untold([gone, TableLoss(replace(leaves[1], why_not=rows.UNLOGGED))])
+    assert ([one.kind for one in gone.changes], len(gone.undecided)) == (["not read"], 1)
+
+
 def test_a_place_of_which_no_query_shows_one_row_is_not_read() -> None:
     unread = dict[tuple[int, int], str]()
     copied = Copied([("1", "a"), ("1", "b")])

@@ -290,7 +290,7 @@ def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: in
     needed = next(lsn for lsn in first if lsn > 2 * SEGMENT)
     fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
     written.pages[SEGMENT][at] ^= 1
-    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork)
+    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork, control={})
     plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={}, unread={})
     plan.reads = (Span(1, min(needed, fork), 9 * SEGMENT),)
     copied = SimpleNamespace(wal=lambda _: written.read)

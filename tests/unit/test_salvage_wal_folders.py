@@ -3,6 +3,8 @@
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from tests.fixtures.wal_writer import COMMIT, WalWriter, ended
 from walproof.errors import MachineError
 from walproof.salvaging.data_directory import inspect
 from walproof.salvaging.wal import Span, history_text, read_history, segment, since
-from walproof.salvaging.wal_folders import elsewhere, needed_wal, not_read, unread_files, wal_files
+from walproof.salvaging.wal_folders import elsewhere, ends_elsewhere, needed_wal, not_read, unread_files, wal_files
 from walproof.salvaging.wal_records import PAGE_HEADER, Manager
 
 __all__ = ["directory"]
@@ -184,3 +186,18 @@ def test_of_two_files_of_a_name_a_damaged_one_is_not_read(directory: Path) -> No
     assert wal_files(old, archive) == {own.name: whole}
     log(directory / "pg_wal", 7, 8, cut=30)
     assert wal_files(old, archive) == {own.name: whole}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_told"),
+    [
+        ("in archive recovery", True),
+        ("shut down in recovery", True),
+        ("in crash recovery", False),
+        ("in production", False),
+    ],
+)
+def test_a_standbys_disk_does_not_tell_that_nothing_was_lost(tmp_path: Path, state: str, is_told: bool) -> None:
+    old: Any = SimpleNamespace(control={"Database cluster state": state}, segment_size=SEGMENT, directory=tmp_path)
+    told = ends_elsewhere(old, {}, Span(1, 0, None), SEGMENT)
+    assert bool(told) == is_told

@@ -225,6 +225,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         {"target": cluster.name, "undone": len(pending), "left": left},
         first,
         *(f"  {sentence}" for sentence in left),
+        *([f"  what stays is in {journal.path}"] if left else ()),
         as_json=as_json,
     )
     return ExitCode.BROKEN if left else ExitCode.HELD

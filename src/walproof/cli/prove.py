@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from walproof.cli import options as opt
 from walproof.cli.options import Command
 from walproof.cli.prove_salvage import check_salvage, salvage_of_drills
 from walproof.cli.runs import keep_journal, kept_files, started
-from walproof.errors import ExitCode, MachineError, UsageError
+from walproof.errors import ExitCode, MachineError, TargetError, UsageError
 from walproof.load.workload_options import is_relative, scale_on
 from walproof.machine.untrusted import field
 from walproof.model.drill import Capability, Drill
@@ -104,7 +104,11 @@ def prove(target: str | None, directory: Path | None, as_json: bool, dry_run: bo
         return ExitCode.HELD
     made = dict.fromkeys(f"{d.fault.name}: {why}" for d in plan if (why := no_takeover(chosen, d.fault, d.victim)))
     beforehand = "; ".join(made)
-    clients = connections(options.writers, route) + (options.own_load.clients if options.own_load else 0)
+    hosts = 0
+    with suppress(TargetError):  # a simulated cluster has no address
+        hosts = len(chosen.endpoint(route.name).hosts)
+    clients = connections(options.writers, route, hosts)
+    clients += options.own_load.clients if options.own_load else 0
     consent.check(chosen, "proving", consents_needed(plan), allowed, clients=clients, beforehand=beforehand)
     with Writer(directory, "prove") as writer, closing(chosen):
         keep_journal(chosen, writer.directory)

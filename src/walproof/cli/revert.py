@@ -103,11 +103,11 @@ class Reverted:
 
     def lines(self) -> list[str]:
         first = f"nothing was left on {self.target}"
-        if self.removed:
-            first = f"reverted on {self.target}:"
-        elif self.left:
-            first = f"not reverted on {self.target}, by {self.journal}:"
-        return [first, *(f"  {one['kind']} {one['name']}" for one in self.removed), *(f"  {one}" for one in self.left)]
+        if self.removed or self.left:
+            first = f"{'reverted' if self.removed else 'not reverted'} on {self.target}:"
+        journal = [f"  what stays is in {self.journal}"] if self.left else []
+        removed = (f"  {one['kind']} {one['name']}" for one in self.removed)
+        return [first, *removed, *(f"  {one}" for one in self.left), *journal]
 
 
 @cloup.command(cls=Command)

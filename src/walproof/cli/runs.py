@@ -20,6 +20,7 @@ from walproof.errors import Error, MachineError, UndecidedError
 from walproof.lab import home
 from walproof.lab.create import LabOrder, design, temporary_lab
 from walproof.machine.clock import RealClock
+from walproof.machine.quoting import pasted
 from walproof.machine.redaction import command_line
 from walproof.model.event import Started
 from walproof.model.ports import Notebook, Target
@@ -237,7 +238,7 @@ class Layer:
         if any(begun for _, begun in self._marks(target)[:1]):
             raise MachineError(
                 f"`apply --undo` was cut off or found not all members: some of it is still to be undone on {target}",
-                "walproof revert, or apply --undo",
+                pasted("walproof revert; where what it leaves is over: rm {path:path}", path=self._journal.path),
             )
 
 

@@ -47,8 +47,8 @@ class QuorumKind(StrEnum):
     FIRST = "FIRST"
 
 
-SERVER = " on the server "
-"""In the name of a kind of change: what follows tells the server."""
+SERVER, WHEN = " on the server ", ", when it was "
+"""In the name of a kind of change: what follows tells the server, and then where that was and whether it led."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,13 +95,13 @@ class LoadLimits:
 NO_LIMITS = LoadLimits()
 
 
-def connections(writers: int, route: Route) -> int:
+def connections(writers: int, route: Route, hosts: int) -> int:
     """How many so many writers have at a time: each has another one where its commit hangs at one address.
 
-    >>> connections(4, Route("multi-host")), connections(4, Route("haproxy"))
+    >>> connections(4, Route("multi-host"), 3), connections(4, Route("haproxy"), 1)
     (4, 8)
     """
-    return 2 * writers if route.one_address else writers
+    return 2 * writers if route.one_address(hosts) else writers
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,12 @@ class Route:
     follows: bool = True
     """New connections reach the leader after a failover too."""
 
-    @property
-    def one_address(self) -> bool:
-        """Whether a new connection there may reach another server than one that hangs: a proxy, a pooler, a service."""
-        return self.follows and self.name != "multi-host"
+    def one_address(self, hosts: int) -> bool:
+        """Whether a new connection to the same one of so many hosts may reach another server than one that hangs.
+
+        That is a proxy, a pooler, a service; also the only host of a DSN, which may be such a thing.
+        """
+        return self.follows and (self.name != "multi-host" or hosts == 1)
 
 
 def route_of(routes: tuple[Route, ...], name: str) -> Route:

@@ -163,7 +163,7 @@ def changes(
 
 def leave_untold(losses: Collection[TableLoss]) -> None:
     """Where a partition was not read whole, a row that is gone from another one may have moved there."""
-    blind = {loss.table.root for loss in losses if loss.unread or not loss.is_read}
+    blind = {loss.table.root for loss in losses if loss.unread or not loss.is_read or loss.table.why_not}
     for loss in losses:
         gone = [one.kind == "delete" and one.state != "there" for one in loss.changes]
         if loss.table.root in blind - {0, loss.table.oid} and any(gone):

@@ -165,7 +165,7 @@ def _read_both(
         since = QUERIES["written-since"].format(lost.next_xid, ",".join(map(str, sorted(lost.prepared_at_fork))))
         # A file made after the fork is another one than the new primary's of that number.
         theirs = lost.ended[there] if there not in lost.created else Counter[Place]()
-        mine = at_fork if there == table.relation else set[Place]()
+        mine = at_fork if there == table.relation and there not in lost.created else set[Place]()
         ends += theirs.total() if there != table.relation else 0
         for place, row in _still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())):
             old.append(row)

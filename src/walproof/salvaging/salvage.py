@@ -121,7 +121,7 @@ def read_wal(
             f"the WAL was read up to {lsn_text(lost.end)} and goes on after it: damaged, or a segment is missing"
         )
     lost.undecided += not_read(plan.unread, plan.spans[-1], lost.end, size)
-    if not lost.commits and not lost.undecided:
+    if not lost.undecided:
         lost.undecided += ends_elsewhere(plan.old, plan.present, plan.spans[-1], lost.end)
     if lost.tablespaces:
         lost.undecided.append(

@@ -213,8 +213,15 @@ def _left(old: OldServer, new: Sequence[Span], timeline: int, folders: Sequence[
     return spans[-1]
 
 
+def _crashed(old: OldServer) -> bool:
+    """Whether it was a primary in recovery from its own crash."""
+    return old.control["Database cluster state"] == "in crash recovery"
+
+
 def ends_elsewhere(old: OldServer, present: Mapping[str, Path], span: Span, end: int) -> list[str]:
     """Why nothing is known of what came after `end`, where that is not the end of the old primary's own disk."""
+    if "recovery" in old.control.get("Database cluster state", "") and not _crashed(old):
+        return ["the directory is a standby's: the old primary's disk may have more"]
     last = present.get(segment(span.timeline, (end - 1) // old.segment_size, old.segment_size))
     if last is None or (last.parent == old.wal and small_file(old.directory, "backup_label") is None):
         return []

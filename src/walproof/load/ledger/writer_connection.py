@@ -6,6 +6,7 @@ import ctypes
 import re
 import struct
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,9 +32,11 @@ NO_DATA = "02000"
 SWALLOWED = "the INSERT succeeded but gave no row: a trigger or a rule dropped it"
 NO_SESSION_LEFT = "53300"
 """too_many_connections."""
-_LIBPQ = ctypes.CDLL(sys.modules[pq.PGconn.__module__].__file__)
-_LIBPQ.PQsetErrorVerbosity.argtypes = (ctypes.c_void_p, ctypes.c_int)
-"""psycopg has no name for it; what its module is linked with is found through that."""
+_SET_VERBOSITY = None
+"""psycopg has no name for it; what its module is linked with is found through that, where it is a library."""
+with suppress(OSError, AttributeError):
+    _SET_VERBOSITY = ctypes.CDLL(sys.modules[pq.PGconn.__module__].__file__).PQsetErrorVerbosity
+    _SET_VERBOSITY.argtypes = (ctypes.c_void_p, ctypes.c_int)
 _DEFAULT, _VERBOSE = 1, 2
 _REFUSED = re.compile(r"(:  )([0-9A-Z]{5}): (.*?)(\n[^\n]*, \w+\.c:\d+)?\s*\Z", re.DOTALL)
 """What a server says that lets nobody in, in any language: FATAL:  53300: why, and where in its source."""
@@ -171,7 +174,8 @@ class WriterConnection:
             self.wants_write = bool(self._pg.flush())
 
     def _tell(self, verbosity: int) -> None:
-        _LIBPQ.PQsetErrorVerbosity(self._pg.pgconn_ptr, verbosity)  # type: ignore[attr-defined]
+        if _SET_VERBOSITY is not None:
+            _SET_VERBOSITY(self._pg.pgconn_ptr, verbosity)  # type: ignore[attr-defined]
 
     def _on_notice(self, result: PGresult) -> None:
         self._warnings.append(_field(result, pq.DiagnosticField.SQLSTATE))

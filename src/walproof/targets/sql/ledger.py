@@ -178,15 +178,17 @@ class SqlLedger:
 
     def open_ledger(self, order: LedgerOrder) -> LedgerRun:
         route = route_of(self._target.routes(), order.route)
-        self._limits.check(wanted := connections(order.writers, route))
-        need_room(self._target.endpoint(order.route), wanted)
+        clients = self._target.endpoint(order.route)
+        hosts = len(clients.hosts)
+        self._limits.check(wanted := connections(order.writers, route, hosts))
+        need_room(clients, wanted)
         self._open()
         self._make(order.drill)
         order = replace(order, rate=min(filter(None, (order.rate, self._limits.rate)), default=None))
         names = [m.name for m in self._target.observe().members]
         members = tuple((name, endpoint) for name in names if (endpoint := _endpoint(self._target, name)) is not None)
-        endpoint = self._target.endpoint(order.route)
-        return RunningLedger(order, endpoint, members, self._runner, again=route.one_address)
+        again = route.one_address(hosts)
+        return RunningLedger(order, self._target.endpoint(order.route), members, self._runner, again=again)
 
     def _make(self, drill: int) -> None:
         with _connected(self._target.endpoint(self._route), "the leader") as connection:

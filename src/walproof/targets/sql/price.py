@@ -54,7 +54,7 @@ class SqlPricer:
         """`outside`: load comes from where the target's own clients are not."""
         self._target = target
         self._runner: LoadRunner = runner or LocalRunner()
-        self._pgbench, self._outside = pgbench, outside
+        self._pgbench, self._outside, self._most = pgbench, outside, 0
         self._pids = pids
         self._others = others
         self._current_sampler: Sampler | None = None
@@ -97,6 +97,12 @@ class SqlPricer:
         self._rtt_ms = max(measured.values()) if measured else None
         self._verified = link_verified(measured, asked_ms)
 
+    def _need_room(self, arm: Arm) -> None:
+        """Asked before the first sample of so many clients: a burst of others' sessions ends no run."""
+        if arm.clients > self._most:
+            need_room(self._target.endpoint(arm.route), arm.clients)
+            self._most = arm.clients
+
     def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:
         arm = planned.arm
         view = self._target.observe()
@@ -105,7 +111,7 @@ class SqlPricer:
         self._sampler(view).connect()
         sampler = self._sampler(view)
         settled_s, others = sampler.settle(view.leader, _SETTLE_S), sampler.others_ids
-        need_room(self._target.endpoint(arm.route), arm.clients)
+        self._need_room(arm)
         places = self._runner.open()
         try:
             request = LoadRequest(arm, self._target.endpoint(arm.route), seconds, seed, self._program())
@@ -120,7 +126,7 @@ class SqlPricer:
                 place.close()
 
     def open_load(self, arm: Arm, seed: int) -> BackgroundLoad:
-        need_room(self._target.endpoint(arm.route), arm.clients)
+        self._need_room(arm)
         places = self._runner.open()
 
         def start(number: int) -> RunningLoad:

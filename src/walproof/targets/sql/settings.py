@@ -16,7 +16,7 @@ from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.guarantee import SERVER, Difference
+from walproof.model.guarantee import SERVER, WHEN, Difference
 from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -91,8 +91,8 @@ AUTO = "alter-system"
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_MADE_AT = ", made at "
 _MAY_LOOK, _MADE, _PLACE = (_STATEMENTS[name].encode() for name in ("may_look", "made", "place"))
+_LEADS = re.compile(r"(.*), leader of timeline (\d+)")
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -177,7 +177,7 @@ class AutoConf:
         for member, endpoint in self._members.items():
             with connected(endpoint) as connection:
                 self._refuse_restart(connection, wanted)
-                now, what = auto_conf(connection), f"{AUTO} {member}{SERVER}{_server(connection)}"
+                now, what = auto_conf(connection), f"{AUTO} {member}{SERVER}{WHEN.join(_server(connection))}"
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -252,14 +252,14 @@ class AutoConf:
         servers = {}
         for member, endpoint in self._members.items():
             with suppress(psycopg.Error, *ODD), connected(endpoint) as connection:
-                servers[member] = _server(connection)
+                servers[member] = _server(connection)[0]
         return servers
 
     def _where(self, change: Any, servers: Mapping[str, str]) -> str | None:
         """Where the server that was changed answers now, by whatever name, or else the member of the name then."""
         name = change.kind.removeprefix(f"{AUTO} ")
         there = [member for member, server in servers.items() if server == change.server]
-        return there[0] if there and name not in there else name if name in self._members else None
+        return there[0] if len(there) == 1 else name if name in self._members else None
 
 
 def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
@@ -286,33 +286,49 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
         return False
     if now == change.before == change.after:
         return True
-    server = _server(connection) if change.server else ""
-    # One that was noted with other rights, or by 1.0.0, tells nothing.
-    elsewhere = server != change.server and (_MADE_AT in server) == (_MADE_AT in change.server)
+    if change.server and (elsewhere := _may_be_another(change, *_server(connection))):
+        left.append(
+            f"{member} is {elsewhere} now, and {change.name} was changed on {change.server}, {change.when}: nothing is"
+            f" set here, where it is {now!r}; name that server under [members], or look into its postgresql.auto.conf"
+            " and remove the journal"
+        )
+        return False
     if now == change.after:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
-    elif now != change.before and not elsewhere:
+    elif now != change.before:
         if reverting.keeps:
             return False
         left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-    if elsewhere:
-        left.append(
-            f"{member} is the server {server} now, and {change.name} was changed on {change.server}: name that one"
-            " under [members], or look into its postgresql.auto.conf and remove the journal"
-        )
-    return not elsewhere
+    return True
 
 
-def _server(connection: Connected) -> str:
-    """What tells it from the cluster's others: when its directory was made, else where it says that it is.
+def _may_be_another(change: Any, server: str, when: str) -> str:
+    """The server that answers, where that may be another one than was changed; "" else.
 
-    PG_VERSION is written once, and the time of its entry is copied by nothing but an image of the disk.
+    A name, or an address that follows the leader, moves with a failover: then both lead, on two timelines. One that
+    was made anew, or whose files changed their owner, is the one of its name. One that leads again is known by both
+    what tells it and its address.
     """
-    may_look = connection.execute(_MAY_LOOK).fetchone() or {}
-    made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
-    row = made if made and made["server"] else connection.execute(_PLACE).fetchone()
-    return str((row or {}).get("server") or "")
+    then, now = _LEADS.fullmatch(change.when), _LEADS.fullmatch(when)
+    if then is None or now is None or then[2] == now[2] or (change.server, then[1]) == (server, now[1]):
+        return ""
+    return f"{server}, {when}"
+
+
+def _server(connection: Connected) -> tuple[str, str]:
+    """What tells it from the cluster's others: when its directory was made; where it is, and whether it leads.
+
+    PG_VERSION is written once, and the time of its entry is copied by nothing but an image of the disk; so is the
+    machine's /etc/machine-id, whose time tells two that were made in one second.
+    """
+    made = None
+    with suppress(psycopg.Error):  # SELinux may forbid the server to look
+        may_look = connection.execute(_MAY_LOOK).fetchone() or {}
+        made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
+    place = connection.execute(_PLACE).fetchone() or {"place": "", "folder": "", "leads": ""}
+    server = made["server"] if made and made["server"] else f"{place['place']} {place['folder']}"
+    return str(server), f"{place['place']}{place['leads']}"
 
 
 def _shown(connection: Connected, name: str) -> str | None:
