@@ -106,6 +106,7 @@ def auto_conf(connection: Connected) -> dict[str, str]:
                 f"role {user} may not read postgresql.auto.conf or change settings",
                 pasted(
                     "use a superuser, or as one: GRANT pg_read_all_settings TO {user:sql_name}; "
+                    "GRANT SELECT ON pg_file_settings TO {user:sql_name}; "
                     "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf() TO {user:sql_name}; "
                     "GRANT ALTER SYSTEM ON PARAMETER … TO {user:sql_name}",
                     user=user,
