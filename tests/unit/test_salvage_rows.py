@@ -1,11 +1,12 @@
 """Lost rows of a table: which versions are one change, what the new primary makes of it, and what cannot be read."""
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -152,6 +153,32 @@ def test_a_row_that_may_have_moved_into_an_unlogged_partition_is_not_deleted() -
     gone = TableLoss(leaves[0], [Change("delete", None, ("1", "a"))])
     leave_untold([gone, TableLoss(replace(leaves[1], why_not=rows.UNLOGGED))])
     assert ([one.kind for one in gone.changes], len(gone.undecided)) == (["not read"], 1)
+
+
+@pytest.mark.parametrize("is_new_file", [False, True])
+def test_a_place_is_not_looked_up_in_another_file_of_that_number(
+    monkeypatch: pytest.MonkeyPatch, is_new_file: bool
+) -> None:
+    """Both sides rewrote the table into one number: a row that nobody had deleted stood at that place of the other."""
+    asked, one = list[set[tuple[int, int]]](), table(key=(0,))
+
+    def at(_: object, __: object, places: Iterable[tuple[int, int]], unread: dict[tuple[int, int], str]) -> list[str]:
+        unread.update(dict.fromkeys(places, "why"))
+        return []
+
+    def still_there(*words: Any) -> list[str]:
+        asked.append(set(words[-1]))
+        return []
+
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 9)], [], 0))
+    monkeypatch.setattr(rows, "_at", at)
+    monkeypatch.setattr(rows, "_unread", lambda *_: Unread())
+    monkeypatch.setattr(rows, "_file_there", lambda *_: one.relation)
+    monkeypatch.setattr(rows, "_still_there", still_there)
+    lost = LostWal(0x100, next_xid=1)
+    lost.created |= {one.relation} if is_new_file else set()
+    rows._read(cast(Any, None), "", TableLoss(one), lost, cast(Any, Copied([])))
+    assert asked == [set() if is_new_file else {(0, 9)}]
 
 
 def test_a_place_of_which_no_query_shows_one_row_is_not_read() -> None:

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +23,7 @@ from walproof.records.reader import read
 from walproof.reporting.html_and_markdown import page
 from walproof.reporting.record_outline import composed
 from walproof.reporting.soak_section import soak_sections
+from walproof.targets.sql import price
 from walproof.targets.sql.price import SqlPricer
 
 Run = Callable[..., tuple[int, str, str]]
@@ -298,3 +301,13 @@ def test_a_sample_cut_off_by_a_failover_is_no_price_but_a_stretch_of_a_soak(tmp_
         return
     with pytest.raises(TargetError, match="client 0 aborted"):
         pricer._measure(load, planned, 30.0, target.observe())  # type: ignore[arg-type]
+
+
+def test_room_is_asked_for_before_the_first_sample_of_so_many_clients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of the application's sessions at the beginning of any sample ended the run as if it were misused."""
+    asked = list[int]()
+    monkeypatch.setattr(price, "need_room", lambda _, clients: asked.append(clients))
+    pricer = SqlPricer(cast(Any, SimpleNamespace(endpoint=lambda _: None)))
+    for clients in (4, 4, 8, 4, 8):
+        pricer._need_room(cast(Any, SimpleNamespace(route="direct", clients=clients)))
+    assert asked == [4, 8]

@@ -98,8 +98,8 @@ NO_LIMITS = LoadLimits()
 def connections(writers: int, route: Route, hosts: int) -> int:
     """How many so many writers have at a time: each has another one where its commit hangs at one address.
 
-    >>> connections(4, Route("multi-host"), 3), connections(4, Route("haproxy"), 1)
-    (4, 8)
+    >>> [connections(4, Route(name), hosts) for name, hosts in (("multi-host", 3), ("haproxy", 1), ("multi-host", 1))]
+    [4, 8, 8]
     """
     return 2 * writers if route.one_address(hosts) else writers
 
