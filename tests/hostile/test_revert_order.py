@@ -208,6 +208,22 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
     assert len(gone.pending()) == 1
 
 
+@pytest.mark.parametrize("value", ["RESET", "SET synchronous_commit = 'local'"])
+def test_a_leader_that_nothing_tells_from_the_one_before_ends_nothing(
+    runs: Runs, walproof: Walproof, value: str
+) -> None:
+    """By a floating address of the servers' own, with a role that may not look at files, or an image of one disk."""
+    runs.set(runs.run("a"), "off")
+    what = next(one.what for one in registered(runs_folder())[0].pending() if "/n1, made at " in one.what)
+    assert walproof("revert")[0] == 0
+    journal = runs.run("vip")
+    what = what.replace("timeline 1", "timeline 7")
+    journal.note(1.0, runs.target.name, what, "synchronous_commit", before=None, after="off")
+    runs.pair.sql("n1", "ALTER SYSTEM " + value.replace("RESET", "RESET synchronous_commit"))
+    code, out, _ = walproof("revert")
+    assert (code, len(journal.pending()), "set by another user" in out) == (1, 1, False)
+
+
 @pytest.mark.parametrize("set_there", [True, False])
 def test_what_another_server_of_the_cluster_answers_ends_nothing(
     runs: Runs, walproof: Walproof, set_there: bool

@@ -287,7 +287,7 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
         return False
     if now == change.before == change.after:
         return True
-    if change.server and (elsewhere := _may_be_another(change, *_server(connection))):
+    if change.server and (elsewhere := _may_be_another(change, now, *_server(connection))):
         left.append(
             f"{member} is {elsewhere} now, and {change.name} was changed on {change.server}, {change.when}: nothing is"
             f" set here, where it is {now!r}; name that server under [members], or look into its postgresql.auto.conf"
@@ -304,17 +304,18 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
     return True
 
 
-def _may_be_another(change: Any, server: str, when: str) -> str:
-    """The server that answers, where that may be another one than was changed; "" else.
+def _may_be_another(change: Any, value: str | None, server: str, when: str) -> str:
+    """The server that answers with that value, where that may be another one than was changed; "" else.
 
     A name, or an address that follows the leader, moves with a failover: then both lead, on two timelines. One that
-    was made anew, or whose files changed their owner, is the one of its name. One that leads again is known by both
-    what tells it and its address.
+    was made anew, or whose files changed their owner, is the one of its name. One that leads again is known by what
+    tells it, its address, and the value that it was given.
     """
     then, now = _LEADS.fullmatch(change.when), _LEADS.fullmatch(when)
-    if then is None or now is None or then[2] == now[2] or (change.server, then[1]) == (server, now[1]):
+    if then is None or now is None or then[2] == now[2]:
         return ""
-    return f"{server}, {when}"
+    is_known = value == change.after and (change.server, then[1]) == (server, now[1])
+    return "" if is_known else f"{server}, {when}"
 
 
 def _server(connection: Connected) -> tuple[str, str]:
