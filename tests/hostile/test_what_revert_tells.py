@@ -18,6 +18,7 @@ from walproof.cli import revert
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
 from walproof.errors import MachineError
 from walproof.machine import pid_files
+from walproof.model.ports import Target
 from walproof.records.journal import NAME, Journal
 from walproof.records.own_journals import register
 from walproof.targets.choose import choose
@@ -27,12 +28,16 @@ BEFORE = json.dumps({"config": {"ttl": 30}, "shown": {}})
 AFTER = json.dumps({"ttl": 20})
 
 
-def killed(patroni: FakePatroni, path: Path) -> str:
-    """A run that was killed after it had set ttl from 30 to 20; its target."""
+def killed(patroni: FakePatroni, path: Path, record: Path | None = None) -> Target:
+    """A run into that record that was killed after it had set ttl from 30 to 20; its target."""
+    patroni.members = [patroni.listed()]
+    if record:
+        recorded(record, "price")
+        record.chmod(0o700)
     target = choose(str(patroni.file(path)))
-    keep_journal(target, None)
+    keep_journal(target, record)
     target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
-    return target.name
+    return target
 
 
 def test_every_cluster_that_fails_is_told_and_those_that_answer_are_reverted(
@@ -41,12 +46,10 @@ def test_every_cluster_that_fails_is_told_and_those_that_answer_are_reverted(
     """The first error alone was told: what stayed on the second cluster was never said."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     with fake_patroni(ttl=20) as up:
-        up.members = [up.listed()]
         for name in ("a", "b"):
             with fake_patroni(ttl=20) as down:
-                down.members = [down.listed()]
                 killed(down, tmp_path / f"{name}.toml")
-        mine = killed(up, tmp_path / "mine.toml")
+        mine = killed(up, tmp_path / "mine.toml").name
         code, out, err = walproof("revert", "--json")
         tree = json.loads(out)
         assert (code, [one["target"] for one in tree["reverted"]]) == (3, [mine])
@@ -66,8 +69,7 @@ def test_what_was_reverted_is_printed_before_strangers_files_are_looked_at(
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     monkeypatch.setattr(revert, "_elsewhere", interrupted)
     with fake_patroni(ttl=20) as patroni:
-        patroni.members = [patroni.listed()]
-        name = killed(patroni, tmp_path / "c.toml")
+        name = killed(patroni, tmp_path / "c.toml").name
         assert walproof("revert")[:2] == (130, f"reverted on {name}:\n  setting ttl\n")
 
 
@@ -95,8 +97,7 @@ def test_no_journal_lies_where_another_user_can_put_a_folder_in_its_place(
     state = a_folder(tmp_path / "theirs") / "state"
     monkeypatch.setenv("WALPROOF_STATE", str(state))
     with fake_patroni(ttl=20) as patroni:
-        patroni.members = [patroni.listed()]
-        name = killed(patroni, tmp_path / "c.toml")
+        name = killed(patroni, tmp_path / "c.toml").name
         os.chown(state.parent, 12345, 12345)
         undo = ("apply", "--undo", "--target", name, "--allow", "config")
         for replaced in (False, True):
@@ -155,12 +156,7 @@ def test_what_was_undone_while_its_record_was_elsewhere_is_not_undone_again(
     """The moved record called it pending for ever, and reset what an operator had set since."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     with fake_patroni(ttl=20) as patroni:
-        patroni.members = [patroni.listed()]
-        target = choose(str(patroni.file(tmp_path / "c.toml")))
-        recorded(tmp_path / "r", "price")
-        (tmp_path / "r").chmod(0o700)
-        keep_journal(target, tmp_path / "r")
-        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        target = killed(patroni, tmp_path / "c.toml", tmp_path / "r")
         (tmp_path / "r").rename(tmp_path / "moved")
         assert walproof("revert")[0] == 0 and [one.body for one in patroni.written] == [{"ttl": 30}]
         patroni.config["ttl"] = 20
@@ -179,12 +175,7 @@ def test_what_is_undone_is_undone_in_every_copy_of_its_record(
 ) -> None:
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     with fake_patroni(ttl=20) as patroni:
-        patroni.members = [patroni.listed()]
-        target = choose(str(patroni.file(tmp_path / "c.toml")))
-        recorded(tmp_path / "r", "price")
-        (tmp_path / "r").chmod(0o700)
-        keep_journal(target, tmp_path / "r")
-        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        target = killed(patroni, tmp_path / "c.toml", tmp_path / "r")
         shutil.copytree(tmp_path / "r", tmp_path / "copy")
         assert walproof("revert")[0] == 0
         patroni.config["ttl"] = 20
@@ -199,10 +190,7 @@ def test_files_that_are_no_journals_keep_none_from_being_reverted(
     """A copy of one, kept beside it, covered it for ever; a folder stopped every revert."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     with fake_patroni(ttl=20) as patroni:
-        patroni.members = [patroni.listed()]
-        target = choose(str(patroni.file(tmp_path / "c.toml")))
-        keep_journal(target, None)
-        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        target = killed(patroni, tmp_path / "c.toml")
         (kept,) = runs_folder().glob("*.jsonl")
         later = kept.read_text().replace('"at": 1.0', '"at": 9.0')
         kept.with_name("copy of it.jsonl").write_text(later)
@@ -219,10 +207,7 @@ def test_patronis_configuration_under_two_names_is_undone_newest_first(
     """What an apply through another file had set since was called another user's, and the older change forgotten."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
     with fake_patroni(ttl=there) as patroni:
-        patroni.members = [patroni.listed()]
-        target = choose(str(patroni.file(tmp_path / "c.toml")))
-        keep_journal(target, None)
-        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        target = killed(patroni, tmp_path / "c.toml")
         other = journal_of_apply("other.toml")
         before = json.dumps({"config": {"ttl": 20}, "shown": {}})
         other.note(2.0, "other.toml", CONFIG, "config", before=before, after=json.dumps({"ttl": 10}))
@@ -236,11 +221,7 @@ def test_patronis_configuration_under_two_names_is_undone_newest_first(
 def test_a_record_is_not_gone_on_with_below_what_was_applied_since(walproof: Walproof, tmp_path: Path) -> None:
     """Its end put back what it had found, from under the apply, and nothing was told."""
     with fake_patroni(ttl=10) as patroni:
-        patroni.members = [patroni.listed()]
-        recorded(tmp_path / "r", "price")
-        target = choose(str(patroni.file(tmp_path / "c.toml")))
-        keep_journal(target, tmp_path / "r")
-        target.journal.note(1.0, target.name, CONFIG, "config", before=BEFORE, after=AFTER)
+        target = killed(patroni, tmp_path / "c.toml", tmp_path / "r")
         before = json.dumps({"config": {"ttl": 20}, "shown": {}})
         layer = journal_of_apply(target.name)
         layer.note(2.0, target.name, CONFIG, "config", before=before, after=json.dumps({"ttl": 10}))

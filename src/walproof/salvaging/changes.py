@@ -161,15 +161,17 @@ def changes(
     return lost
 
 
+def _is_gone(change: Change) -> bool:
+    return change.kind == "delete" and change.state != "there"
+
+
 def leave_untold(losses: Collection[TableLoss]) -> None:
     """Where a partition was not read whole, a row that is gone from another one may have moved there."""
     blind = {loss.table.root for loss in losses if loss.unread or not loss.is_read or loss.table.why_not}
     for loss in losses:
-        gone = [one.kind == "delete" and one.state != "there" for one in loss.changes]
-        if loss.table.root in blind - {0, loss.table.oid} and any(gone):
-            unknown = (replace(one, kind=NOT_READ, state=NOT_READ) for one in loss.changes)
+        if loss.table.root in blind - {0, loss.table.oid} and any(map(_is_gone, loss.changes)):
             loss.changes = [
-                new if is_gone else one for new, is_gone, one in zip(unknown, gone, loss.changes, strict=True)
+                replace(one, kind=NOT_READ, state=NOT_READ) if _is_gone(one) else one for one in loss.changes
             ]
             loss.undecided.append("rows that it held may be in a partition that was not read")
 

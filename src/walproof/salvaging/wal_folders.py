@@ -29,6 +29,8 @@ _NAMED = re.compile(r"([0-9A-F]{24})(?!.*[.](?:backup|done|ready)\b)(.*)", re.DO
 """A segment, in whatever form: not the notes that PostgreSQL keeps on one."""
 _WHOLE = ("", ".partial")
 """A segment, and one that was not full yet: pg_receivewal makes it of a segment's size, zeros behind its records."""
+_STANDBY = ("in archive recovery", "shut down in recovery")
+"""States of pg_control that a primary never leaves behind: it is "in crash recovery"."""
 _CHUNK = 1 << 20
 _number = partial(int.from_bytes, byteorder=sys.byteorder)
 
@@ -213,14 +215,9 @@ def _left(old: OldServer, new: Sequence[Span], timeline: int, folders: Sequence[
     return spans[-1]
 
 
-def _crashed(old: OldServer) -> bool:
-    """Whether it was a primary in recovery from its own crash."""
-    return old.control["Database cluster state"] == "in crash recovery"
-
-
 def ends_elsewhere(old: OldServer, present: Mapping[str, Path], span: Span, end: int) -> list[str]:
     """Why nothing is known of what came after `end`, where that is not the end of the old primary's own disk."""
-    if "recovery" in old.control.get("Database cluster state", "") and not _crashed(old):
+    if old.control.get("Database cluster state") in _STANDBY:
         return ["the directory is a standby's: the old primary's disk may have more"]
     last = present.get(segment(span.timeline, (end - 1) // old.segment_size, old.segment_size))
     if last is None or (last.parent == old.wal and small_file(old.directory, "backup_label") is None):

@@ -231,7 +231,8 @@ class AutoConf:
             try:
                 with connected(endpoint) as connection:
                     _check_system(connection, member, mine)
-                    over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
+                    here = _server(connection) if any(one.server for one in mine) else ("", "")
+                    over = [one for one in mine if _reverted(connection, (member, *here), one, reverting, left)]
                 self._reload(member, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or _as_error(member, wrong)
@@ -276,18 +277,21 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
         )
 
 
-def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
+def _reverted(
+    connection: Connected, at: tuple[str, str, str], change: Any, reverting: Reverting, left: list[str]
+) -> bool:
     """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending.
+    `at`: the member's name, and as `_server` tells it, "" where no change was noted with that.
 
     Also where another server answers than was changed, which may have it still: a name, and an address that follows
     the leader, move with a failover.
     """
-    now = auto_conf(connection).get(change.name)
+    (member, *here), now = at, auto_conf(connection).get(change.name)
     if reverting.stays(change, lambda newer: now == newer.after):
         return False
     if now == change.before == change.after:
         return True
-    if change.server and (elsewhere := _may_be_another(change, now, *_server(connection))):
+    if change.server and (elsewhere := _may_be_another(change, now, *here)):
         left.append(
             f"{member} is {elsewhere} now, and {change.name} was changed on {change.server}, {change.when}: nothing is"
             f" set here, where it is {now!r}; name that server under [members], or look into its postgresql.auto.conf"
