@@ -13,8 +13,9 @@ from tests.fixtures.command_line import walproof
 from tests.fixtures.labs import lab, own_state, shared_lab
 from tests.fixtures.plain_pair import debian, pair
 from tests.fixtures.quick_forecasts import quick_forecasts
+from tests.fixtures.runs_on_a_pair import runs
 
-__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "shared_lab", "walproof"]
+__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "runs", "shared_lab", "walproof"]
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -1,77 +1,24 @@
 """Journals that hold one setting, on a real server: undone newest first whichever is asked for, never forgotten."""
 
 import os
-import re
-import secrets
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.command_line import Run as Walproof
-from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
+from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair
-from tests.fixtures.records import recorded
+from tests.fixtures.runs_on_a_pair import Runs
 from walproof.cli.runs import APPLIED, Layer, _leaves, applying, journal_of_apply, runs_folder
 from walproof.errors import MachineError, TargetError
-from walproof.machine import pid_files
 from walproof.model.guarantee import ConfigChange
-from walproof.model.ports import Notebook
 from walproof.model.sample import Scenario
 from walproof.records.journal import Journal
-from walproof.records.own_journals import RegisteredJournal, Run, registered
-from walproof.targets.configure import configure
-from walproof.targets.external.cluster import ExternalCluster
+from walproof.records.own_journals import registered
 from walproof.targets.sql.settings import AUTO
 
 pytestmark = pytest.mark.lab
-NOW = "SELECT setting FROM pg_file_settings WHERE name = 'synchronous_commit'"
 ALONE = (4, "nothing reverted: some is left alone\n")
-
-
-class Runs:
-    """Runs and applies on one server that set synchronous_commit, and were killed or go on."""
-
-    def __init__(self, pair: PlainPair, target: ExternalCluster, folder: Path, living: int) -> None:
-        self.pair, self.target, self.folder = pair, target, folder
-        self._living = pid_files.identity(living) or ""
-        ((self.system,),) = pair.sql("n1", "SELECT system_identifier::text FROM pg_control_system()")
-
-    def run(self, name: str, *, at_work: bool = False, cluster: str | None = None) -> RegisteredJournal:
-        """The journal of a run into that record."""
-        recorded(self.folder / name, "price")
-        (self.folder / name).chmod(0o700)
-        process = self._living if at_work else "999999999 1 boot"
-        run = Run(secrets.token_hex(16), str(self.folder / name), process, pid_files.machine())
-        return RegisteredJournal(runs_folder(), run, self.target.identity if cluster is None else cluster)
-
-    def apply(self) -> Layer:
-        return Layer(journal_of_apply(self.target.name, self.target.identity), complete=False)
-
-    def set(self, journal: Notebook, value: str, target: ExternalCluster | None = None) -> None:
-        configure((target or self.target).configuration, ConfigChange({"synchronous_commit": value}), journal)
-
-    def end(self, journal: Notebook, target: ExternalCluster | None = None) -> None:
-        """The run ends as any does."""
-        (target or self.target).configuration.undo(journal)
-
-    def now(self) -> list[tuple[object, ...]]:
-        """Of postgresql.auto.conf."""
-        return self.pair.sql("n1", NOW)
-
-
-@pytest.fixture
-def runs(pair: PlainPair, tmp_path: Path, walproof: Walproof) -> Iterator[Runs]:
-    with subprocess.Popen(["sleep", "600"]) as living:
-        try:
-            with opened(str(pair_file(pair, tmp_path))) as target:
-                yield Runs(pair, target, tmp_path, living.pid)
-        finally:
-            living.kill()
-            for member in ("n1", "n2"):
-                pair.sql(member, "ALTER SYSTEM RESET synchronous_commit")
-                pair.sql(member, "SELECT pg_reload_conf()")
 
 
 def test_an_apply_that_was_killed_after_a_run_is_reverted_before_it(runs: Runs, walproof: Walproof) -> None:
@@ -208,51 +155,6 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
     assert len(gone.pending()) == 1
 
 
-@pytest.mark.parametrize("value", ["RESET", "SET synchronous_commit = 'local'"])
-def test_a_leader_that_nothing_tells_from_the_one_before_ends_nothing(
-    runs: Runs, walproof: Walproof, value: str
-) -> None:
-    """By a floating address of the servers' own, with a role that may not look at files, or an image of one disk."""
-    runs.set(runs.run("a"), "off")
-    what = next(one.what for one in registered(runs_folder())[0].pending() if "/n1, made at " in one.what)
-    assert walproof("revert")[0] == 0
-    journal = runs.run("vip")
-    what = what.replace("timeline 1", "timeline 7")
-    journal.note(1.0, runs.target.name, what, "synchronous_commit", before=None, after="off")
-    runs.pair.sql("n1", "ALTER SYSTEM " + value.replace("RESET", "RESET synchronous_commit"))
-    code, out, _ = walproof("revert")
-    assert (code, len(journal.pending()), "set by another user" in out) == (1, 1, False)
-
-
-@pytest.mark.parametrize("set_there", [True, False])
-def test_what_another_server_of_the_cluster_answers_ends_nothing(
-    runs: Runs, walproof: Walproof, set_there: bool
-) -> None:
-    """An address that follows the leader: the old leader kept the setting, untold, the new one got its value."""
-    runs.set(runs.run("a"), "off")
-    what = next(one.what for one in registered(runs_folder())[0].pending() if "/n1, made at " in one.what)
-    assert walproof("revert")[0] == 0
-    journal, other = runs.run("vip"), re.sub("made at [0-9]+", "made at 7", what).replace("timeline 1", "timeline 7")
-    journal.note(1.0, runs.target.name, other, "synchronous_commit", before=None, after="off")
-    if set_there:
-        runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
-    code, out, err = walproof("revert")
-    assert (code, runs.now(), len(journal.pending())) == (1, [("off",)] if set_there else [], 1), (out, err)
-    assert "nothing is set here" in out and f"  what stays is in {journal.registration}" in out
-
-
-def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walproof: Walproof) -> None:
-    """After a failover the members without cluster_name have other names: nothing could be undone."""
-    runs.set(runs.run("a"), "off")
-    journal = registered(runs_folder())[0]
-    renamed = runs.run("b")
-    for change in reversed(journal.pending()):
-        what = change.what.replace(change.kind, f"{AUTO} gone")
-        renamed.note(1.0, change.target, what, change.name, before=change.before, after=change.after)
-        journal.undone(change)
-    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
-
-
 @pytest.mark.parametrize("how", ["of 1.0.0", "another name"])
 def test_what_an_apply_set_as_well_stays(runs: Runs, walproof: Walproof, how: str) -> None:
     """A run that was killed had set it, an apply found and wanted it: `revert` took it away from under that."""
@@ -269,34 +171,6 @@ def test_what_an_apply_set_as_well_stays(runs: Runs, walproof: Walproof, how: st
         layer.note(2.0, target, change.what, change.name, before="off", after="off")
     layer.note(3.0, target, APPLIED, "off", before=None, after=None)
     assert (walproof("revert")[:2], runs.now()) == (ALONE, [("off",)])
-
-
-def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproof: Walproof) -> None:
-    """A plan sets all that it names, what is so already too: each drill with a failover would have raised an alarm."""
-    runs.pair.sql("n1", "ALTER SYSTEM SET synchronous_commit = 'off'")
-    runs.set(runs.run("a"), "off")
-    later = runs.run("b")
-    for change in registered(runs_folder())[0].pending():
-        elsewhere = re.sub("made at [0-9]+", "made at 7", change.what).replace("timeline 1", "timeline 7")
-        later.note(1.0, change.target, elsewhere, change.name, before=change.before, after=change.after)
-    code, out, err = walproof("revert")
-    assert (code, runs.now(), registered(runs_folder())) == (0, [("off",)], []), (out, err)
-
-
-def test_a_member_that_was_made_anew_or_leads_again_is_the_one_of_its_name(runs: Runs, walproof: Walproof) -> None:
-    """Drills with two failovers, a standby by pg_basebackup, chown -R: all was put back, and exit 1 stayed for ever."""
-    runs.set(runs.run("a"), "off")
-    later, journal = runs.run("b"), registered(runs_folder())[0]
-    for change in reversed(journal.pending()):
-        leads = "/n1, made at " in change.what
-        what = (
-            change.what.replace("timeline 1", "timeline 7")
-            if leads
-            else re.sub("made at [0-9]+", "made at 7", change.what)
-        )
-        later.note(1.0, change.target, what, change.name, before=change.before, after=change.after)
-        journal.undone(change)
-    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
 def test_the_order_that_1_0_0_noted_covers_nothing(runs: Runs, walproof: Walproof) -> None:

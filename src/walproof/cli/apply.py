@@ -215,6 +215,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         begun = layer.begin(cluster.clock.now(), name)
         alone: list[str] = []
         left = configuration.undo(layer, Reverting(stays=partial(_stays, journal.path, alone)))
+        stays = layer.pending(name)
         layer.close(name)
     if alone:
         raise MachineError("; ".join([*dict.fromkeys(alone), *left]), "undo that first: walproof revert, apply --undo")
@@ -225,7 +226,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         {"target": cluster.name, "undone": len(pending), "left": left},
         first,
         *(f"  {sentence}" for sentence in left),
-        *([f"  what stays is in {journal.path}"] if left else ()),
+        *([f"  what stays is in {journal.path}"] if stays else ()),
         as_json=as_json,
     )
     return ExitCode.BROKEN if left else ExitCode.HELD

@@ -47,8 +47,8 @@ class QuorumKind(StrEnum):
     FIRST = "FIRST"
 
 
-SERVER, WHEN = " on the server ", ", when it was "
-"""In the name of a kind of change: what follows tells the server, and then where that was and whether it led."""
+SERVER = " on the server "
+"""In the name of a kind of change: what follows tells the server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from walproof.errors import MachineError
 from walproof.machine.untrusted import bounded, from_json
-from walproof.model.guarantee import SERVER, WHEN
+from walproof.model.guarantee import SERVER
 from walproof.records.layout import make_folder, opener
 
 
@@ -44,12 +44,7 @@ class Change:
     @property
     def server(self) -> str:
         """What tells the member's server from the cluster's others, "" where nothing does: a name may move."""
-        return self.what.partition(SERVER)[2].partition(WHEN)[0]
-
-    @property
-    def when(self) -> str:
-        """Where that server was then, and whether it led."""
-        return self.what.partition(WHEN)[2]
+        return self.what.partition(SERVER)[2]
 
 
 _CHANGE = TypeAdapter(Change)

@@ -3,7 +3,7 @@
 Configured by ALTER SYSTEM on every member, standby names only where they are met."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,7 +68,7 @@ def _own_name(view: ClusterView) -> list[str]:
 
 
 class PostgresConfiguration:
-    """Plans, applies and undoes changes on the members that `members` names."""
+    """Plans, applies and undoes changes on the members that `members` tells; `named`: names that the user gave."""
 
     def __init__(
         self,
@@ -76,11 +76,13 @@ class PostgresConfiguration:
         clock: Clock,
         members: Callable[[], Mapping[str, Endpoint]],
         observe: Callable[[], ClusterView],
+        named: Container[str] = frozenset(),
     ) -> None:
         self._target, self._clock, self._members, self._observe = target, clock, members, observe
+        self._named = named
 
     def _auto(self) -> AutoConf:
-        return AutoConf(self._target, self._clock, self._members())
+        return AutoConf(self._target, self._clock, self._members(), self._named)
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What ALTER SYSTEM would change on each member; UsageError where the names would hang every commit."""
@@ -258,7 +260,8 @@ class PostgresCluster(ExternalCluster):
     @cached_property
     def configuration(self) -> Configuration:
         """ALTER SYSTEM on every member."""
-        return PostgresConfiguration(self.name, self.clock, self.members, self.observe)
+        named = frozenset(self.file.members)
+        return PostgresConfiguration(self.name, self.clock, self.members, self.observe, named)
 
     def _inspection(self) -> Inspector:
         return Inspector(self.name, self.members)

@@ -72,24 +72,15 @@ WHERE sourcefile = current_setting('data_directory') || '/postgresql.auto.conf' 
 ORDER BY lower(name), seqno DESC
 
 -- name: may_look
-SELECT pg_has_role('pg_read_server_files', 'USAGE')
-    AND has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE')
-    AND has_function_privilege('pg_catalog.pg_stat_file(text,boolean)', 'EXECUTE') AS may
+SELECT has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE') AS may
 
 -- name: made
 -- What tells a server from its cluster's others, wherever it is.
 SELECT current_setting('data_directory') || ', made at '
-    || extract(epoch FROM (pg_catalog.pg_stat_file('PG_VERSION')).change)::bigint
-    || coalesce(' on a machine of '
-        || extract(epoch FROM (pg_catalog.pg_stat_file('/etc/machine-id', true)).change)::bigint, '') AS server
+    || to_char((pg_catalog.pg_stat_file('PG_VERSION')).change AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS server
 
--- name: place
--- Where the server says that it is, and whether it leads: an address that follows the leader is another's after a failover.
-SELECT coalesce(host(inet_server_addr()) || ':' || inet_server_port(), 'socket') AS place,
-    current_setting('data_directory') AS folder,
-    CASE WHEN pg_is_in_recovery() THEN ', a standby'
-        ELSE ', leader of timeline ' || ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int
-    END AS leads
+-- name: started
+SELECT pg_postmaster_start_time() AS started
 
 -- name: in_effect
 -- Whether the server has read its files since, and nothing keeps these names from being as postgresql.auto.conf says.

@@ -5,8 +5,11 @@ A change is journaled before, awaited, its value put back as it was; what anothe
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import psycopg
@@ -16,7 +19,7 @@ from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
-from walproof.model.guarantee import SERVER, WHEN, Difference
+from walproof.model.guarantee import SERVER, Difference
 from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -91,8 +94,7 @@ AUTO = "alter-system"
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO = _STATEMENTS["auto_conf"].encode()
 _IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_MAY_LOOK, _MADE, _PLACE = (_STATEMENTS[name].encode() for name in ("may_look", "made", "place"))
-_LEADS = re.compile(r"(.*), leader of timeline (\d+)")
+_MAY_LOOK, _MADE, _STARTED = (_STATEMENTS[name].encode() for name in ("may_look", "made", "started"))
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -107,7 +109,8 @@ def auto_conf(connection: Connected) -> dict[str, str]:
                 pasted(
                     "use a superuser, or as one: GRANT pg_read_all_settings TO {user:sql_name}; "
                     "GRANT SELECT ON pg_file_settings TO {user:sql_name}; "
-                    "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf() TO {user:sql_name}; "
+                    "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf(), pg_stat_file(text) "
+                    "TO {user:sql_name}; "
                     "GRANT ALTER SYSTEM ON PARAMETER … TO {user:sql_name}",
                     user=user,
                 ),
@@ -147,11 +150,28 @@ def _as_error(member: str, wrong: Exception) -> Error:
     return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
 
 
-class AutoConf:
-    """Changes parameters of servers without a manager, by ALTER SYSTEM on each member."""
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One that answers, by whatever name."""
 
-    def __init__(self, target: str, clock: Clock, members: Mapping[str, Endpoint]) -> None:
-        self._target, self._clock, self._members = target, clock, members
+    made: str
+    """What tells it from its cluster's others, "" where nothing does."""
+    started: datetime
+    conf: Mapping[str, str]
+    """Its postgresql.auto.conf."""
+
+
+class AutoConf:
+    """Changes parameters of servers without a manager, by ALTER SYSTEM on each member.
+
+    A name or an address moves with a failover, so a server is known by when its data directory was made, and by a name
+    only where the user gave it one, which is in `named`.
+    """
+
+    def __init__(
+        self, target: str, clock: Clock, members: Mapping[str, Endpoint], named: Container[str] = frozenset()
+    ) -> None:
+        self._target, self._clock, self._members, self._named = target, clock, members, named
 
     def differences(self, wanted: Mapping[str, str | None]) -> tuple[Difference, ...]:
         """What setting these would change, per member; nothing is touched."""
@@ -174,11 +194,12 @@ class AutoConf:
         return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
-        """Set on every member, each change journaled before, and wait until every one is in effect."""
-        for member, endpoint in self._members.items():
-            with connected(endpoint) as connection:
+        """Set on every server, each change journaled before, and wait until every one is in effect."""
+        servers = self._told_apart()
+        for member, server in servers.items():
+            with connected(self._members[member]) as connection:
                 self._refuse_restart(connection, wanted)
-                now, what = auto_conf(connection), f"{AUTO} {member}{SERVER}{WHEN.join(_server(connection))}"
+                now, what = auto_conf(connection), f"{AUTO} {member}" + (server and f"{SERVER}{server}")
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -188,6 +209,30 @@ class AutoConf:
                         raise TargetError(f"{name} of {member} was changed meanwhile", "do it once more")
                     alter(connection, name, value)
             self._reload(member, list(wanted))
+
+    def _told_apart(self) -> dict[str, str]:
+        """What tells each server, once however many names it has; TargetError where one would not be known again."""
+        servers: dict[datetime, tuple[str, Server]] = {}
+        for member, endpoint in self._members.items():
+            with connected(endpoint) as connection:
+                one, user = _server(connection), connection.info.user
+            if not one.made and member not in self._named:
+                raise TargetError(
+                    f"role {user} cannot tell {member} from other servers, to which its name or address may move:"
+                    " nothing is set",
+                    pasted("as superuser: GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO {user:sql_name}", user=user)
+                    + f"; {_NAME_IT}",
+                )
+            if one.started not in servers or member in self._named:
+                servers[one.started] = member, one
+        alike = Counter(one.made for _, one in servers.values())
+        told = {member: one.made if alike[one.made] == 1 else "" for member, one in servers.values()}
+        if unknown := [member for member, made in told.items() if not made and member not in self._named]:
+            raise TargetError(
+                f"nothing tells {' from '.join(unknown)}: both were made in one second, in folders of one name",
+                f"{_NAME_IT}; or run chmod 0600 PG_VERSION in the data directory of one",
+            )
+        return told
 
     @staticmethod
     def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
@@ -221,47 +266,77 @@ class AutoConf:
         member that is gone keeps no other from being reverted; its error comes last.
         """
         left: list[str] = []
+        for change in (one for one in changes if one.before == one.after):
+            done(change)  # wherever its server is: a plan names what is so already too
+        changes = [one for one in changes if one.before != one.after]
+        servers, silent = self._servers()
         failed: Error | None = None
-        servers = self._servers() if any(change.server for change in changes) else {}
         where = [(change, self._where(change, servers)) for change in changes]
-        for member, endpoint in self._members.items():
+        for member in dict.fromkeys(there for _, there in where if there):
             mine = [change for change, there in where if there == member]
-            if not mine:
-                continue
             try:
-                with connected(endpoint) as connection:
+                with connected(self._members[member]) as connection:
                     _check_system(connection, member, mine)
-                    here = _server(connection) if any(one.server for one in mine) else ("", "")
-                    over = [one for one in mine if _reverted(connection, (member, *here), one, reverting, left)]
+                    over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
                 self._reload(member, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or _as_error(member, wrong)
             else:
                 for change in over:
                     done(change)
-        left += [
-            f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
-            for change, there in where
-            if there is None
-        ]
+        if nowhere := dict.fromkeys(self._nowhere(change) for change, there in where if not there):
+            left += nowhere
+            failed = failed or silent
+        left += self._copies(changes, servers, {there for _, there in where})
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
 
-    def _servers(self) -> dict[str, str]:
-        """What tells the servers of those members that answer."""
-        servers = {}
+    def _servers(self) -> tuple[dict[str, Server], Error | None]:
+        """Those of the members that answer, and the first error."""
+        servers, failed = {}, None
         for member, endpoint in self._members.items():
-            with suppress(psycopg.Error, *ODD), connected(endpoint) as connection:
-                servers[member] = _server(connection)[0]
-        return servers
+            try:
+                with connected(endpoint) as connection:
+                    servers[member] = _server(connection)
+            except (psycopg.Error, *ODD) as wrong:
+                failed = failed or _as_error(member, wrong)
+        return servers, failed
 
-    def _where(self, change: Any, servers: Mapping[str, str]) -> str | None:
-        """Where the server that was changed answers now, by whatever name, or else the member of the name then."""
-        name = change.kind.removeprefix(f"{AUTO} ")
-        there = [member for member, server in servers.items() if server == change.server]
-        return there[0] if len(there) == 1 else name if name in self._members else None
+    def _where(self, change: Any, servers: Mapping[str, Server]) -> str:
+        """Where the server that was changed answers now, by whatever name; else the member that the user named so, who
+        may have made it anew; "" else. What 1.0.0 noted tells no server: the member of that name.
+        """
+        name = _member(change)
+        there = {one.started: member for member, one in servers.items() if change.server and one.made == change.server}
+        if len(there) == 1:
+            return next(iter(there.values()))
+        return name if name in self._named or (not change.server and name in self._members) else ""
+
+    def _nowhere(self, change: Any) -> str:
+        member, server = _member(change), change.server
+        if not server:
+            return f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
+        return (
+            f"{member}: {change.name} was changed on {server}, and no server that answers is known to be that one:"
+            f" nothing is set. Name it under [members]; or set it to {change.before!r} there, and remove the journal"
+        )
+
+    def _copies(self, changes: Sequence[Any], servers: Mapping[str, Server], undone: Container[str]) -> Iterator[str]:
+        """Sentences about servers that no change was noted on and that have what was set: made of one that had it."""
+        known = {change.server for change in changes}
+        others = {m: one for m, one in servers.items() if m not in undone and one.made not in known}
+        for name, value in dict.fromkeys((change.name, change.after) for change in changes):
+            for member in (m for m, one in others.items() if value is not None and one.conf.get(name) == value):
+                yield f"{member}: {name} is {value!r} too, which was not set there; it may be a copy: left alone"
+
+
+_NAME_IT = "or name the members under [members] of a target file"
+
+
+def _member(change: Any) -> str:
+    return str(change.kind.removeprefix(f"{AUTO} "))
 
 
 def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
@@ -277,64 +352,32 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
         )
 
 
-def _reverted(
-    connection: Connected, at: tuple[str, str, str], change: Any, reverting: Reverting, left: list[str]
-) -> bool:
-    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending.
-    `at`: the member's name, and as `_server` tells it, "" where no change was noted with that.
-
-    Also where another server answers than was changed, which may have it still: a name, and an address that follows
-    the leader, move with a failover.
-    """
-    (member, *here), now = at, auto_conf(connection).get(change.name)
+def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
+    """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
+    now = auto_conf(connection).get(change.name)
     if reverting.stays(change, lambda newer: now == newer.after):
         return False
-    if now == change.before == change.after:
+    if now == change.before:
         return True
-    if change.server and (elsewhere := _may_be_another(change, now, *here)):
-        left.append(
-            f"{member} is {elsewhere} now, and {change.name} was changed on {change.server}, {change.when}: nothing is"
-            f" set here, where it is {now!r}; name that server under [members], or look into its postgresql.auto.conf"
-            " and remove the journal"
-        )
-        return False
     if now == change.after:
         alter(connection, change.name, change.before)
         reverting.tell("setting", f"{change.name} on {member}")
-    elif now != change.before:
-        if reverting.keeps:
-            return False
+        return True
+    if not reverting.keeps:
         left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
-    return True
+    return not reverting.keeps
 
 
-def _may_be_another(change: Any, value: str | None, server: str, when: str) -> str:
-    """The server that answers with that value, where that may be another one than was changed; "" else.
-
-    A name, or an address that follows the leader, moves with a failover: then both lead, on two timelines. One that
-    was made anew, or whose files changed their owner, is the one of its name. One that leads again is known by what
-    tells it, its address, and the value that it was given.
-    """
-    then, now = _LEADS.fullmatch(change.when), _LEADS.fullmatch(when)
-    if then is None or now is None or then[2] == now[2]:
-        return ""
-    is_known = value == change.after and (change.server, then[1]) == (server, now[1])
-    return "" if is_known else f"{server}, {when}"
-
-
-def _server(connection: Connected) -> tuple[str, str]:
-    """What tells it from the cluster's others: when its directory was made; where it is, and whether it leads.
-
-    PG_VERSION is written once, and the time of its entry is copied by nothing but an image of the disk; so is the
-    machine's /etc/machine-id, whose time tells two that were made in one second.
+def _server(connection: Connected) -> Server:
+    """PG_VERSION is written once, by pg_rewind neither, and the time of its entry is copied by nothing but an image of
+    the disk.
     """
     made = None
     with suppress(psycopg.Error):  # SELinux may forbid the server to look
         may_look = connection.execute(_MAY_LOOK).fetchone() or {}
         made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
-    place = connection.execute(_PLACE).fetchone() or {"place": "", "folder": "", "leads": ""}
-    server = made["server"] if made and made["server"] else f"{place['place']} {place['folder']}"
-    return str(server), f"{place['place']}{place['leads']}"
+    started = connection.execute(_STARTED).fetchone() or {}
+    return Server(str((made or {}).get("server") or ""), started["started"], auto_conf(connection))
 
 
 def _shown(connection: Connected, name: str) -> str | None:

@@ -1,0 +1,193 @@
+"""Which server was changed: names and addresses move, standbys are copied, a role may not look."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
+from tests.fixtures.plain_pair import PlainPair, await_streaming, start, stop
+from tests.fixtures.runs_on_a_pair import NOW, Runs
+from walproof.cli.runs import APPLIED, runs_folder
+from walproof.errors import TargetError
+from walproof.records.journal import Change
+from walproof.records.own_journals import RegisteredJournal, registered
+from walproof.targets.sql import settings
+from walproof.targets.sql.settings import AUTO
+
+pytestmark = pytest.mark.lab
+
+
+def moved(runs: Runs, change: Callable[[Change], str]) -> RegisteredJournal:
+    """A run that was killed, whose changes of synchronous_commit to off were noted as that function says."""
+    runs.set(journal := runs.run("a"), "off")
+    later = runs.run("b")
+    for one in reversed(journal.pending()):
+        later.note(1.0, one.target, change(one), one.name, before=one.before, after=one.after)
+        journal.undone(one)
+    return later
+
+
+def made_at_another_time(change: Change) -> str:
+    return re.sub("made at [0-9]+", "made at 0007", change.what)
+
+
+@pytest.mark.parametrize("set_there", [True, False])
+def test_what_another_server_of_the_cluster_answers_ends_nothing(
+    runs: Runs, walproof: Walproof, set_there: bool
+) -> None:
+    """An address that follows the leader: the old leader kept the setting, untold, the new one got its value."""
+    journal = moved(runs, made_at_another_time)
+    if not set_there:
+        runs.pair.sql("n1", "ALTER SYSTEM RESET synchronous_commit")
+    code, out, err = walproof("revert")
+    assert (code, runs.now(), len(journal.pending())) == (1, [("off",)] if set_there else [], 2), (out, err)
+    assert "no server that answers is known to be that one" in out
+    assert f"  what stays is in {journal.registration}" in out
+    assert out.count("is 'off' too, which was not set there") == 1 + set_there
+
+
+def test_another_servers_address_is_not_the_server_that_was_changed(
+    runs: Runs, pair: PlainPair, walproof: Walproof
+) -> None:
+    """The address of a standby that was down was another standby's: the first kept the setting, told as undone."""
+    journal = moved(runs, lambda one: one.what.replace(one.kind, f"{AUTO} 127.0.0.1:{pair.ports['n1']}"))
+    stop(pair, "n2", "fast")
+    try:
+        code, out, err = walproof("revert")
+        assert (code, runs.now(), len(journal.pending())) == (3, [], 1), (out, err)
+        assert "no server that answers is known to be that one" in err
+    finally:
+        start(pair, "n2")
+        await_streaming(pair)
+    assert (walproof("revert")[0], registered(runs_folder()), pair.sql("n2", NOW)) == (0, [], [])
+
+
+def test_a_copy_that_has_what_was_set_is_named(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
+    """A standby made since: `apply --undo` said that all was undone, and after a switchover it was in effect."""
+    undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
+    layer = runs.apply()
+    runs.set(layer, "off")
+    (of_n2,) = (one for one in layer.pending() if "/n2, made at " in one.what)
+    layer.undone(of_n2)
+    layer.note(2.0, runs.target.name, APPLIED, "off", before=None, after=None)
+    code, out, _ = walproof(*undo)
+    assert (code, runs.now(), pair.sql("n2", NOW)) == (1, [], [("off",)])
+    assert f"{of_n2.kind.removeprefix(f'{AUTO} ')}: synchronous_commit is 'off' too, which was not set there" in out
+
+
+def logins(pair: PlainPair, folder: Path, *lines: str) -> Path:
+    """The pair's passfile with these lines more."""
+    passfile = folder / "pgpass"
+    passfile.write_text(pair.passfile.read_text() + "".join(f"{line}\n" for line in lines))
+    passfile.chmod(0o600)
+    return passfile
+
+
+def test_a_server_of_two_names_is_set_and_undone_once(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
+) -> None:
+    """It was undone in the order of the names: "set by another user since", exit 1."""
+    both = pair.passfile.read_text().replace("127.0.0.1", "localhost").strip()
+    twice = pair_dsn(pair, "n1", "n1", "n2").replace("host=127.0.0.1", "host=localhost")
+    twice = twice.replace(str(pair.passfile), str(logins(pair, tmp_path, both)))
+    with opened(twice) as target:
+        assert len(target.members()) == 3, target.members()
+        runs.set(run := runs.run("a"), "off", target)
+        assert len(run.pending()) == 2
+    assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, named: bool
+) -> None:
+    """A role that may not look, by a floating address, put back the new leader's and told that all was undone."""
+    few = (
+        "GRANT pg_read_all_settings TO few",
+        "GRANT SELECT ON pg_file_settings TO few",
+        "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf(), pg_control_system() TO few",
+        "GRANT ALTER SYSTEM ON PARAMETER synchronous_commit TO few",
+        "GRANT pg_monitor TO few",
+        "ALTER ROLE few LOGIN PASSWORD 'few'",
+    )
+    file = pair_file(pair, tmp_path, named=named)
+    passfile = logins(pair, tmp_path, "127.0.0.1:*:*:few:few")
+    file.write_text(
+        file.read_text().replace("user=postgres", "user=few dbname=postgres").replace(str(pair.passfile), str(passfile))
+    )
+    for statement in ("CREATE ROLE few", *few):
+        pair.sql("n1", statement)
+    try:
+        with opened(str(file)) as target:
+            if not named:
+                with pytest.raises(TargetError, match="nothing is set") as refused:
+                    runs.set(run := runs.run("a"), "off", target)
+                assert "pg_stat_file(text)" in refused.value.hint and "[members]" in refused.value.hint
+                assert (list(run.pending()), runs.now()) == ([], [])
+                pair.sql("n1", "GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO few")
+            runs.set(run := runs.run("b"), "off", target)
+            assert {bool(one.server) for one in run.pending()} == {not named}
+        assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [])
+    finally:
+        pair.sql("n1", "DROP OWNED BY few")
+        pair.sql("n1", "DROP ROLE few")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_servers_that_nothing_tells_apart_are_set_by_their_given_names_alone(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Two standbys copied at once into folders of one name: while one was down the other got its value back, twice."""
+    server = settings._server
+    monkeypatch.setattr(settings, "_server", lambda one: replace(server(one), made="/data, made at 7"))
+    with opened(str(pair_file(pair, tmp_path, named=named))) as target:
+        if not named:
+            with pytest.raises(TargetError, match="both were made in one second"):
+                runs.set(run := runs.run("a"), "off", target)
+            assert (list(run.pending()), runs.now()) == ([], [])
+            return
+        runs.set(runs.run("a"), "off", target)
+    stop(pair, "n2", "fast")
+    try:
+        code, out, err = walproof("revert")
+        assert (code, runs.now(), len(registered(runs_folder())[0].pending())) == (3, [], 1), (out, err)
+    finally:
+        start(pair, "n2")
+        await_streaming(pair)
+    assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
+
+
+def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walproof: Walproof) -> None:
+    """After a failover the members without cluster_name have other names: nothing could be undone."""
+    runs.set(runs.run("a"), "off")
+    journal = registered(runs_folder())[0]
+    renamed = runs.run("b")
+    for change in reversed(journal.pending()):
+        what = change.what.replace(change.kind, f"{AUTO} gone")
+        renamed.note(1.0, change.target, what, change.name, before=change.before, after=change.after)
+        journal.undone(change)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
+
+
+def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproof: Walproof) -> None:
+    """A plan sets all that it names, what is so already too: each drill with a failover would have raised an alarm."""
+    run = runs.run("a")
+    for what in (f"{AUTO} n1", f"{AUTO} n1 on the server elsewhere"):
+        run.note(1.0, runs.target.name, what, "synchronous_commit", before="off", after="off")
+    code, out, err = walproof("revert")
+    assert (code, runs.now(), registered(runs_folder())) == (0, [], []), (out, err)
+
+
+def test_a_member_of_a_given_name_that_was_made_anew_is_the_one_of_that_name(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
+) -> None:
+    """A standby by pg_basebackup, chown -R: all was put back, and exit 1 stayed for ever."""
+    pair_file(pair, tmp_path, named=True)
+    with opened(runs.target.name) as target:
+        runs.target = target
+        moved(runs, made_at_another_time)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
