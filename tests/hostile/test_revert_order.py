@@ -15,7 +15,7 @@ from walproof.model.guarantee import ConfigChange
 from walproof.model.sample import Scenario
 from walproof.records.journal import Journal
 from walproof.records.own_journals import registered
-from walproof.targets.sql.settings import AUTO
+from walproof.targets.sql.known_servers import AUTO
 
 pytestmark = pytest.mark.lab
 ALONE = (4, "nothing reverted: some is left alone\n")

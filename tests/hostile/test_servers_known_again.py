@@ -15,8 +15,8 @@ from walproof.cli.runs import APPLIED, runs_folder
 from walproof.errors import TargetError
 from walproof.records.journal import Change
 from walproof.records.own_journals import RegisteredJournal, registered
-from walproof.targets.sql import settings
-from walproof.targets.sql.settings import AUTO
+from walproof.targets.sql import known_servers
+from walproof.targets.sql.known_servers import AUTO
 
 pytestmark = pytest.mark.lab
 
@@ -124,7 +124,7 @@ def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
     try:
         with opened(str(file)) as target:
             if not named:
-                with pytest.raises(TargetError, match="nothing is set") as refused:
+                with pytest.raises(TargetError, match="so nothing is set") as refused:
                     runs.set(run := runs.run("a"), "off", target)
                 assert "pg_stat_file(text)" in refused.value.hint and "[members]" in refused.value.hint
                 assert (list(run.pending()), runs.now()) == ([], [])
@@ -142,8 +142,8 @@ def test_servers_that_nothing_tells_apart_are_set_by_their_given_names_alone(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
     """Two standbys copied at once into folders of one name: while one was down the other got its value back, twice."""
-    server = settings._server
-    monkeypatch.setattr(settings, "_server", lambda one: replace(server(one), made="/data, made at 7"))
+    server = known_servers.server_of
+    monkeypatch.setattr(known_servers, "server_of", lambda one: replace(server(one), made="/data, made at 7"))
     with opened(str(pair_file(pair, tmp_path, named=named))) as target:
         if not named:
             with pytest.raises(TargetError, match="both were made in one second"):

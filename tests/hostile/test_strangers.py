@@ -31,7 +31,7 @@ from walproof.targets.cnpg.pitfalls import ALTERED
 from walproof.targets.cnpg.scaling import RESOURCES
 from walproof.targets.external import consent
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
-from walproof.targets.sql.settings import AUTO
+from walproof.targets.sql.known_servers import AUTO
 
 
 def tcp(seconds: int) -> dict[str, Any]:

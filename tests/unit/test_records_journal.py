@@ -10,7 +10,7 @@ from walproof.cli.runs import APPLIED, Layer
 from walproof.errors import MachineError
 from walproof.records.journal import Change, Journal
 from walproof.targets.patroni.configuration import CONFIG
-from walproof.targets.sql.settings import AUTO
+from walproof.targets.sql.known_servers import AUTO
 
 SAVED = Path(__file__).parent.parent / "replay" / "records" / "apply-journal.jsonl"
 """What `walproof apply` of 1.0.0 wrote on a lab under Patroni."""

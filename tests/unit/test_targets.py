@@ -24,7 +24,7 @@ from walproof.targets.external.faults_by_command import BY_COMMAND, UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
 from walproof.targets.patroni.target_file import read_address as patroni_address
 from walproof.targets.postgres.target import read_address
-from walproof.targets.sql import settings
+from walproof.targets.sql import known_servers, settings
 from walproof.targets.sql.connection import check_version, resolved
 from walproof.targets.sql.settings import same_value
 
@@ -344,14 +344,15 @@ def test_a_member_that_is_gone_keeps_no_other_from_being_undone(
         yield endpoint.hosts[0][0]
 
     monkeypatch.setattr(settings, "connected", connected)
+    monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
     monkeypatch.setattr(settings, "auto_conf", lambda _: {"commit_delay": "9"})
     monkeypatch.setattr(settings, "alter", lambda *words: altered.append(words))
     monkeypatch.setattr(settings.AutoConf, "_reload", lambda *_: None)
     journal = Journal(tmp_path / "j.jsonl")
     for member in ("n1", "n2"):
-        journal.note(1.0, "t", f"{settings.AUTO} {member}", "commit_delay", before=None, after="9")
+        journal.note(1.0, "t", f"{known_servers.AUTO} {member}", "commit_delay", before=None, after="9")
     members = {"n1": Endpoint((("gone", 1),)), "n2": Endpoint((("here", 1),))}
     with pytest.raises(TargetError, match="n1 does not answer"):
         settings.AutoConf("t", RealClock(), members).undo(journal.pending(), journal.undone, SILENT)
     assert altered == [("here", "commit_delay", None)]
-    assert [change.what for change in journal.pending()] == [f"{settings.AUTO} n1"]
+    assert [change.what for change in journal.pending()] == [f"{known_servers.AUTO} n1"]

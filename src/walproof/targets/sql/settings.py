@@ -5,12 +5,9 @@ A change is journaled before, awaited, its value put back as it was; what anothe
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeAlias
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -18,14 +15,24 @@ from psycopg import sql
 from walproof.errors import ODD, Error, TargetError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
-from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import SERVER, Difference
 from walproof.model.ports import Clock, Notebook, Reverting
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
-from walproof.targets.sql.connection import connected, connection_error
-
-Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
+from walproof.targets.sql.connection import connected
+from walproof.targets.sql.known_servers import (
+    AUTO,
+    Connected,
+    Server,
+    answering,
+    as_error,
+    auto_conf,
+    copies,
+    nowhere,
+    server_of,
+    told_apart,
+    where_is,
+)
 
 SHOWN = (
     "synchronous_standby_names",
@@ -89,33 +96,7 @@ def same_value(written: str, setting: str, unit: str) -> bool:
     return one is not None and one == other
 
 
-AUTO = "alter-system"
-"""What a journal calls such a change, before the member's name."""
-_STATEMENTS = statements("walproof.targets.sql", "observe.sql")
-_AUTO = _STATEMENTS["auto_conf"].encode()
-_IN_EFFECT = _STATEMENTS["in_effect"].encode()
-_MAY_LOOK, _MADE, _STARTED = (_STATEMENTS[name].encode() for name in ("may_look", "made", "started"))
-
-
-def auto_conf(connection: Connected) -> dict[str, str]:
-    """postgresql.auto.conf as name → value, names in small letters; TargetError names the right that is missing."""
-    try:
-        return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
-    except psycopg.Error as wrong:
-        if isinstance(wrong, psycopg.errors.InsufficientPrivilege):
-            user = connection.info.user
-            raise TargetError(
-                f"role {user} may not read postgresql.auto.conf or change settings",
-                pasted(
-                    "use a superuser, or as one: GRANT pg_read_all_settings TO {user:sql_name}; "
-                    "GRANT SELECT ON pg_file_settings TO {user:sql_name}; "
-                    "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf(), pg_stat_file(text) "
-                    "TO {user:sql_name}; "
-                    "GRANT ALTER SYSTEM ON PARAMETER … TO {user:sql_name}",
-                    user=user,
-                ),
-            ) from None
-        raise connection_error(wrong) from None
+_IN_EFFECT = statements("walproof.targets.sql", "observe.sql")["in_effect"].encode()
 
 
 def alter(connection: Connected, name: str, value: str | None) -> None:
@@ -142,31 +123,8 @@ def alter(connection: Connected, name: str, value: str | None) -> None:
         ) from None
 
 
-def _as_error(member: str, wrong: Exception) -> Error:
-    if isinstance(wrong, psycopg.Error):
-        return connection_error(wrong)
-    if isinstance(wrong, Error):
-        return wrong
-    return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One that answers, by whatever name."""
-
-    made: str
-    """What tells it from its cluster's others, "" where nothing does."""
-    started: datetime
-    conf: Mapping[str, str]
-    """Its postgresql.auto.conf."""
-
-
 class AutoConf:
-    """Changes parameters of servers without a manager, by ALTER SYSTEM on each member.
-
-    A name or an address moves with a failover, so a server is known by when its data directory was made, and by a name
-    only where the user gave it one, which is in `named`.
-    """
+    """Changes parameters of servers without a manager, by ALTER SYSTEM on each. `named`: members the user named."""
 
     def __init__(
         self, target: str, clock: Clock, members: Mapping[str, Endpoint], named: Container[str] = frozenset()
@@ -195,11 +153,10 @@ class AutoConf:
 
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every server, each change journaled before, and wait until every one is in effect."""
-        servers = self._told_apart()
-        for member, server in servers.items():
-            with connected(self._members[member]) as connection:
+        for member, server in told_apart(self._members, self._named).items():
+            with self._session(member, server) as connection:
                 self._refuse_restart(connection, wanted)
-                now, what = auto_conf(connection), f"{AUTO} {member}" + (server and f"{SERVER}{server}")
+                now, what = auto_conf(connection), f"{AUTO} {member}" + (server.made and f"{SERVER}{server.made}")
                 for name, value in wanted.items():
                     before = now.get(name)
                     change = journal.note(self._clock.now(), self._target, what, name, before=before, after=value)
@@ -209,30 +166,6 @@ class AutoConf:
                         raise TargetError(f"{name} of {member} was changed meanwhile", "do it once more")
                     alter(connection, name, value)
             self._reload(member, list(wanted))
-
-    def _told_apart(self) -> dict[str, str]:
-        """What tells each server, once however many names it has; TargetError where one would not be known again."""
-        servers: dict[datetime, tuple[str, Server]] = {}
-        for member, endpoint in self._members.items():
-            with connected(endpoint) as connection:
-                one, user = _server(connection), connection.info.user
-            if not one.made and member not in self._named:
-                raise TargetError(
-                    f"role {user} cannot tell {member} from other servers, to which its name or address may move:"
-                    " nothing is set",
-                    pasted("as superuser: GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO {user:sql_name}", user=user)
-                    + f"; {_NAME_IT}",
-                )
-            if one.started not in servers or member in self._named:
-                servers[one.started] = member, one
-        alike = Counter(one.made for _, one in servers.values())
-        told = {member: one.made if alike[one.made] == 1 else "" for member, one in servers.values()}
-        if unknown := [member for member, made in told.items() if not made and member not in self._named]:
-            raise TargetError(
-                f"nothing tells {' from '.join(unknown)}: both were made in one second, in folders of one name",
-                f"{_NAME_IT}; or run chmod 0600 PG_VERSION in the data directory of one",
-            )
-        return told
 
     @staticmethod
     def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
@@ -245,6 +178,14 @@ class AutoConf:
                 f"{names} takes effect only at a restart, which walproof does not do without a manager",
                 "set it yourself, restart, and apply the rest",
             )
+
+    @contextmanager
+    def _session(self, member: str, server: Server | None) -> Iterator[Connected]:
+        """A session of the server that was looked at, to which the address may belong no more."""
+        with connected(self._members[member]) as connection:
+            if server is not None and server_of(connection).started != server.started:
+                raise TargetError(f"{member} is another server than a moment ago", "do it once more")
+            yield connection
 
     def _reload(self, member: str, names: list[str]) -> None:
         """Reload and wait until new sessions of that member say that every entry is applied."""
@@ -269,74 +210,29 @@ class AutoConf:
         for change in (one for one in changes if one.before == one.after):
             done(change)  # wherever its server is: a plan names what is so already too
         changes = [one for one in changes if one.before != one.after]
-        servers, silent = self._servers()
+        servers, silent = answering(self._members)
         failed: Error | None = None
-        where = [(change, self._where(change, servers)) for change in changes]
+        where = [(change, where_is(change, servers, self._members, self._named)) for change in changes]
         for member in dict.fromkeys(there for _, there in where if there):
             mine = [change for change, there in where if there == member]
             try:
-                with connected(self._members[member]) as connection:
+                with self._session(member, servers.get(member)) as connection:
                     _check_system(connection, member, mine)
                     over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
                 self._reload(member, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
-                failed = failed or _as_error(member, wrong)
+                failed = failed or as_error(member, wrong)
             else:
                 for change in over:
                     done(change)
-        if nowhere := dict.fromkeys(self._nowhere(change) for change, there in where if not there):
-            left += nowhere
+        if unknown := dict.fromkeys(nowhere(change, servers.values()) for change, there in where if not there):
+            left += unknown
             failed = failed or silent
-        left += self._copies(changes, servers, {there for _, there in where})
+        left += copies(changes, servers, [there for _, there in where])
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
         return left
-
-    def _servers(self) -> tuple[dict[str, Server], Error | None]:
-        """Those of the members that answer, and the first error."""
-        servers, failed = {}, None
-        for member, endpoint in self._members.items():
-            try:
-                with connected(endpoint) as connection:
-                    servers[member] = _server(connection)
-            except (psycopg.Error, *ODD) as wrong:
-                failed = failed or _as_error(member, wrong)
-        return servers, failed
-
-    def _where(self, change: Any, servers: Mapping[str, Server]) -> str:
-        """Where the server that was changed answers now, by whatever name; else the member that the user named so, who
-        may have made it anew; "" else. What 1.0.0 noted tells no server: the member of that name.
-        """
-        name = _member(change)
-        there = {one.started: member for member, one in servers.items() if change.server and one.made == change.server}
-        if len(there) == 1:
-            return next(iter(there.values()))
-        return name if name in self._named or (not change.server and name in self._members) else ""
-
-    def _nowhere(self, change: Any) -> str:
-        member, server = _member(change), change.server
-        if not server:
-            return f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
-        return (
-            f"{member}: {change.name} was changed on {server}, and no server that answers is known to be that one:"
-            f" nothing is set. Name it under [members]; or set it to {change.before!r} there, and remove the journal"
-        )
-
-    def _copies(self, changes: Sequence[Any], servers: Mapping[str, Server], undone: Container[str]) -> Iterator[str]:
-        """Sentences about servers that no change was noted on and that have what was set: made of one that had it."""
-        known = {change.server for change in changes}
-        others = {m: one for m, one in servers.items() if m not in undone and one.made not in known}
-        for name, value in dict.fromkeys((change.name, change.after) for change in changes):
-            for member in (m for m, one in others.items() if value is not None and one.conf.get(name) == value):
-                yield f"{member}: {name} is {value!r} too, which was not set there; it may be a copy: left alone"
-
-
-_NAME_IT = "or name the members under [members] of a target file"
-
-
-def _member(change: Any) -> str:
-    return str(change.kind.removeprefix(f"{AUTO} "))
 
 
 def _check_system(connection: Connected, member: str, changes: Sequence[Any]) -> None:
@@ -366,18 +262,6 @@ def _reverted(connection: Connected, member: str, change: Any, reverting: Revert
     if not reverting.keeps:
         left.append(f"{member}: {change.name} is {now!r} now, set by another user since: left alone")
     return not reverting.keeps
-
-
-def _server(connection: Connected) -> Server:
-    """PG_VERSION is written once, by pg_rewind neither, and the time of its entry is copied by nothing but an image of
-    the disk.
-    """
-    made = None
-    with suppress(psycopg.Error):  # SELinux may forbid the server to look
-        may_look = connection.execute(_MAY_LOOK).fetchone() or {}
-        made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
-    started = connection.execute(_STARTED).fetchone() or {}
-    return Server(str((made or {}).get("server") or ""), started["started"], auto_conf(connection))
 
 
 def _shown(connection: Connected, name: str) -> str | None:

@@ -1,0 +1,156 @@
+"""Servers of a cluster without a manager: who answers as a member, and whether it is the one that was changed.
+
+A name or an address moves with a failover, so a server is known by when its data directory was made, and by a name
+only where the user gave it one (`named`)."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import psycopg
+
+from walproof.errors import ODD, Error, TargetError
+from walproof.machine.quoting import pasted
+from walproof.machine.sql_file import statements
+from walproof.machine.untrusted import one_line
+from walproof.model.topology import Endpoint
+from walproof.targets.sql.connection import connected, connection_error
+
+Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
+AUTO = "alter-system"
+"""What a journal calls such a change, before the member's name."""
+_STATEMENTS = statements("walproof.targets.sql", "observe.sql")
+_AUTO, _MAY_LOOK, _MADE, _STARTED = (
+    _STATEMENTS[name].encode() for name in ("auto_conf", "may_look", "made", "started")
+)
+_NAME_IT = "or name the members under [members] of a target file"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One that answers, by whatever name."""
+
+    made: str
+    """What tells it from its cluster's others, "" where nothing does."""
+    started: datetime
+    conf: Mapping[str, str]
+    """Its postgresql.auto.conf."""
+
+
+def auto_conf(connection: Connected) -> dict[str, str]:
+    """postgresql.auto.conf as name → value, names in small letters; TargetError names the right that is missing."""
+    try:
+        return {row["name"]: row["value"] for row in connection.execute(_AUTO).fetchall()}
+    except psycopg.Error as wrong:
+        if isinstance(wrong, psycopg.errors.InsufficientPrivilege):
+            user = connection.info.user
+            raise TargetError(
+                f"role {user} may not read postgresql.auto.conf or change settings",
+                pasted(
+                    "use a superuser, or as one: GRANT pg_read_all_settings TO {user:sql_name}; "
+                    "GRANT SELECT ON pg_file_settings TO {user:sql_name}; "
+                    "GRANT EXECUTE ON FUNCTION pg_show_all_file_settings(), pg_reload_conf(), pg_stat_file(text) "
+                    "TO {user:sql_name}; "
+                    "GRANT ALTER SYSTEM ON PARAMETER … TO {user:sql_name}",
+                    user=user,
+                ),
+            ) from None
+        raise connection_error(wrong) from None
+
+
+def server_of(connection: Connected) -> Server:
+    """PG_VERSION is written once, by pg_rewind neither, and the time of its entry is copied by nothing but an image of
+    the disk.
+    """
+    made = None
+    with suppress(psycopg.Error):  # SELinux may forbid the server to look
+        may_look = connection.execute(_MAY_LOOK).fetchone() or {}
+        made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
+    started = connection.execute(_STARTED).fetchone() or {}
+    return Server(str((made or {}).get("server") or ""), started["started"], auto_conf(connection))
+
+
+def as_error(member: str, wrong: Exception) -> Error:
+    if isinstance(wrong, psycopg.Error):
+        return connection_error(wrong)
+    if isinstance(wrong, Error):
+        return wrong
+    return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
+
+
+def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> dict[str, Server]:
+    """Every server by one of its names; TargetError where one would not be known again. `made` is "" where nothing
+    tells it but the name that the user gave it.
+    """
+    servers: dict[datetime, tuple[str, Server]] = {}
+    for member, endpoint in members.items():
+        with connected(endpoint) as connection:
+            one, user = server_of(connection), connection.info.user
+        if not one.made and member not in named:
+            raise TargetError(
+                f"role {user} cannot tell {member} from other servers, to which its name may move, so nothing is set",
+                pasted("as superuser: GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO {user:sql_name}", user=user)
+                + f"; {_NAME_IT}",
+            )
+        if one.started not in servers or member in named:
+            servers[one.started] = member, one
+    alike = Counter(one.made for _, one in servers.values())
+    told = {m: one if alike[one.made] == 1 else replace(one, made="") for m, one in servers.values()}
+    if unknown := [member for member, one in told.items() if not one.made and member not in named]:
+        raise TargetError(
+            f"nothing tells {' from '.join(unknown)}: both were made in one second, in folders of one name",
+            f"{_NAME_IT}; or run chmod 0600 PG_VERSION in the data directory of one",
+        )
+    return told
+
+
+def answering(members: Mapping[str, Endpoint]) -> tuple[dict[str, Server], Error | None]:
+    """Servers of the members that answer, and the first error."""
+    servers, failed = {}, None
+    for member, endpoint in members.items():
+        try:
+            with connected(endpoint) as connection:
+                servers[member] = server_of(connection)
+        except (psycopg.Error, *ODD) as wrong:
+            failed = failed or as_error(member, wrong)
+    return servers, failed
+
+
+def where_is(change: Any, servers: Mapping[str, Server], members: Container[str], named: Container[str]) -> str:
+    """Where the server that was changed answers now, by whatever name; else the member that the user named so, who may
+    have made it anew; "" else. What 1.0.0 noted tells no server: the member of that name.
+    """
+    name = _member(change)
+    there = {one.started: member for member, one in servers.items() if change.server and one.made == change.server}
+    if len(there) == 1:
+        return next(iter(there.values()))
+    return name if name in named or (not change.server and name in members) else ""
+
+
+def _member(change: Any) -> str:
+    return str(change.kind.removeprefix(f"{AUTO} "))
+
+
+def nowhere(change: Any, servers: Iterable[Server]) -> str:
+    """The sentence about a change whose server does not answer, or is not known to."""
+    if not change.server:
+        return f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
+    may_look = "" if all(one.made for one in servers) else " (this role may not call pg_stat_file(text))"
+    return (
+        f"{_member(change)}: {change.name} was changed on {change.server}, and no server that answers is known to be"
+        f" that one{may_look}: nothing is set. Name it under [members]; or set it to {change.before!r} there, and"
+        " remove the journal"
+    )
+
+
+def copies(changes: Sequence[Any], servers: Mapping[str, Server], undone: Iterable[str]) -> Iterator[str]:
+    """Sentences about servers that no change was noted on and that have what was set: made of one that had it."""
+    known = {change.server for change in changes}
+    reverted = {servers[member].started for member in undone if member in servers}
+    others = {m: one for m, one in servers.items() if one.made not in known and one.started not in reverted}
+    for name, value in dict.fromkeys((change.name, change.after) for change in changes):
+        for member in (m for m, one in others.items() if value is not None and one.conf.get(name) == value):
+            yield f"{member}: {name} is {value!r} too, which was not set there; it may be a copy: left alone"
