@@ -87,6 +87,18 @@ def logins(pair: PlainPair, folder: Path, *lines: str) -> Path:
     return passfile
 
 
+def test_an_apply_under_another_name_of_the_cluster_is_named(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
+    """A target file that was renamed: `apply --undo` said that nothing was applied, with all of it in effect."""
+    layer = runs.apply()
+    runs.set(layer, "off")
+    layer.note(2.0, runs.target.name, APPLIED, "off", before=None, after=None)
+    undo = ("apply", "--undo", "--allow", "config", "--target")
+    code, out, err = walproof(*undo, pair_dsn(pair, "n1"))
+    assert (code, out, runs.now()) == (4, "", [("off",)]) and f"on that cluster as {runs.target.name}" in err
+    assert (walproof(*undo, runs.target.name)[0], runs.now()) == (0, [])
+    assert walproof(*undo, pair_dsn(pair, "n1"))[0] == 0
+
+
 def test_a_server_of_two_names_is_set_and_undone_once(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:

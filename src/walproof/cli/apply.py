@@ -16,7 +16,7 @@ from walproof.advising.recipes import config_change
 from walproof.cli import options as opt
 from walproof.cli.advise import advice_of, print_settings, requirement_options
 from walproof.cli.options import Command
-from walproof.cli.runs import APPLIED, Layer, applying, covering, journal_of_apply, standing, undoing
+from walproof.cli.runs import APPLIED, Layer, applied_as, applying, covering, journal_of_apply, standing, undoing
 from walproof.errors import ExitCode, MachineError, UndecidedError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
@@ -220,6 +220,10 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
     if alone:
         raise MachineError("; ".join([*dict.fromkeys(alone), *left]), "undo that first: walproof revert, apply --undo")
     first = f"walproof has applied nothing on {cluster.name}"
+    if not (begun or pending) and (names := applied_as(cluster.identity)):
+        raise UndecidedError(
+            f"{first}, and something on that cluster as {' and '.join(names)}", "walproof apply --undo --target that"
+        )
     if begun or pending:
         first = f"not all is undone on {cluster.name}:" if left else f"undone on {cluster.name}"
     print_result(

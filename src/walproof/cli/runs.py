@@ -134,6 +134,12 @@ def journal_of_apply(target: str, cluster: str = "") -> Journal:
     return OwnJournal(until_1_0_0 if Journal(until_1_0_0).pending(target) else path, None, cluster, home.own_state())
 
 
+def applied_as(cluster: str) -> list[str]:
+    """Targets' names as which something stands applied on that cluster, a system identifier; none where it is ""."""
+    beside = pending_beside(home.own_state(), home.own_state())
+    return sorted({one.target for _, one in beside if one.what == APPLIED and cluster and one.cluster == cluster})
+
+
 @contextmanager
 def undoing() -> Iterator[Callable[[Sequence[Change]], None]]:
     """For revert and `apply --undo`: one process at a time undoes, from reading what is pending until that is undone.

@@ -46,6 +46,7 @@ from walproof.targets.external.membership import Membership
 from walproof.targets.external.pricing import ExternalPricing, Sizes
 from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
+from walproof.targets.sql.known_servers import made_of
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
 from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
 from walproof.targets.sql.price import SqlPricer, pool_size
@@ -69,8 +70,12 @@ class ExternalCluster(ABC):
         self._parameters = parameters
         self._made, self._database = threading.Event(), ""
         self._commands = UserCommands(
-            file.faults, self.admin, file.named_hosts, lambda: self.journal, self.name, self.clock
+            file.faults, self.admin, file.named_hosts, lambda: self.journal, self.name, self.clock, self._who
         )
+
+    def _who(self, member: str, there: Endpoint) -> str | None:
+        given = self.file.named_hosts is not None or member in self.file.members
+        return None if given else made_of(self._parameters.at(there.hosts[0]))
 
     @property
     def identity(self) -> str:

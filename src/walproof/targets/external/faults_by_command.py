@@ -14,10 +14,12 @@ from string import Formatter
 from walproof.errors import ODD, Error, TargetError, UsageError, all_undone, as_error
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
+from walproof.model.guarantee import SERVER
 from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
+from walproof.targets.sql.known_servers import MAY_LOOK
 
 _LONGEST_S = 120
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
@@ -134,8 +136,11 @@ class UserCommands:
     journal: Callable[[], Notebook] = NoJournal
     target: str = ""
     clock: Clock = field(default_factory=RealClock)
+    who: Callable[[str, Endpoint], str | None] = lambda _member, _there: None
+    """What tells the server that answers there, "" where nothing does; None where its name is the user's word."""
     injected: list[tuple[Capability, str]] = field(default_factory=list)
     _known: dict[str, Endpoint] = field(default_factory=dict)
+    _made: dict[str, str] = field(default_factory=dict)
 
     def run(self, name: str, member: str, other: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
@@ -190,14 +195,39 @@ class UserCommands:
         if UNDOES[fault] in self.commands:
             host, port = self._endpoint(member).hosts[0]
             named = (self.target, BY_COMMAND, f"{fault} {member}")
-            self.journal().note(self.clock.now(), *named, before=f"{host}:{port}", after=None)
+            self.journal().note(
+                self.clock.now(), *named, before=f"{host}:{port}{self._server(fault, member)}", after=None
+            )
         # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
         self.injected.append((fault, member))
         self.run(fault.value, member)
 
+    def _server(self, fault: Capability, member: str) -> str:
+        """What a note says of the member's server, to which its address may belong no more when the fault is undone."""
+        made = self.who(member, self._endpoint(member))
+        if made == "" and member not in self._made:
+            raise TargetError(
+                f"nothing tells {member} from other servers, to which its address may move: {fault} is not done",
+                f"name it under [members]; or as superuser: {MAY_LOOK}",
+            )
+        if made:
+            self._made[member] = made
+        return "" if made is None else f"{SERVER}{self._made[member]}"
+
+    def _undo(self, fault: Capability, member: str, made: str) -> None:
+        """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
+        now = self.who(member, self._endpoint(member)) if made else None
+        if now and now != made:
+            host, port = self._endpoint(member).hosts[0]
+            raise TargetError(
+                f"{host}:{port} is {now} now, and the fault is of {made}: {UNDOES[fault]} is not run",
+                "do on that server by hand what the command does, and remove the journal; best name it under [members]",
+            )
+        self.run(UNDOES[fault], member)
+
     def undo(self, fault: Capability, member: str) -> None:
         if UNDOES[fault] in self.commands:
-            self.run(UNDOES[fault], member)
+            self._undo(fault, member, self._made.get(member, ""))
             for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
                 self.journal().undone(change)
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
@@ -210,10 +240,11 @@ class UserCommands:
         """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""
 
         def undo(fault: str, member: str, where: str) -> None:
-            host, _, port = where.rpartition(":")
+            place, _, made = where.partition(SERVER)
+            host, _, port = place.rpartition(":")
             # Where it was: its manager may no longer list it.
             self._known.setdefault(member, Endpoint(((host, int(port)),)))
-            self.run(UNDOES[Capability(fault)], member)
+            self._undo(Capability(fault), member, made)
 
         stay = undo_noted(journal, self.target, BY_COMMAND, undo, reverting)
         return [f"{fault} of {member} is not undone: {why}" for fault, member, why in stay]

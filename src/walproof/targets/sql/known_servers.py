@@ -17,7 +17,7 @@ from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.topology import Endpoint
-from walproof.targets.sql.connection import connected, connection_error
+from walproof.targets.sql.connection import asked, connected, connection_error
 
 Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
 AUTO = "alter-system"
@@ -26,6 +26,7 @@ _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO, _MAY_LOOK, _MADE, _STARTED = (
     _STATEMENTS[name].encode() for name in ("auto_conf", "may_look", "made", "started")
 )
+MAY_LOOK = "GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO that role"
 _NAME_IT = "or name the members under [members] of a target file"
 
 
@@ -62,6 +63,12 @@ def auto_conf(connection: Connected) -> dict[str, str]:
 
 
 def server_of(connection: Connected) -> Server:
+    """The server of that session."""
+    started = connection.execute(_STARTED).fetchone() or {}
+    return Server(_made(connection), started["started"], auto_conf(connection))
+
+
+def _made(connection: Connected) -> str:
     """PG_VERSION is written once, by pg_rewind neither, and the time of its entry is copied by nothing but an image of
     the disk.
     """
@@ -69,8 +76,14 @@ def server_of(connection: Connected) -> Server:
     with suppress(psycopg.Error):  # SELinux may forbid the server to look
         may_look = connection.execute(_MAY_LOOK).fetchone() or {}
         made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
-    started = connection.execute(_STARTED).fetchone() or {}
-    return Server(str((made or {}).get("server") or ""), started["started"], auto_conf(connection))
+    return str((made or {}).get("server") or "")
+
+
+def made_of(endpoint: Endpoint) -> str:
+    """What tells the server that answers there from others, "" where none does in two seconds, or nothing tells it."""
+    with suppress(psycopg.Error, *ODD), asked(endpoint, 2.0) as connection:
+        return _made(connection)
+    return ""
 
 
 def as_error(member: str, wrong: Exception) -> Error:
@@ -112,7 +125,7 @@ def answering(members: Mapping[str, Endpoint]) -> tuple[dict[str, Server], Error
     servers, failed = {}, None
     for member, endpoint in members.items():
         try:
-            with connected(endpoint) as connection:
+            with asked(endpoint, application_name="walproof configuring") as connection:
                 servers[member] = server_of(connection)
         except (psycopg.Error, *ODD) as wrong:
             failed = failed or as_error(member, wrong)
