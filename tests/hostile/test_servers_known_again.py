@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +16,13 @@ from tests.fixtures.plain_pair import PlainPair, await_streaming, start, stop
 from tests.fixtures.runs_on_a_pair import NOW, Runs
 from walproof.cli.runs import APPLIED, runs_folder
 from walproof.errors import TargetError
-from walproof.records.journal import Change
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import MACHINE
+from walproof.model.ports import SILENT
+from walproof.model.topology import Endpoint
+from walproof.records.journal import Change, Journal
 from walproof.records.own_journals import RegisteredJournal, registered
-from walproof.targets.sql import known_servers
+from walproof.targets.sql import connection, known_servers, settings
 from walproof.targets.sql.known_servers import AUTO
 
 pytestmark = pytest.mark.lab
@@ -70,9 +77,11 @@ def test_a_copy_that_has_what_was_set_is_named(runs: Runs, pair: PlainPair, walp
     """A standby made since: `apply --undo` said that all was undone, and after a switchover it was in effect."""
     undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
     layer = runs.apply()
-    runs.set(layer, "off")
-    (of_n2,) = (one for one in layer.pending() if "/n2, made at " in one.what)
-    layer.undone(of_n2)
+    runs.set(run := runs.run("a"), "off")
+    of_n2, of_n1 = run.pending()
+    for one in (of_n2, of_n1):
+        run.undone(one)
+    layer.note(1.0, of_n1.target, of_n1.what, of_n1.name, before=of_n1.before, after=of_n1.after)
     layer.note(2.0, runs.target.name, APPLIED, "off", before=None, after=None)
     code, out, _ = walproof(*undo)
     assert (code, runs.now(), pair.sql("n2", NOW)) == (1, [], [("off",)])
@@ -85,6 +94,67 @@ def logins(pair: PlainPair, folder: Path, *lines: str) -> Path:
     passfile.write_text(pair.passfile.read_text() + "".join(f"{line}\n" for line in lines))
     passfile.chmod(0o600)
     return passfile
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, again: bool
+) -> None:
+    """The address of standbys, under [members], was the other's: the first kept the setting, told as undone."""
+    pair_file(pair, tmp_path, named=True)
+    with opened(runs.target.name) as target:
+        runs.target = target
+        journal = moved(runs, lambda one: one.what.replace(one.kind, f"{AUTO} n1"))
+    stop(pair, "n2", "fast")
+    try:
+        for _ in range(1 + again):
+            code, out, err = walproof("revert")
+            assert (code, runs.now(), len(journal.pending())) == (3, [], 1), (out, err)
+    finally:
+        start(pair, "n2")
+        await_streaming(pair)
+    assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
+
+
+def test_what_a_member_had_before_is_no_copy(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
+    """Every plan that names what is so already on one member ended with "not all is undone"."""
+    pair.sql("n2", "ALTER SYSTEM SET synchronous_commit = 'off'")
+    runs.set(runs.run("a"), "off")
+    assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [("off",)])
+
+
+def test_a_copy_of_the_volume_on_another_machine_is_another_server(
+    runs: Runs, walproof: Walproof, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby from a snapshot was undone in its original's place, which was down and kept the setting."""
+    journal = moved(runs, lambda one: f"{one.what.partition(MACHINE)[0]}{MACHINE}7")
+    code, out, err = walproof("revert")
+    is_told = Path("/etc/machine-id").exists()
+    assert (code, runs.now(), len(journal.pending())) == ((1, [("off",)], 2) if is_told else (0, [], 0)), (out, err)
+
+
+def test_an_address_that_takes_turns_is_no_way_to_a_server(
+    pair: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standbys' address of a proxy: one was set and the other reloaded, and both were told to be in effect."""
+    turns, real = cycle(("n1", "n2", "n2")), connection.connected
+
+    def connected(endpoint: Endpoint) -> AbstractContextManager[Any]:
+        return real(pair.member_endpoint(next(turns)) if endpoint.hosts[0][0] == "turns" else endpoint)
+
+    for module in (known_servers, settings):
+        monkeypatch.setattr(module, "connected", connected)
+    monkeypatch.setattr(known_servers, "asked", lambda endpoint, **_: connected(endpoint))
+    journal = Journal(tmp_path / "journal.jsonl")
+    members = {"ro": Endpoint((("turns", 1),)), "n1": pair.member_endpoint("n1"), "n2": pair.member_endpoint("n2")}
+    auto, show = settings.AutoConf("t", RealClock(), members), "SHOW synchronous_commit"
+    for _ in range(2):
+        auto.set({"synchronous_commit": "off"}, journal)
+        assert [pair.sql(member, show) for member in ("n1", "n2")] == [[("off",)], [("off",)]]
+        assert len(journal.pending()) == 2
+        assert auto.undo(journal.pending(), journal.undone, SILENT, journal.servers()) == []
+        assert [pair.sql(member, show) for member in ("n1", "n2")] == [[("on",)], [("on",)]]
+        assert not journal.pending()
 
 
 def test_an_apply_under_another_name_of_the_cluster_is_named(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:

@@ -380,7 +380,7 @@ def test_a_member_that_is_gone_keeps_no_other_from_being_undone(
             raise TargetError("n1 does not answer")
         yield endpoint.hosts[0][0]
 
-    monkeypatch.setattr(settings, "connected", connected)
+    monkeypatch.setattr(known_servers, "connected", connected)
     monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
     monkeypatch.setattr(settings, "auto_conf", lambda _: {"commit_delay": "9"})
     monkeypatch.setattr(settings, "alter", lambda *words: altered.append(words))

@@ -105,7 +105,8 @@ class Reverted:
         first = f"nothing was left on {self.target}"
         if self.removed or self.left:
             first = f"{'reverted' if self.removed else 'not reverted'} on {self.target}:"
-        journal = [f"  what stays is in {self.journal}"] if self.left else []
+        stays = self.left and Journal(Path(self.journal)).pending(self.target)
+        journal = [f"  what stays is in {self.journal}"] if stays else []
         removed = (f"  {one['kind']} {one['name']}" for one in self.removed)
         return [first, *removed, *(f"  {one}" for one in self.left), *journal]
 

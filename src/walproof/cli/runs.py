@@ -23,6 +23,7 @@ from walproof.machine.clock import RealClock
 from walproof.machine.quoting import pasted
 from walproof.machine.redaction import command_line
 from walproof.model.event import Started
+from walproof.model.guarantee import same_server
 from walproof.model.ports import Notebook, Target
 from walproof.model.sample import Workload
 from walproof.model.units import counted
@@ -233,6 +234,9 @@ class Layer:
         changes = (change for change in self._journal.pending(target) if change.what not in (APPLIED, BEGUN))
         return [change for change in changes if change.number > last]
 
+    def servers(self) -> frozenset[str]:
+        return self._journal.servers()
+
     def close(self, target: str) -> None:
         """Remove the marks of an application that was reverted whole."""
         if not self.pending(target):
@@ -254,7 +258,7 @@ class Due:
     def __init__(self, journal: Notebook, alone: Container[int]) -> None:
         self._journal = journal
         self._alone = alone
-        self.note, self.undone = journal.note, journal.undone
+        self.note, self.undone, self.servers = journal.note, journal.undone, journal.servers
 
     def pending(self, target: str | None = None) -> Sequence[Change]:
         return [change for change in self._journal.pending(target) if change.number not in self._alone]
@@ -297,8 +301,8 @@ def standing(path: Path, change: Change, is_there: Callable[[Change], bool]) -> 
 
 def _as_well(newer: Change, change: Change) -> bool:
     """Whether both set one value, by two targets' names and on two servers, as far as that is known: none covers."""
-    apart = newer.target != change.target and newer.server and change.server and newer.server != change.server
-    return bool(apart and newer.after == change.after)
+    two = bool(newer.server and change.server) and not same_server(newer.server, change.server)
+    return two and newer.target != change.target and newer.after == change.after
 
 
 def call_after(duration: float | None, end: Callable[[], None]) -> None:

@@ -47,8 +47,20 @@ class QuorumKind(StrEnum):
     FIRST = "FIRST"
 
 
-SERVER = " on the server "
-"""In the name of a kind of change: what follows tells the server."""
+SERVER, MACHINE = " on the server ", " on a machine of "
+"""In the name of a kind of change: what follows tells the server; and in that, where the role may look, its machine."""
+
+
+def same_server(one: str, other: str) -> bool:
+    """Whether two texts that tell a server tell the same one; a machine counts where both tell it.
+
+    >>> same_server("/data, made at 7 on a machine of 3", "/data, made at 7"), same_server("", "")
+    (True, False)
+    >>> same_server("/data, made at 7 on a machine of 3", "/data, made at 7 on a machine of 4")
+    False
+    """
+    (made, _, here), (other_made, _, there) = one.partition(MACHINE), other.partition(MACHINE)
+    return bool(made) and made == other_made and (here == there or not (here and there))
 
 
 @dataclass(frozen=True, slots=True)

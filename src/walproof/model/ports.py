@@ -1,7 +1,6 @@
 """What the pure core asks of the world: a clock, a target, and a small protocol for each thing a target may do.
 
-Capabilities are objects (`Target.capabilities`): what a target cannot do is absent there, with the reason.
-"""
+Capabilities are objects (`Target.capabilities`): what a target cannot do is absent there, with the reason."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -211,6 +210,9 @@ class Notebook(Protocol):
 
     def pending(self, target: str | None = None) -> Sequence[Any]:
         """Changes not reverted, newest first."""
+
+    def servers(self) -> frozenset[str]:
+        """What tells every server that a change was ever noted on."""
 
 
 @dataclass(frozen=True, slots=True)

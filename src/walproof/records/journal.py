@@ -114,6 +114,10 @@ class Journal:
         )
         return tuple(sorted(left, key=lambda c: -c.number))
 
+    def servers(self) -> frozenset[str]:
+        """What tells every server on which a change was ever noted."""
+        return frozenset(change.server for change in self.changes()) - {""}
+
     def _entries(self, kind: str) -> Iterator[dict[str, Any]]:
         """Those that have that key, one by one: as lists a stranger's short lines fill 50 times their own room."""
         try:

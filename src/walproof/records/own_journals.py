@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from walproof.errors import MachineError
 from walproof.machine import pid_files
+from walproof.model.guarantee import same_server
 from walproof.records.journal import NAME, Change, Journal, journals_in
 from walproof.records.layout import only_ours, opened_folder, opener
 
@@ -37,7 +38,7 @@ def same_setting(one: Change, other: Change) -> bool | None:
         return False
     if one.target != other.target:
         return None
-    known, same = one.server and other.server, one.server == other.server
+    known, same = one.server and other.server, same_server(one.server, other.server)
     if one.kind == other.kind:
         return True if same or not known else None
     return bool(known and same)
@@ -227,6 +228,9 @@ class RegisteredJournal:
     def pending(self, target: str | None = None) -> Sequence[Change]:
         """Changes not reverted, newest first, by its own file alone."""
         return self._own.pending(target)
+
+    def servers(self) -> frozenset[str]:
+        return self._own.servers()
 
 
 def register(folder: Path, record: Path | None, cluster: str = "") -> RegisteredJournal:

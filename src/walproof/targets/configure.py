@@ -54,6 +54,9 @@ class NoJournal:
     def pending(self, target: str | None = None) -> tuple[()]:
         return ()
 
+    def servers(self) -> frozenset[str]:
+        return frozenset()
+
 
 def noted(journal: Notebook, target: str, what: str, name: str | None = None) -> list[Any]:
     """The pending changes of a kind, newest first; `name`: of that one alone."""

@@ -14,7 +14,7 @@ from string import Formatter
 from walproof.errors import ODD, Error, TargetError, UsageError, all_undone, as_error
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
-from walproof.model.guarantee import SERVER
+from walproof.model.guarantee import SERVER, same_server
 from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
@@ -217,7 +217,7 @@ class UserCommands:
     def _undo(self, fault: Capability, member: str, made: str) -> None:
         """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
         now = self.who(member, self._endpoint(member)) if made else None
-        if now and now != made:
+        if now and not same_server(now, made):
             host, port = self._endpoint(member).hosts[0]
             raise TargetError(
                 f"{host}:{port} is {now} now, and the fault is of {made}: {UNDOES[fault]} is not run",

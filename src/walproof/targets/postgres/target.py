@@ -141,7 +141,7 @@ class PostgresConfiguration:
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
         pending = [c for c in journal.pending(self._target) if c.what != "database"]
-        return self._auto().undo(pending, journal.undone, reverting) if pending else []
+        return self._auto().undo(pending, journal.undone, reverting, journal.servers()) if pending else []
 
 
 class Servers:

@@ -5,10 +5,10 @@ only where the user gave it one (`named`)."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import psycopg
 
@@ -16,6 +16,7 @@ from walproof.errors import ODD, Error, TargetError
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
+from walproof.model.guarantee import MACHINE, same_server
 from walproof.model.topology import Endpoint
 from walproof.targets.sql.connection import asked, connected, connection_error
 
@@ -23,9 +24,9 @@ Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
 AUTO = "alter-system"
 """What a journal calls such a change, before the member's name."""
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
-_AUTO, _MAY_LOOK, _MADE, _STARTED = (
-    _STATEMENTS[name].encode() for name in ("auto_conf", "may_look", "made", "started")
-)
+_AUTO, _STARTED = (_STATEMENTS[name].encode() for name in ("auto_conf", "started"))
+_MADE = _STATEMENTS["may_look"].encode(), _STATEMENTS["made"].encode()
+_MACHINE = _STATEMENTS["may_look_around"].encode(), _STATEMENTS["machine"].encode()
 MAY_LOOK = "GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO that role"
 _NAME_IT = "or name the members under [members] of a target file"
 
@@ -64,19 +65,50 @@ def auto_conf(connection: Connected) -> dict[str, str]:
 
 def server_of(connection: Connected) -> Server:
     """The server of that session."""
-    started = connection.execute(_STARTED).fetchone() or {}
-    return Server(_made(connection), started["started"], auto_conf(connection))
+    return Server(_made(connection), _started(connection), auto_conf(connection))
+
+
+def _started(connection: Connected) -> datetime:
+    row = connection.execute(_STARTED).fetchone() or {}
+    return cast(datetime, row["started"])
+
+
+@contextmanager
+def session_of(endpoints: Sequence[Endpoint], started: datetime | None) -> Iterator[Connected]:
+    """A session of the server that was started then, by the first of these addresses that is its own just now;
+    TargetError where none is. None: whoever answers.
+    """
+    failed: Error | None = None
+    for endpoint in endpoints:
+        with ExitStack() as stack:
+            try:
+                connection = stack.enter_context(connected(endpoint))
+                same = started is None or _started(connection) == started
+            except (psycopg.Error, *ODD) as wrong:
+                failed = failed or as_error(str(endpoint.hosts[0][0]), wrong)
+                continue
+            if same:
+                yield connection
+                return
+    address, port = endpoints[0].hosts[0]
+    raise failed or TargetError(f"another server answers at {address}:{port} than a moment ago", "do it once more")
 
 
 def _made(connection: Connected) -> str:
     """PG_VERSION is written once, by pg_rewind neither, and the time of its entry is copied by nothing but an image of
     the disk.
     """
-    made = None
+    made, machine = (_looked(connection, *statements) for statements in (_MADE, _MACHINE))
+    return f"{made}{MACHINE}{machine}" if made and machine else made
+
+
+def _looked(connection: Connected, may: bytes, look: bytes) -> str:
+    """What it answers, "" where the role may not look."""
     with suppress(psycopg.Error):  # SELinux may forbid the server to look
-        may_look = connection.execute(_MAY_LOOK).fetchone() or {}
-        made = connection.execute(_MADE).fetchone() if may_look.get("may") else None
-    return str((made or {}).get("server") or "")
+        may_look = connection.execute(may).fetchone() or {}
+        found = connection.execute(look).fetchone() if may_look.get("may") else None
+        return str((found or {}).get("server") or "")
+    return ""
 
 
 def made_of(endpoint: Endpoint) -> str:
@@ -94,11 +126,11 @@ def as_error(member: str, wrong: Exception) -> Error:
     return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
 
 
-def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> dict[str, Server]:
-    """Every server by one of its names; TargetError where one would not be known again. `made` is "" where nothing
-    tells it but the name that the user gave it.
+def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> list[tuple[list[str], Server]]:
+    """Every server with its names, that the user gave first; TargetError where one would not be known again. `made` is
+    "" where nothing tells it but that name.
     """
-    servers: dict[datetime, tuple[str, Server]] = {}
+    servers: dict[datetime, tuple[list[str], Server]] = {}
     for member, endpoint in members.items():
         with connected(endpoint) as connection:
             one, user = server_of(connection), connection.info.user
@@ -108,11 +140,11 @@ def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> dict[s
                 pasted("as superuser: GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO {user:sql_name}", user=user)
                 + f"; {_NAME_IT}",
             )
-        if one.started not in servers or member in named:
-            servers[one.started] = member, one
+        names, _ = servers.setdefault(one.started, ([], one))
+        names.insert(0 if member in named else len(names), member)
     alike = Counter(one.made for _, one in servers.values())
-    told = {m: one if alike[one.made] == 1 else replace(one, made="") for m, one in servers.values()}
-    if unknown := [member for member, one in told.items() if not one.made and member not in named]:
+    told = [(names, one if alike[one.made] == 1 else replace(one, made="")) for names, one in servers.values()]
+    if unknown := [names[0] for names, one in told if not one.made and names[0] not in named]:
         raise TargetError(
             f"nothing tells {' from '.join(unknown)}: both were made in one second, in folders of one name",
             f"{_NAME_IT}; or run chmod 0600 PG_VERSION in the data directory of one",
@@ -132,14 +164,20 @@ def answering(members: Mapping[str, Endpoint]) -> tuple[dict[str, Server], Error
     return servers, failed
 
 
-def where_is(change: Any, servers: Mapping[str, Server], members: Container[str], named: Container[str]) -> str:
+def where_is(
+    change: Any, servers: Mapping[str, Server], members: Container[str], named: Container[str], known: Iterable[str]
+) -> str:
     """Where the server that was changed answers now, by whatever name; else the member that the user named so, who may
-    have made it anew; "" else. What 1.0.0 noted tells no server: the member of that name.
+    have made it anew, unless one of the `known` others answers so; "" else. What 1.0.0 noted tells no server: the
+    member of that name.
     """
     name = _member(change)
-    there = {one.started: member for member, one in servers.items() if change.server and one.made == change.server}
+    there = {one.started: member for member, one in servers.items() if same_server(one.made, change.server)}
     if len(there) == 1:
         return next(iter(there.values()))
+    here = servers[name].made if name in servers else ""
+    if any(same_server(here, other) and not same_server(here, change.server) for other in known):
+        return ""
     return name if name in named or (not change.server and name in members) else ""
 
 
@@ -159,11 +197,16 @@ def nowhere(change: Any, servers: Iterable[Server]) -> str:
     )
 
 
-def copies(changes: Sequence[Any], servers: Mapping[str, Server], undone: Iterable[str]) -> Iterator[str]:
-    """Sentences about servers that no change was noted on and that have what was set: made of one that had it."""
-    known = {change.server for change in changes}
+def copies(
+    changes: Sequence[Any], servers: Mapping[str, Server], undone: Iterable[str], known: Iterable[str]
+) -> Iterator[str]:
+    """Sentences about servers that are not `known`, of any change, and have what was set: made of one that had it."""
     reverted = {servers[member].started for member in undone if member in servers}
-    others = {m: one for m, one in servers.items() if one.made not in known and one.started not in reverted}
+    others = {
+        member: one
+        for member, one in servers.items()
+        if one.started not in reverted and not any(same_server(one.made, other) for other in known)
+    }
     for name, value in dict.fromkeys((change.name, change.after) for change in changes):
         for member in (m for m, one in others.items() if value is not None and one.conf.get(name) == value):
             yield f"{member}: {name} is {value!r} too, which was not set there; it may be a copy: left alone"

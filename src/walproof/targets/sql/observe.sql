@@ -79,6 +79,14 @@ SELECT has_function_privilege('pg_catalog.pg_stat_file(text)', 'EXECUTE') AS may
 SELECT current_setting('data_directory') || ', made at '
     || to_char((pg_catalog.pg_stat_file('PG_VERSION')).change AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS server
 
+-- name: may_look_around
+SELECT pg_has_role('pg_read_server_files', 'USAGE')
+    AND has_function_privilege('pg_catalog.pg_stat_file(text,boolean)', 'EXECUTE') AS may
+
+-- name: machine
+-- A copy of a volume has its files' times, and another machine.
+SELECT to_char((pg_catalog.pg_stat_file('/etc/machine-id', true)).change AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') AS server
+
 -- name: started
 SELECT pg_postmaster_start_time() AS started
 

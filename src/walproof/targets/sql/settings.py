@@ -5,9 +5,10 @@ A change is journaled before, awaited, its value put back as it was; what anothe
 import hashlib
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -29,7 +30,7 @@ from walproof.targets.sql.known_servers import (
     auto_conf,
     copies,
     nowhere,
-    server_of,
+    session_of,
     told_apart,
     where_is,
 )
@@ -123,6 +124,9 @@ def alter(connection: Connected, name: str, value: str | None) -> None:
         ) from None
 
 
+Sessions: TypeAlias = "Callable[[], AbstractContextManager[Connected]]"
+
+
 class AutoConf:
     """Changes parameters of servers without a manager, by ALTER SYSTEM on each. `named`: members the user named."""
 
@@ -153,8 +157,9 @@ class AutoConf:
 
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every server, each change journaled before, and wait until every one is in effect."""
-        for member, server in told_apart(self._members, self._named).items():
-            with self._session(member, server) as connection:
+        for names, server in told_apart(self._members, self._named):
+            member, there = names[0], self._sessions(names, server)
+            with there() as connection:
                 self._refuse_restart(connection, wanted)
                 now, what = auto_conf(connection), f"{AUTO} {member}" + (server.made and f"{SERVER}{server.made}")
                 for name, value in wanted.items():
@@ -165,7 +170,7 @@ class AutoConf:
                         journal.undone(change)
                         raise TargetError(f"{name} of {member} was changed meanwhile", "do it once more")
                     alter(connection, name, value)
-            self._reload(member, list(wanted))
+            self._reload(there, list(wanted))
 
     @staticmethod
     def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
@@ -179,29 +184,32 @@ class AutoConf:
                 "set it yourself, restart, and apply the rest",
             )
 
-    @contextmanager
-    def _session(self, member: str, server: Server | None) -> Iterator[Connected]:
-        """A session of the server that was looked at, to which the address may belong no more."""
-        with connected(self._members[member]) as connection:
-            if server is not None and server_of(connection).started != server.started:
-                raise TargetError(f"{member} is another server than a moment ago", "do it once more")
-            yield connection
+    def _sessions(self, names: Sequence[str], server: Server | None) -> Sessions:
+        """What opens sessions of that server, which had these names a moment ago; None: of whoever answers."""
+        return partial(session_of, [self._members[name] for name in names], server.started if server else None)
 
-    def _reload(self, member: str, names: list[str]) -> None:
-        """Reload and wait until new sessions of that member say that every entry is applied."""
-        with connected(self._members[member]) as connection:
+    def _reload(self, there: Sessions, names: list[str]) -> None:
+        """Reload and wait until new sessions of that server say that every entry is applied."""
+        with there() as connection:
             row = connection.execute("SELECT clock_timestamp() AS asked, pg_reload_conf()").fetchone()
         asked = row["asked"] if row else None
 
         def in_effect() -> bool:
-            with connected(self._members[member]) as fresh:
+            with there() as fresh:
                 row = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
             return bool(row and row["in_effect"])
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
-    def undo(self, changes: Sequence[Any], done: Callable[[Any], None], reverting: Reverting) -> list[str]:
-        """Revert, newest first; sentences about what was left because another user changed it since.
+    def undo(
+        self,
+        changes: Sequence[Any],
+        done: Callable[[Any], None],
+        reverting: Reverting,
+        known: frozenset[str] = frozenset(),
+    ) -> list[str]:
+        """Revert, newest first; sentences about what was left because another user changed it since. `known`: servers
+        on which the journal has ever noted a change.
 
         What is not walproof's is never set again, nor is the order of the file, which means nothing to PostgreSQL. A
         member that is gone keeps no other from being reverted; its error comes last.
@@ -212,14 +220,17 @@ class AutoConf:
         changes = [one for one in changes if one.before != one.after]
         servers, silent = answering(self._members)
         failed: Error | None = None
-        where = [(change, where_is(change, servers, self._members, self._named)) for change in changes]
+        where = [(change, where_is(change, servers, self._members, self._named, known)) for change in changes]
         for member in dict.fromkeys(there for _, there in where if there):
             mine = [change for change, there in where if there == member]
+            at = servers.get(member)
+            names = [member, *(one for one, server in servers.items() if at and server.started == at.started)]
+            there = self._sessions(list(dict.fromkeys(names)), at)
             try:
-                with self._session(member, servers.get(member)) as connection:
+                with there() as connection:
                     _check_system(connection, member, mine)
                     over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
-                self._reload(member, [c.name for c in mine])
+                self._reload(there, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or as_error(member, wrong)
             else:
@@ -228,7 +239,7 @@ class AutoConf:
         if unknown := dict.fromkeys(nowhere(change, servers.values()) for change, there in where if not there):
             left += unknown
             failed = failed or silent
-        left += copies(changes, servers, [there for _, there in where])
+        left += copies(changes, servers, [there for _, there in where], known)
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
