@@ -4,7 +4,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -169,43 +169,6 @@ def test_a_fault_of_a_run_that_was_killed_is_undone_by_its_command(tmp_path: Pat
     assert undone.read_text() == "h:7 n1\n"
     assert told == [("fault", f"{fault} n1")]
     assert journal.pending() == ()
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("answers", ["", "first", "second"])
-def test_a_fault_is_not_undone_on_another_server_of_its_address(tmp_path: Path, killed: bool, answers: str) -> None:
-    """An address that follows the leader: the first stayed frozen, the second was thawed, and all was told undone."""
-    journal, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone"
-    server = ["first"]
-
-    def commands() -> UserCommands:
-        at = Endpoint((("vip", 7),))
-        given = {"freeze": "true", "thaw": f"touch {undone}"}
-        return UserCommands(given, lambda _: at, None, lambda: journal, "t", who=lambda _, there: server[0])
-
-    first = commands()
-    first.inject(Capability.FREEZE, "n1")
-    server[0] = answers
-    if killed:
-        said = "; ".join(commands().revert(journal, SILENT))
-    else:
-        said = ""
-        with suppress(TargetError):
-            first.undo_all()
-    stays = answers == "second"
-    assert (undone.exists(), len(journal.pending())) == (not stays, int(stays))
-    assert ("vip:7 is second now, and the fault is of first" in said) is (stays and killed)
-
-
-def test_nothing_is_done_to_a_server_that_would_not_be_known_again(tmp_path: Path) -> None:
-    journal, done = Journal(tmp_path / "journal.jsonl"), tmp_path / "done"
-    given = {"freeze": f"touch {done}", "thaw": "true"}
-    commands = UserCommands(
-        given, lambda _: Endpoint((("vip", 7),)), None, lambda: journal, "t", who=lambda _, there: ""
-    )
-    with pytest.raises(TargetError, match="freeze is not done"):
-        commands.inject(Capability.FREEZE, "n1")
-    assert (done.exists(), journal.pending(), commands.injected) == (False, (), [])
 
 
 @pytest.mark.parametrize("thaw", ["printf 'entf\\374hrt\\n'", "false"])

@@ -212,7 +212,7 @@ class Notebook(Protocol):
         """Changes not reverted, newest first."""
 
     def servers(self) -> frozenset[str]:
-        """What tells every server that a change was ever noted on."""
+        """What tells every server that was ever changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +225,7 @@ class Reverting:
     warn: Callable[[str], object] = lambda _sentence: None
     """Told in a sentence what could not be looked at."""
     stays: Callable[[Any, Callable[[Any], bool]], bool] = lambda _change, _is_there: False
-    """Whether a change stays pending because a newer one of walproof's is what stands there, by the question given for
-    each that may be of that setting; tells it."""
+    """Whether a change stays, and tells it: a newer one of walproof's stands there, by the question given for each."""
     keeps: bool = False
     """Whether what another user has changed since stays pending too: who does not tell it leaves it to `revert`."""
 

@@ -74,7 +74,7 @@ class ExternalCluster(ABC):
         )
 
     def _who(self, member: str, there: Endpoint) -> str | None:
-        given = self.file.named_hosts is not None or member in self.file.members
+        given = self.file.named_hosts is not None or member in self.file.members or there.hosts[0][0].startswith("/")
         return None if given else made_of(self._parameters.at(there.hosts[0]))
 
     @property

@@ -19,7 +19,7 @@ from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
-from walproof.targets.sql.known_servers import MAY_LOOK
+from walproof.targets.sql.known_servers import MAY_LOOK, UNTOLD
 
 _LONGEST_S = 120
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
@@ -140,7 +140,7 @@ class UserCommands:
     """What tells the server that answers there, "" where nothing does; None where its name is the user's word."""
     injected: list[tuple[Capability, str]] = field(default_factory=list)
     _known: dict[str, Endpoint] = field(default_factory=dict)
-    _made: dict[str, str] = field(default_factory=dict)
+    _made: dict[tuple[Capability, str], str] = field(default_factory=dict)
 
     def run(self, name: str, member: str, other: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
@@ -205,14 +205,22 @@ class UserCommands:
     def _server(self, fault: Capability, member: str) -> str:
         """What a note says of the member's server, to which its address may belong no more when the fault is undone."""
         made = self.who(member, self._endpoint(member))
-        if made == "" and member not in self._made:
+        if made is None:
+            return ""
+        made = made or next((made for (_, other), made in self._made.items() if other == member), "")
+        if made in ("", UNTOLD):
             raise TargetError(
                 f"nothing tells {member} from other servers, to which its address may move: {fault} is not done",
                 f"name it under [members]; or as superuser: {MAY_LOOK}",
             )
-        if made:
-            self._made[member] = made
-        return "" if made is None else f"{SERVER}{self._made[member]}"
+        for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
+            other = change.before.partition(SERVER)[2]
+            if not same_server(other, made):
+                raise TargetError(
+                    f"{fault} of {member} is not undone yet, on {other}", "undo it there, then walproof revert"
+                )
+        self._made[fault, member] = made
+        return f"{SERVER}{made}"
 
     def _undo(self, fault: Capability, member: str, made: str) -> None:
         """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
@@ -227,7 +235,7 @@ class UserCommands:
 
     def undo(self, fault: Capability, member: str) -> None:
         if UNDOES[fault] in self.commands:
-            self._undo(fault, member, self._made.get(member, ""))
+            self._undo(fault, member, self._made.get((fault, member), ""))
             for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
                 self.journal().undone(change)
         self.injected = [pair for pair in self.injected if pair != (fault, member)]

@@ -31,6 +31,7 @@ from walproof.targets.sql.connection import (
     streams_as,
 )
 from walproof.targets.sql.doctor_facts import Inspector, query
+from walproof.targets.sql.known_servers import AUTO
 from walproof.targets.sql.settings import AutoConf
 
 NAMES = "synchronous_standby_names"
@@ -140,7 +141,7 @@ class PostgresConfiguration:
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.2)
 
     def undo(self, journal: Notebook, reverting: Reverting = SILENT) -> list[str]:
-        pending = [c for c in journal.pending(self._target) if c.what != "database"]
+        pending = [c for c in journal.pending(self._target) if c.what.startswith(AUTO)]
         return self._auto().undo(pending, journal.undone, reverting, journal.servers()) if pending else []
 
 

@@ -3,6 +3,8 @@
 A name or an address moves with a failover, so a server is known by when its data directory was made, and by a name
 only where the user gave it one (`named`)."""
 
+import socket
+import struct
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,6 +29,7 @@ _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO, _STARTED = (_STATEMENTS[name].encode() for name in ("auto_conf", "started"))
 _MADE = _STATEMENTS["may_look"].encode(), _STATEMENTS["made"].encode()
 _MACHINE = _STATEMENTS["may_look_around"].encode(), _STATEMENTS["machine"].encode()
+UNTOLD = "a server that does not tell which it is"
 MAY_LOOK = "GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO that role"
 _NAME_IT = "or name the members under [members] of a target file"
 
@@ -112,10 +115,19 @@ def _looked(connection: Connected, may: bytes, look: bytes) -> str:
 
 
 def made_of(endpoint: Endpoint) -> str:
-    """What tells the server that answers there from others, "" where none does in two seconds, or nothing tells it."""
+    """What tells the server that answers there; "" where none does in two seconds, `UNTOLD` where nothing tells it."""
+    made = ""
     with suppress(psycopg.Error, *ODD), asked(endpoint, 2.0) as connection:
-        return _made(connection)
-    return ""
+        made = _made(connection)
+    return made or (UNTOLD if _answers(*endpoint.hosts[0]) else "")
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether a server there says a byte to a request for TLS, as one does that lets nobody in."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=2.0) as server:
+        server.sendall(struct.pack("!II", 8, 80877103))
+        return bool(server.recv(1))
+    return False
 
 
 def as_error(member: str, wrong: Exception) -> Error:
