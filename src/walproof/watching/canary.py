@@ -3,7 +3,9 @@
 Those of one database share a table, which the last removes; what a killed one left, the next takes over. Where the
 server does not answer, a level has at most two sessions there: one at work, and one that asks whether it still is."""
 
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,7 @@ from walproof.errors import ODD, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer
 from walproof.load.open_session import open_session
 from walproof.load.own_tables import SCHEMA, comment_on, has_schema, make
+from walproof.load.repeated_logins import LOGIN, first_answer
 from walproof.machine.answering import answering
 from walproof.machine.quoting import pasted
 from walproof.machine.untrusted import one_line
@@ -33,7 +36,6 @@ there, and closes the socket."""
 GRACE_S = 2.0
 """For a cancelling, and what comes of it."""
 _CHANGE_S, _LOOK_S, _LOOK_AGAIN_S = 10.0, 0.05, 0.5
-_LOGIN_S, _LONGEST_PAUSE_S = 2, 300.0
 _CREATE = f"""\
 CREATE TABLE {TABLE} (level text PRIMARY KEY, at timestamptz);
 COMMENT ON TABLE {TABLE} IS '{MARK}'""".encode()
@@ -75,28 +77,10 @@ class Probe:
         return self.outcome is Outcome.UNKNOWN
 
 
-class _Logins:
-    """One at a time. One that is not answered may leave a process in the server that hangs, and that nobody can end.
-
-    So the next waits for a quarter of the time since the first of them: they become the fewer, the longer that lasts.
-    """
-
-    def __init__(self, closed: threading.Event) -> None:
-        self._closed, self._lock, self._silent_since = closed, threading.Lock(), 0.0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        with self._lock:
-            if self._silent_since:
-                self._closed.wait(min((time.monotonic() - self._silent_since) / 4, _LONGEST_PAUSE_S))
-            if self._closed.is_set():
-                raise TargetError("the canary is closed")
-            began = time.monotonic()
-            try:
-                yield
-            finally:  # one host of several may hang though the next one answers
-                silent = time.monotonic() - began >= _LOGIN_S
-                self._silent_since = (self._silent_since or began) if silent else 0.0
+def _outlast(connection: psycopg.Connection) -> None:
+    """From here on TCP waits for as long as a commit may take: a login gives up sooner."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * ANSWER_TIMEOUT_S))
 
 
 @contextmanager
@@ -199,7 +183,7 @@ class Canary:
         self._pace_s = max(pace_s, len(levels) / rate) if rate else pace_s
         self._target, self._report = target, report
         self._closed = threading.Event()
-        self._logins = _Logins(self._closed)
+        self._one_logs_in = threading.Lock()
         self._name = secrets.token_hex(4)
         _create_table(self._endpoint(), self._session_name("table"))
         self._threads = [threading.Thread(target=self._run, args=(level,), daemon=True) for level in levels]
@@ -247,14 +231,20 @@ class Canary:
             self._closed.wait(self._pace_s)
 
     @contextmanager
+    def _its_turn(self) -> Iterator[None]:
+        """One level after another logs in, until closed."""
+        with self._one_logs_in:
+            if self._closed.is_set():
+                raise TargetError("the canary is closed")
+            yield
+
+    @contextmanager
     def _session(self, level: Level) -> Iterator[psycopg.Connection]:
         name = self._session_name(level)
         with ExitStack() as opened:
-            with self._logins.one():
-                conninfo = self._endpoint().conninfo(
-                    connect_timeout=str(_LOGIN_S), tcp_user_timeout="5000", application_name=name
-                )
-                connection = opened.enter_context(open_session(conninfo))
+            with self._its_turn(), first_answer(endpoint := self._endpoint()):
+                connection = opened.enter_context(open_session(endpoint.conninfo(**LOGIN, application_name=name)))
+                _outlast(connection)
                 with _in_time(connection, ANSWER_TIMEOUT_S, self._closed):
                     connection.execute(f"SET synchronous_commit = {level}")
                     _not_ended(connection, name, 0.0, self._closed)

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from walproof.errors import TargetError, UsageError
 from walproof.load.open_session import hint_of_refused_database, open_session
+from walproof.load.repeated_logins import LOGIN, first_answer
 from walproof.machine.answering import answering
 from walproof.model.session_settings import AS_PSYCOPG_READS, session_options
 from walproof.model.standby_names import SHOWN, streamed_name
@@ -142,9 +143,13 @@ def check_version(version: int, member: str) -> None:
 
 @contextlib.contextmanager
 def asked(endpoint: Endpoint, within_s: float = 10.0, **words: str) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
-    """A connection in autocommit for short questions, rows as dictionaries; psycopg.Error where it fails or is late."""
-    conninfo = endpoint.conninfo(connect_timeout="2", **words)
+    """A connection in autocommit for short questions, rows as dictionaries; psycopg.Error where it fails or is late.
+
+    Also where it is too soon after a login that was not answered. A question that is late ends in the server too.
+    """
+    conninfo = endpoint.conninfo(**LOGIN, options=f"-c statement_timeout={int(1000 * within_s)}", **words)
     with (
+        first_answer(endpoint),
         open_session(conninfo, dict_row) as connection,
         answering(connection, within_s),
     ):

@@ -4,7 +4,7 @@ Each is asked in a thread or over a connection of its own, so that one that does
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, FiniteFloat
 
 from walproof.errors import ODD, Error
 from walproof.load.open_session import open_session
+from walproof.load.repeated_logins import LOGIN, first_answer
 from walproof.machine.answering import answering
 from walproof.machine.quoting import pasted
 from walproof.machine.sql_file import statements
@@ -254,20 +255,26 @@ class SqlPoller:
     def _poll(self, name: str) -> None:
         """Until closed, or until the member is no longer one."""
         while not self._closed.is_set() and name in self._current:
-            options = self._current[name].conninfo(
-                connect_timeout="1",
+            endpoint = self._current[name]
+            conninfo = endpoint.conninfo(
+                **LOGIN,
                 application_name="walproof poller",
-                tcp_user_timeout="1500",
+                options=f"-c statement_timeout={int(1000 * _LONGEST_S)}",
                 target_session_attrs="",
             )
             try:
-                with open_session(options, dict_row, prepare_threshold=1) as connection:
-                    while not self._closed.is_set() and name in self._current:
-                        self._answers[name] = _Answer(self._clock.now(), observe(connection))
-                        self._closed.wait(self._pace_s)
+                with ExitStack() as opened:
+                    with first_answer(endpoint):
+                        connection = opened.enter_context(open_session(conninfo, dict_row, prepare_threshold=1))
+                        self._ask(name, connection)
+                    while not self._closed.wait(self._pace_s) and name in self._current:
+                        self._ask(name, connection)
             except (psycopg.Error, *ODD):
                 self._answers.pop(name, None)
                 self._closed.wait(self._pace_s / 2)
+
+    def _ask(self, name: str, connection: psycopg.Connection[Row]) -> None:
+        self._answers[name] = _Answer(self._clock.now(), observe(connection))
 
 
 _QUERY = _STATEMENTS["member_state"].encode()
@@ -323,9 +330,11 @@ class SqlMemberStates:
 
 
 def _answer(endpoint: Endpoint) -> dict[str, Any] | None:
+    """Asked whatever came of the last login: that it does not answer is evidence about a fault."""
+    own = {"application_name": "walproof signs", "options": f"-c statement_timeout={int(1000 * _LONGEST_STATE_S)}"}
+    conninfo = endpoint.conninfo(**LOGIN, **own, target_session_attrs="any")
     try:
-        with asked(endpoint, application_name="walproof signs", target_session_attrs="any") as connection:
-            connection.execute(f"SET statement_timeout = {int(1000 * _LONGEST_STATE_S)}")
+        with open_session(conninfo, dict_row) as connection, answering(connection):
             return connection.execute(_QUERY).fetchone()
     except psycopg.Error:
         return None
