@@ -139,12 +139,11 @@ def test_an_address_that_takes_turns_is_no_way_to_a_server(
     """A standbys' address of a proxy: one was set and the other reloaded, and both were told to be in effect."""
     turns, real = cycle(("n1", "n2", "n2")), connection.connected
 
-    def connected(endpoint: Endpoint) -> AbstractContextManager[Any]:
+    def connected(endpoint: Endpoint, *within_s: float) -> AbstractContextManager[Any]:
         return real(pair.member_endpoint(next(turns)) if endpoint.hosts[0][0] == "turns" else endpoint)
 
     for module in (known_servers, settings):
         monkeypatch.setattr(module, "connected", connected)
-    monkeypatch.setattr(known_servers, "asked", lambda endpoint, **_: connected(endpoint))
     journal = Journal(tmp_path / "journal.jsonl")
     members = {"ro": Endpoint((("turns", 1),)), "n1": pair.member_endpoint("n1"), "n2": pair.member_endpoint("n2")}
     auto, show = settings.AutoConf("t", RealClock(), members), "SHOW synchronous_commit"

@@ -178,13 +178,13 @@ def session(
 
 
 @contextlib.contextmanager
-def connected(endpoint: Endpoint) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
+def connected(endpoint: Endpoint, within_s: float = _WORK_S) -> "Iterator[psycopg.Connection[dict[str, Any]]]":
     """An administrator's connection in autocommit, rows as dictionaries; TargetError when it cannot be made."""
     try:
         opened = open_session(endpoint.conninfo(application_name="walproof configuring", connect_timeout="3"), dict_row)
     except psycopg.Error as wrong:
         raise connection_error(wrong) from None
-    with opened as connection, answering(connection, _WORK_S):
+    with opened as connection, answering(connection, within_s):
         yield connection
 
 

@@ -20,7 +20,7 @@ from walproof.machine.sql_file import statements
 from walproof.machine.untrusted import one_line
 from walproof.model.guarantee import MACHINE, same_server
 from walproof.model.topology import Endpoint
-from walproof.targets.sql.connection import asked, connected, connection_error
+from walproof.targets.sql.connection import connected, connection_error
 
 Connected: TypeAlias = "psycopg.Connection[dict[str, Any]]"
 AUTO = "alter-system"
@@ -29,6 +29,7 @@ _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 _AUTO, _STARTED = (_STATEMENTS[name].encode() for name in ("auto_conf", "started"))
 _MADE = _STATEMENTS["may_look"].encode(), _STATEMENTS["made"].encode()
 _MACHINE = _STATEMENTS["may_look_around"].encode(), _STATEMENTS["machine"].encode()
+_LOOK_S = 10.0
 UNTOLD = "a server that does not tell which it is"
 MAY_LOOK = "GRANT EXECUTE ON FUNCTION pg_stat_file(text) TO that role"
 _NAME_IT = "or name the members under [members] of a target file"
@@ -117,7 +118,7 @@ def _looked(connection: Connected, may: bytes, look: bytes) -> str:
 def made_of(endpoint: Endpoint) -> str:
     """What tells the server that answers there; "" where none does in two seconds, `UNTOLD` where nothing tells it."""
     made = ""
-    with suppress(psycopg.Error, *ODD), asked(endpoint, 2.0) as connection:
+    with suppress(psycopg.Error, *ODD), connected(endpoint, 2.0) as connection:
         made = _made(connection)
     return made or (UNTOLD if _answers(*endpoint.hosts[0]) else "")
 
@@ -169,7 +170,7 @@ def answering(members: Mapping[str, Endpoint]) -> tuple[dict[str, Server], Error
     servers, failed = {}, None
     for member, endpoint in members.items():
         try:
-            with asked(endpoint, application_name="walproof configuring") as connection:
+            with connected(endpoint, _LOOK_S) as connection:
                 servers[member] = server_of(connection)
         except (psycopg.Error, *ODD) as wrong:
             failed = failed or as_error(member, wrong)

@@ -158,8 +158,8 @@ class AutoConf:
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every server, each change journaled before, and wait until every one is in effect."""
         for names, server in told_apart(self._members, self._named):
-            member, there = names[0], self._sessions(names, server)
-            with there() as connection:
+            member, sessions = names[0], self._sessions(names, server)
+            with sessions() as connection:
                 self._refuse_restart(connection, wanted)
                 now, what = auto_conf(connection), f"{AUTO} {member}" + (server.made and f"{SERVER}{server.made}")
                 for name, value in wanted.items():
@@ -170,7 +170,7 @@ class AutoConf:
                         journal.undone(change)
                         raise TargetError(f"{name} of {member} was changed meanwhile", "do it once more")
                     alter(connection, name, value)
-            self._reload(there, list(wanted))
+            self._reload(sessions, list(wanted))
 
     @staticmethod
     def _refuse_restart(connection: Connected, wanted: Mapping[str, str | None]) -> None:
@@ -188,14 +188,14 @@ class AutoConf:
         """What opens sessions of that server, which had these names a moment ago; None: of whoever answers."""
         return partial(session_of, [self._members[name] for name in names], server.started if server else None)
 
-    def _reload(self, there: Sessions, names: list[str]) -> None:
+    def _reload(self, sessions: Sessions, names: list[str]) -> None:
         """Reload and wait until new sessions of that server say that every entry is applied."""
-        with there() as connection:
+        with sessions() as connection:
             row = connection.execute("SELECT clock_timestamp() AS asked, pg_reload_conf()").fetchone()
         asked = row["asked"] if row else None
 
         def in_effect() -> bool:
-            with there() as fresh:
+            with sessions() as fresh:
                 row = fresh.execute(_IN_EFFECT, {"asked": asked, "names": names}).fetchone()
             return bool(row and row["in_effect"])
 
@@ -225,12 +225,12 @@ class AutoConf:
             mine = [change for change, there in where if there == member]
             at = servers.get(member)
             names = [member, *(one for one, server in servers.items() if at and server.started == at.started)]
-            there = self._sessions(list(dict.fromkeys(names)), at)
+            sessions = self._sessions(list(dict.fromkeys(names)), at)
             try:
-                with there() as connection:
+                with sessions() as connection:
                     _check_system(connection, member, mine)
                     over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
-                self._reload(there, [c.name for c in mine])
+                self._reload(sessions, [c.name for c in mine])
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or as_error(member, wrong)
             else:
