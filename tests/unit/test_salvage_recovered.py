@@ -105,9 +105,11 @@ def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
 ON, BACK = RanOn("s", 'a"b', 7, 5, 1), RanOn("s", "down", 7, -5, -1)
 
 
-def test_without_rows_there_are_no_files(tmp_path: Path) -> None:
-    assert write(tmp_path / "none", session(), [loss(1)], [ON]) == []
+def test_without_rows_there_are_no_files_but_that_of_sequences(tmp_path: Path) -> None:
+    assert write(tmp_path / "none", session(), [loss(1)], []) == []
     assert not (tmp_path / "none").exists()
+    assert write(tmp_path / "moved", session(), [loss(1)], [ON]) == []
+    assert [one.name for one in (tmp_path / "moved").iterdir()] == ["000001_sequences.sql"]
 
 
 def test_ten_thousand_files_are_in_their_order() -> None:
