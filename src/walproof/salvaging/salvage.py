@@ -208,8 +208,7 @@ def _read_databases(
     dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
     done, ready = list[Tree](), list[tuple[int, str]]()
-    touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
-    touched |= set() if lost.all_blocks_known else set(copied.databases)
+    touched = lost.databases | (set() if lost.all_blocks_known else set(copied.databases))
     notes = [] if lost.all_blocks_known else [BEGAN_BEFORE]
     for oid in sorted(touched):
         if raw := copied.databases.get(oid):
@@ -225,6 +224,7 @@ def _read_databases(
                 with closing(copied.connect(name)) as session, ExitStack() as stack:
                     with suppress(Error):
                         new = stack.enter_context(new_session(dsn, dbname=name))
+                    lost.catalogs.update(answered(session.execute(QUERIES["catalogs"]), number, number))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
@@ -235,9 +235,9 @@ def _read_databases(
                 said = check(name, losses, paths) if check else []
                 found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
                 found |= {"files": str(out.path / target) if target in out.names() else None}
-                found |= {"ddl_transactions": lost.ddl[oid]}
+                found |= {"ddl_transactions": lost.ddl(oid)}
                 found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
                 found |= {"check": said if check and (paths or said) else None}
-                if losses or ran_on or lost.ddl[oid]:
+                if losses or ran_on or lost.ddl(oid):
                     done.append(found)
     return done, notes
