@@ -29,7 +29,8 @@ UNKNOWN = {"known_from": None}
         ({"of_whom": {NODE}}, NODE, False),
         ({"of_whom": {NODE}}, None, True),
         (UNKNOWN, (1, 2, 4), True),
-        (UNKNOWN, (9, 9, 3), False),
+        (UNKNOWN, (1, 2, 3), False),
+        (UNKNOWN, (9, 2, 3), True),  # of another tablespace
         ({"blocks": {NODE: {1}}}, (1, 2, 4), False),  # the new primary rewrote it
         ({}, (1, 2, 4), None),
     ],

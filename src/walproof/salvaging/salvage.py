@@ -183,7 +183,7 @@ def _read_tables(session: Session, schema: str, database: int, lost: LostWal, ne
     read = []
     for found in tables(session, database):
         there, relation = theirs.get(found.oid, found), found.relation
-        is_the_same = found.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
+        is_the_same = found.oid in theirs and there.relation == relation and relation not in lost.created
         is_new_file, why = not lost.knows(relation) and not is_the_same, found.why_not
         if relation in lost.blocks or why == UNLOGGED or not lost.knows(relation):
             if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
