@@ -37,7 +37,7 @@ def write(folder: Path, session: Any, losses: list[TableLoss], moving: Iterable[
     """What is written into a new folder, opened by its parent."""
     opened = os.open(folder.parent, os.O_RDONLY)
     try:
-        return write_below(PrivateFolder(folder.parent, opened), folder.name, session, losses, [*moving])
+        return write_below(PrivateFolder(folder.parent, opened), folder.name, session, losses, [*moving], "(SINCE)")
     finally:
         os.close(opened)
 
@@ -105,9 +105,11 @@ def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
 ON, BACK = RanOn("s", 'a"b', 7, 5, 1), RanOn("s", "down", 7, -5, -1)
 
 
-def test_without_rows_there_are_no_files(tmp_path: Path) -> None:
-    assert write(tmp_path / "none", session(), [loss(1)], [ON]) == []
+def test_without_rows_there_are_no_files_but_that_of_sequences(tmp_path: Path) -> None:
+    assert write(tmp_path / "none", session(), [loss(1)], []) == []
     assert not (tmp_path / "none").exists()
+    assert write(tmp_path / "moved", session(), [loss(1)], [ON]) == []
+    assert [one.name for one in (tmp_path / "moved").iterdir()] == ["000001_sequences.sql"]
 
 
 def test_ten_thousand_files_are_in_their_order() -> None:
@@ -117,7 +119,7 @@ def test_ten_thousand_files_are_in_their_order() -> None:
 
 DELETE_1 = """DELETE FROM ONLY "public"."t1" AS lost WHERE lost."id" OPERATOR(pg_catalog.=) '1' AND """
 HELD = "pg_catalog.format('%s', lost.\"id\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) '1' AND "
-HELD += "pg_catalog.format('%s', lost.\"v\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) 'a'"
+HELD += "pg_catalog.format('%s', lost.\"v\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) 'a' AND NOT (SINCE)"
 INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALUES ('2', 'a')"""
 
 

@@ -4,18 +4,15 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
 import pytest
 
-from walproof.errors import MachineError
-from walproof.salvaging import rows, salvage
+from walproof.salvaging import rows
 from walproof.salvaging.changes import (
     Change,
-    ForeignKey,
     Row,
     Table,
     TableLoss,
@@ -25,7 +22,6 @@ from walproof.salvaging.changes import (
     judged,
     leave_untold,
 )
-from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.wal import LostWal
 
 
@@ -36,10 +32,18 @@ from walproof.salvaging.wal import LostWal
         (Change("insert", ("1", "a"), None), ("1", "a"), False, "insert", "there"),
         (Change("insert", ("1", "a"), None), ("1", "b"), False, "insert", "conflict"),
         (Change("insert", ("1", "a"), None), ("1", "b"), True, "update", "clean"),
-        (Change("update", ("1", "a"), ("1", "b")), ("1", "b"), False, "update", "clean"),
+        (Change("update", ("1", "a"), ("1", "b")), ("1", "b"), True, "update", "clean"),
+        (
+            Change("update", ("1", "a"), ("1", "b")),
+            ("1", "b"),
+            False,
+            "update",
+            "conflict",
+        ),  # written, and again as it was
         (Change("update", ("1", "a"), ("1", "b")), ("1", "c"), False, "update", "conflict"),
         (Change("update", ("1", "a"), ("1", "b")), None, False, "update", "conflict"),
-        (Change("delete", None, ("1", "b")), ("1", "b"), False, "delete", "clean"),
+        (Change("delete", None, ("1", "b")), ("1", "b"), True, "delete", "clean"),
+        (Change("delete", None, ("1", "b")), ("1", "b"), False, "delete", "conflict"),
         (Change("delete", None, ("1", "b")), None, False, "delete", "there"),
         (Change("delete", None, ("1", "b")), ("1", "c"), False, "delete", "conflict"),
     ],
@@ -241,7 +245,8 @@ def read_one(
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)
     lost.created |= {(1, 2, 3)} if is_new_file else set()
-    return rows.read_table(copied, "s", table(**{"key": (0,), **more}), lost, new)
+    one = table(**{"key": (0,), "is_new_file": is_new_file, **more})
+    return rows.read_table(copied, "s", one, lost, new)
 
 
 @pytest.mark.parametrize(
@@ -312,40 +317,6 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]
-
-
-def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {one: ForeignKey(one, "t", ()) for one in ("ours", "theirs")}
-    ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
-    monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
-    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), "new")
-    assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), None)
-    assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
-
-
-@pytest.mark.parametrize(
-    "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
-)
-def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp_path: Path, wrong: Exception) -> None:
-    def connect(name: str) -> Any:
-        asked.append(name)
-        raise wrong
-
-    out = PrivateFolder(tmp_path, -1)
-    asked, lost = list[str](), LostWal(0x200, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
-    copied: Any = SimpleNamespace(
-        databases={5: "a", 6: "b"}, add_functions=lambda _: None, started=nullcontext, connect=connect
-    )
-    done, notes = salvage._read_databases("", out, copied, lost, None)
-    assert (asked, done) == (["a", "b"], [])
-    assert [one.split(" cannot be read: ") for one in lost.undecided] == [
-        ["database a", str(wrong)], ["database b", str(wrong)]
-    ]  # fmt: skip
-    assert notes == ["database 7 takes no sessions or was dropped: not read"]
-    lost.xids.add((1 << 32) - 1)  # older than what was read
-    assert salvage._read_databases("", out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
 
 
 def test_a_table_that_is_swapped_while_it_is_locked_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ CREATE FUNCTION {0}.heap_page_items(IN page bytea, OUT lp smallint, OUT lp_off s
 CREATE FUNCTION {0}.heap_force_freeze(regclass, tid[]) RETURNS void AS '$libdir/pg_surgery', 'heap_force_freeze' LANGUAGE C STRICT
 
 -- name: databases
-SELECT oid, pg_catalog.encode(pg_catalog.convert_to(datname::text, pg_catalog.getdatabaseencoding()), 'hex'::text) AS name FROM pg_catalog.pg_database WHERE datallowconn AND datconnlimit OPERATOR(pg_catalog.<>) -2
+UPDATE pg_catalog.pg_database SET datallowconn = true WHERE NOT datallowconn
+SELECT oid, pg_catalog.encode(pg_catalog.textsend(datname::pg_catalog.text), 'hex'::pg_catalog.text) AS name FROM pg_catalog.pg_database
 
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
@@ -124,6 +125,12 @@ SELECT found.name FROM (
   WHERE %(writes)s::bool AND o.oid = used[1]::oid AND p.oid = o.oprcode AND p.provolatile <> 'i' AND p.prolang = 14) found(name)
 ORDER BY 1 LIMIT 1
 
+-- name: catalogs
+-- With their file nodes, by database, 0 for what all share; but for pg_shdepend, in which DDL of any one writes.
+SELECT CASE WHEN c.relisshared THEN 0 ELSE d.oid::int8 END, pg_relation_filenode(c.oid::regclass)
+FROM pg_database d, pg_class c
+WHERE d.datname = current_database() AND c.oid < 16384 AND c.oid <> 1214 AND c.relkind IN ('r', 't')
+
 -- name: sequences
 -- With the value they are at, NULL for one that was never used; the direction is the sign of the step.
 SELECT n.nspname::text, c.relname::text, pg_relation_filenode(c.oid::regclass), pg_sequence_last_value(c.oid::regclass),
@@ -148,8 +155,9 @@ SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
 
 -- name: written-since
 -- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32. What {1}
--- wrote, which were prepared before the fork, is there only since one of them was committed after it.
-xmin = ANY ('{{{1}}}'::xid[]) OR (xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
+-- wrote, which were prepared before the fork, is there only since one of them was committed after it. The SQL of lost
+-- rows asks it too, by any search_path.
+(xmin OPERATOR(pg_catalog.=) ANY ('{{{1}}}'::pg_catalog.xid[]) OR (xmin::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0} OPERATOR(pg_catalog.+) 4294967296) OPERATOR(pg_catalog.%) 4294967296 OPERATOR(pg_catalog.<) ((pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0}) OPERATOR(pg_catalog.%) 4294967296))
 
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
@@ -181,6 +189,12 @@ FROM pg_control_system()
 
 -- name: prepared
 SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
+
+-- name: ended-there
+-- What became of transactions of the last 2^31: their ids go round at 2^32. One that no snapshot knows yet has not ended.
+SELECT xid, CASE WHEN (next - xid + 4294967296) %% 4294967296 BETWEEN 1 AND least(2147483648, next)
+  THEN pg_xact_status((next - (next - xid + 4294967296) %% 4294967296)::text::xid8) ELSE 'in progress' END
+FROM unnest(%s::int8[]) xid, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8) AS now(next)
 
 -- name: outside
 -- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to. And the

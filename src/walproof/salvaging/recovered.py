@@ -73,9 +73,16 @@ def quoting(session: Session) -> Quoting:
 
 
 def write(
-    parent: PrivateFolder, name: str, session: Session, losses: Sequence[TableLoss], moving: Sequence[RanOn]
+    parent: PrivateFolder,
+    name: str,
+    session: Session,
+    losses: Sequence[TableLoss],
+    moving: Sequence[RanOn],
+    since: str,
 ) -> list[SqlFile]:
     """Write the tables' rows, and what moves the sequences `moving`, into a new folder; the tables' SQL in its order.
+
+    `since`: the condition that the new primary has written a row since the fork, which no update or delete touches.
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
     row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
@@ -83,7 +90,7 @@ def write(
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
-    if not ordered:
+    if not ordered and not moving:
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
@@ -99,7 +106,7 @@ def write(
             chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
             if chosen and _is_said(quote, loss):
                 held = _tables_held(quote, loss.table, names_others=is_delete)
-                text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip)
+                text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip, since=since)
                 path = folder.write(file_name(len(done) + 1, f"{loss.name}.sql"), text)
                 done.append(SqlFile(path, loss))
         for at, loss in enumerate(ordered, 1):

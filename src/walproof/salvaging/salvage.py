@@ -3,7 +3,7 @@
 import json
 import secrets
 import tempfile
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from walproof.lab.privileges import number_of_no_lab, shown_alone
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
-from walproof.salvaging.answers import answered, number, word
+from walproof.salvaging.answers import answered, maybe, number, word
 from walproof.salvaging.changes import TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import Plan, new_session
@@ -22,7 +22,15 @@ from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import UNREADABLE, Session, read_table, tables
+from walproof.salvaging.rows import (
+    UNLOGGED,
+    UNLOGGED_SINCE,
+    UNREADABLE,
+    Session,
+    read_table,
+    tables,
+    written_since,
+)
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
@@ -35,6 +43,10 @@ Check = Callable[[str, Sequence[TableLoss], Sequence[SqlFile]], list[str]]
 BEGAN_BEFORE = (
     "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
     " VACUUM has removed are not seen"
+)
+UNTOLD = (
+    "the new primary does not know any more whether transactions that were prepared before the fork were committed"
+    " there too: what they wrote is counted as lost"
 )
 _RECORDS = 10_000
 """After so many the share is told again."""
@@ -71,15 +83,28 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
             progress(step, done / plan.copied_bytes or 1e-9)
         copied = Copy(plan.old, work, sockets, user)
         progress("reading the WAL", 0.0)
-        lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
+        lost = read_wal(copied, plan, held, done=partial(progress, "reading the WAL"))
+        if lost.prepared_at_fork:
+            ended = _ended_there(dsn, lost.prepared_at_fork)
+            on_both = {xid for xid, said in ended.items() if said == "committed"}
+            lost = (
+                read_wal(copied, plan, held, on_both, partial(progress, "reading the WAL again")) if on_both else lost
+            )
+            lost.undecided += [UNTOLD] if None in ended.values() else []
         if lost.commits and not lost.tablespaces:
             progress("replaying the WAL", 0.0)
             copied.replay()
             progress("reading the rows", 0.0)
             databases, found = _read_databases(dsn, out, copied, lost, check)
             notes += found
-    still_held: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
+    still_held = [[held[xid] for xid in sorted(some)] for some in (lost.prepared_before, lost.rolled_back_before)]
     return loss_tree(plan, lost, databases, still_held, notes)
+
+
+def _ended_there(dsn: str, xids: Collection[int]) -> dict[int, str | None]:
+    """What became of transactions on the new primary; None where it does not know any more."""
+    with new_session(dsn) as new:
+        return dict(answered(new.execute(QUERIES["ended-there"], (sorted(xids),)), number, maybe(word)))
 
 
 @contextmanager
@@ -101,7 +126,11 @@ def _work(out: PrivateFolder, notes: list[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def read_wal(
-    copied: Copy, plan: Plan, held: Container[int] = (), done: Callable[[float], object] = lambda _: None
+    copied: Copy,
+    plan: Plan,
+    held: Container[int] = (),
+    on_both: Container[int] = (),
+    done: Callable[[float], object] = lambda _: None,
 ) -> LostWal:
     """Fold the WAL's records from before the fork to the end of the old timeline; a refusal where it has none.
 
@@ -110,7 +139,8 @@ def read_wal(
     """
     size, begin, needed = plan.old.segment_size, plan.begin, min(plan.old.redo, plan.spans[0].start)
     while True:
-        lost = _folded(copied, plan, begin, needed, held, done)
+        lost = LostWal(plan.spans[0].start, plan.old.major, plan.old.redo, held, on_both)
+        _fold(lost, copied, plan, begin, needed, done)
         begin = (max(lost.end, begin) // size + 1) * size
         if lost.end >= needed or begin > needed:
             break
@@ -130,11 +160,8 @@ def read_wal(
     return lost
 
 
-def _folded(
-    copied: Copy, plan: Plan, begin: int, needed: int, held: Container[int], done: Callable[[float], object]
-) -> LostWal:
+def _fold(lost: LostWal, copied: Copy, plan: Plan, begin: int, needed: int, done: Callable[[float], object]) -> None:
     old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
-    lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
     for span in (replace(plan.reads[0], start=begin), *plan.reads[1:]):
         reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
         try:
@@ -148,56 +175,69 @@ def _folded(
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
         if lost.end < needed:
             break
-    return lost
 
 
 def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
-    chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
-    theirs = {one.oid: one for one in (tables(new, database, None) if new else ())}
+    theirs = {one.oid: one for one in (tables(new, database) if new else ())}
     read = []
-    for one in tables(session, database, chosen):
-        there = theirs.get(one.oid, one)
-        warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
-        table = replace(one, references=there.references, warnings=warnings)
-        read.append(read_table(session, schema, table, lost, new))
+    for found in tables(session, database):
+        there, relation = theirs.get(found.oid, found), found.relation
+        is_the_same = found.oid in theirs and there.relation == relation and relation not in lost.created
+        is_new_file, why = not lost.knows(relation) and not is_the_same, found.why_not
+        if relation in lost.blocks or why == UNLOGGED or not lost.knows(relation):
+            if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
+                why = UNLOGGED_SINCE
+            warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings)))
+            table = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
+            read.append(read_table(session, schema, table, lost, new))
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
+
+
+@contextmanager
+def _apart(lost: LostWal, name: str) -> Iterator[None]:
+    """An error of one database is none of the others: of that one more may be lost."""
+    try:
+        yield
+    except (Error, *UNREADABLE) as wrong:
+        lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
 
 
 def _read_databases(
     dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
-    done = list[Tree]()
-    touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
-    touched |= set() if lost.all_blocks_known else set(copied.databases)
-    names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
+    done, ready = list[Tree](), list[tuple[int, str]]()
+    touched = lost.databases | (set() if lost.all_blocks_known else set(copied.databases))
     notes = [] if lost.all_blocks_known else [BEGAN_BEFORE]
-    notes += [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
-    for name in names.values():
-        copied.add_functions(name)
+    for oid in sorted(touched):
+        if raw := copied.databases.get(oid):
+            with _apart(lost, raw.decode(errors="backslashreplace")):
+                copied.add_functions(name := raw.decode())
+                ready.append((oid, name))
+        else:
+            notes.append(f"database {oid} was dropped: not read")
     with copied.started():
-        for oid, name in names.items():
+        for oid, name in ready:
             target, new = recovered.file_name(len(done) + 1, name), None
-            try:
+            with _apart(lost, name):
                 with closing(copied.connect(name)) as session, ExitStack() as stack:
                     with suppress(Error):
                         new = stack.enter_context(new_session(dsn, dbname=name))
-                    notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in"]
+                    lost.catalogs.update(answered(session.execute(QUERIES["catalogs"]), number, number))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
-                    paths = recovered.write(out, target, session, losses, ran_on)
-            except (Error, *UNREADABLE) as wrong:
-                lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
-                continue
-            lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
-            said = check(name, losses, paths) if check else []
-            found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
-            found |= {"files": str(out.path / target) if target in out.names() else None}
-            found |= {"ddl_transactions": lost.ddl[oid]}
-            found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
-            found |= {"check": said if check and (paths or said) else None}
-            if losses or ran_on or lost.ddl[oid]:
-                done.append(found)
+                    paths = recovered.write(out, target, session, losses, ran_on, written_since(lost))
+                is_told = new is not None or not losses
+                notes += [] if is_told else [f"rows of {name} are not compared: the new primary does not let us in"]
+                lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
+                said = check(name, losses, paths) if check else []
+                found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
+                found |= {"files": str(out.path / target) if target in out.names() else None}
+                found |= {"ddl_transactions": lost.ddl(oid)}
+                found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
+                found |= {"check": said if check and (paths or said) else None}
+                if losses or ran_on or lost.ddl(oid):
+                    done.append(found)
     return done, notes

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from walproof.model.units import lsn_text
 from walproof.salvaging.wal_records import Manager, Record, Relation
 
-_FIRST_USER_NODE = 16384
+_FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
+"""What no catalog has until it is rewritten; pg_shdepend, which all databases share: DDL of any one writes there."""
 _DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE = 0x10, 0x20, 0x40, 0x60, 0x70
 """What a record of Heap does (heapam_xlog.h)."""
 _TO_ANOTHER_PARTITION = 0x10
@@ -23,8 +24,9 @@ _DATABASE, _SUBTRANSACTIONS, _FILES, _MESSAGES, _PREPARED, _STATISTICS = 1, 2, 4
 _SHUTDOWN, _ONLINE, _CUT_OFF = 0x00, 0x10, 0xD0
 """Of XLOG: the two checkpoints, and a record that came in the place of one that a crash had cut off (pg_control.h)."""
 _DATABASE_MOVED = "a database was moved to another tablespace: rows of it written before are not seen"
-_RUNNING, _CREATED = 0x10, 0x10
-"""Of Standby: transactions that run; of Storage: a file was made."""
+_RUNNING, _CREATED, _MAIN, _INIT = 0x10, 0x10, 0, 3
+"""Of Standby: transactions that run; of Storage: a file was made, and which of a relation's: WAL tells of no other one
+of an unlogged relation than that from which a crash makes it anew."""
 _ITEM, _NUMBER, _TIME = struct.Struct("=4xHxB"), struct.Struct("=I"), struct.Struct("=q")
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
@@ -108,12 +110,16 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database; `created`:
-    files made after the fork, of new, rewritten and truncated tables.
+    `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
+    `catalogs`: databases (0: what all share) and file nodes, where VACUUM FULL has given a catalog another one.
+    `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
+    `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
     them was committed after the fork there too (what is never ended holds its locks: nothing lost met its rows).
-    `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
-    committed there; `prepared` after the fork, and neither committed nor rolled back.
+    `on_both`: of them, committed there and here: not lost, and as if both had done so before the fork.
+    `held`: prepared on the new primary; `prepared_before`, `rolled_back_before`: of them, committed and rolled back
+    after the fork: not lost, only not ended there; `prepared` after the fork, and neither committed nor rolled back:
+    their names.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
     had ended, for the first time after the fork: after a crash it wrote over what had not been flushed; 0 for nowhere.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
@@ -123,6 +129,7 @@ class LostWal:
     major: int = 18
     redo: int = 0
     held: Container[int] = ()
+    on_both: Container[int] = ()
     end: int = 0
     undecided: list[str] = field(default_factory=list)
     commits: int = 0
@@ -132,22 +139,45 @@ class LostWal:
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
     moved: set[int] = field(default_factory=set)
-    ddl: Counter[int] = field(default_factory=Counter)
-    prepared: set[int] = field(default_factory=set)
+    wrote: Counter[frozenset[Relation]] = field(default_factory=Counter)
+    catalogs: set[tuple[int, int]] = field(default_factory=set)
+    prepared: dict[int, str] = field(default_factory=dict)
     prepared_before: set[int] = field(default_factory=set)
+    rolled_back_before: set[int] = field(default_factory=set)
     prepared_at_fork: set[int] = field(default_factory=set)
     known_from: int | None = None
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
+    of_whom: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
+    _making: defaultdict[int, set[Relation]] = field(default_factory=lambda: defaultdict(set))
+    """By transaction: files that it made before the fork."""
 
     @property
     def all_blocks_known(self) -> bool:
         """Whether every block that a lost transaction wrote to is among `blocks`."""
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
+
+    def knows(self, relation: Relation) -> bool:
+        """Whether that file was there at the fork, and every block of it that a lost transaction wrote to is known: of
+        one that is made anew pages are logged whole."""
+        return self.all_blocks_known and relation not in self.created and relation not in self.of_whom
+
+    @property
+    def databases(self) -> set[int]:
+        """Those that a lost transaction wrote to, or made files in."""
+        return {relation[1] for relation in self.created.union(*self.wrote)} - {0}
+
+    def ddl(self, database: int) -> int:
+        """How many lost transactions changed its catalogs; 0: those that all databases share."""
+
+        def is_catalog(of: Relation) -> bool:
+            return of[1] == database and (of[1:] in self.catalogs or (of[2] < _FIRST_USER_NODE and of != _OWNERS))
+
+        return sum(count for wrote, count in self.wrote.items() if any(map(is_catalog, wrote)))
 
     def add(self, record: Record) -> None:
         """The next record; ValueError for one that no PostgreSQL writes like that, whose checksum says otherwise."""
@@ -188,9 +218,11 @@ class LostWal:
         """One record of Storage, Database or Tablespace."""
         data = record.data
         if record.manager == Manager.STORAGE:
-            if lost and record.kind == _CREATED:
+            if record.kind == _CREATED:
                 tablespace, database, node, fork = struct.unpack_from("=IIII", data)
-                self.created |= {(tablespace, database, node)} if database and not fork else set()
+                if database and fork in (_MAIN, _INIT):
+                    made = self.created if lost else self._making[record.xid] if record.xid else self.of_whom
+                    made.add((tablespace, database, node))
         elif record.manager == Manager.DATABASE:
             if lost and record.kind == 0 and data[:4] == data[8:12]:
                 self.undecided.append(_DATABASE_MOVED)
@@ -222,29 +254,42 @@ class LostWal:
     def _transaction(self, record: Record, *, lost: bool) -> None:
         kind = record.kind & 0x70
         if kind not in (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED):
-            self.prepared |= {record.xid} if kind == _PREPARE and lost else set()
+            if kind == _PREPARE and lost:
+                self.prepared[record.xid] = self._gid(record.data)
             return
         at, subxacts, prepared = self._ended(record)
         xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
-        if lost and kind in (_COMMIT_PREPARED, _ABORT_PREPARED) and xid not in self.prepared:
-            self.prepared_at_fork.update((xid, *subxacts))
-            if kind == _COMMIT_PREPARED and xid in self.held:
-                self.prepared_before.add(xid)
-                return
-        self.prepared.discard(xid)
-        if not lost or kind in (_ABORT, _ABORT_PREPARED):
+        made = set[Relation]().union(*(self._making.pop(one, ()) for one in (xid, *subxacts)))
+        is_at_fork = lost and prepared and self.prepared.pop(xid, None) is None
+        if not lost or (is_at_fork and self._is_there(xid, subxacts, kind)) or kind in (_ABORT, _ABORT_PREPARED):
             return
+        (self.of_whom if xid in self.prepared_at_fork else self.created).update(made)
         self.commits += 1
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
         self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        self.ddl.update({relation[1] for relation, *_ in written if relation[2] < _FIRST_USER_NODE})
+        self.wrote[frozenset(relation for relation, *_ in written)] += 1
         for relation, block, item in written:
             if item:
                 self.ended[relation][block, item] += 1
             elif relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
+
+    def _is_there(self, xid: int, subxacts: tuple[int, ...], kind: int) -> bool:
+        """Whether the new primary has what was prepared at the fork and is ended here: held still, or committed too."""
+        if kind == _COMMIT_PREPARED and xid in self.on_both:
+            return True
+        self.prepared_at_fork.update((xid, *subxacts))
+        if xid in self.held:
+            (self.prepared_before if kind == _COMMIT_PREPARED else self.rolled_back_before).add(xid)
+        return xid in self.held
+
+    def _gid(self, data: bytes) -> str:
+        """The name of a transaction that is prepared (xl_xact_prepare)."""
+        at = 54 if self.major >= 15 else 46
+        (length,) = struct.unpack_from("=H", data, at)
+        return data[at + 18 : at + 18 + length].rstrip(b"\0").decode(errors="backslashreplace")
 
     def _ended(self, record: Record) -> tuple[float, tuple[int, ...], int]:
         """When a transaction ended, its subtransactions, and, of one that was prepared, its id (ParseCommitRecord)."""
