@@ -163,7 +163,7 @@ def test_an_apply_under_another_name_of_the_cluster_is_named(runs: Runs, pair: P
     layer.note(2.0, runs.target.name, APPLIED, "off", before=None, after=None)
     undo = ("apply", "--undo", "--allow", "config", "--target")
     code, out, err = walproof(*undo, pair_dsn(pair, "n1"))
-    assert (code, out, runs.now()) == (4, "", [("off",)]) and f"on that cluster as {runs.target.name}" in err
+    assert (code, out, runs.now()) == (4, "", [("off",)]) and f"something as {runs.target.name} on it" in err
     assert (walproof(*undo, runs.target.name)[0], runs.now()) == (0, [])
     assert walproof(*undo, pair_dsn(pair, "n1"))[0] == 0
 

@@ -222,7 +222,8 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
     first = f"walproof has applied nothing on {cluster.name}"
     if not (begun or pending) and (names := applied_as(cluster.identity)):
         raise UndecidedError(
-            f"{first}, and something on that cluster as {' and '.join(names)}", "walproof apply --undo --target that"
+            f"{first}, and something as {' and '.join(names)} on it or on what it is a copy of",
+            "if it is that one: walproof apply --undo --target that name",
         )
     if begun or pending:
         first = f"not all is undone on {cluster.name}:" if left else f"undone on {cluster.name}"
