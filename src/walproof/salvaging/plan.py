@@ -23,7 +23,7 @@ from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.rows import UNREADABLE
-from walproof.salvaging.server import QUERIES, SESSION
+from walproof.salvaging.server import QUERIES, SESSION, try_here
 from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start, since
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
@@ -92,6 +92,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
     begin = max(first, 1) * size
+    try_here(old)
     return Plan(old, timeline, spans, copied, begin, files, present, unread, reads, outside, in_place, others)
 
 
