@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -108,8 +108,17 @@ def require_root() -> None:
 
 
 @contextmanager
+def of_new_primary() -> Iterator[None]:
+    """What fails inside is told as the new primary's: nothing else is done there than to ask it."""
+    try:
+        yield
+    except UNREADABLE as wrong:
+        raise refused("no-answer", why=wrong) from None
+
+
+@contextmanager
 def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
-    """A session in autocommit; a refusal for what is no DSN, where nobody answers or refuses."""
+    """A session in autocommit; a refusal for what is no DSN, where nobody lets us in. What fails in it is no such one."""
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
     ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
     options = " ".join(f"-c {name}={value}" for name, value in ours.items())
@@ -119,14 +128,13 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
         )
     except psycopg.ProgrammingError:
         raise refused("no-dsn") from None
-    try:
-        with closing(_opened(words, replicates="replication" in more)) as opened:
+    with ExitStack() as stack:
+        with of_new_primary():
+            opened = stack.enter_context(closing(_opened(words, replicates="replication" in more)))
             if "replication" not in more:
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
-            yield opened
-    except UNREADABLE as wrong:
-        raise refused("no-answer", why=wrong) from None
+        yield opened
 
 
 def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
@@ -135,7 +143,7 @@ def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
 
 def identity(dsn: str) -> tuple[int, int, int]:
     """System identifier, timeline and major version of a primary; a refusal for a standby."""
-    with new_session(dsn) as asked:
+    with of_new_primary(), new_session(dsn) as asked:
         answer = asked.execute(QUERIES["identity"]).fetchall()
         ((system, is_standby, major, is_superuser),) = answered(answer, number, truth, number, truth)
         if is_standby:
@@ -153,7 +161,8 @@ def history(timeline: int, folders: Iterable[Path | None], dsn: str = "") -> tup
     name = f"{timeline:08X}.history"
     text = next(filter(None, (small_text(folder, name) for folder in folders if folder)), "")
     if not text and timeline > 1 and dsn:
-        with suppress(Error), new_session(dsn, replication="database") as opened, answering(opened):
+        session = new_session(dsn, replication="database")
+        with suppress(Error), of_new_primary(), session as opened, answering(opened):
             result = opened.execute(f"TIMELINE_HISTORY {timeline}".encode()).pgresult
             text = (result.get_value(0, 1) or b"").decode(errors="replace") if result and result.ntuples else ""
     if not text and timeline > 1:

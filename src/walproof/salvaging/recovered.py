@@ -1,19 +1,19 @@
 """The lost rows of a database as files that only their owner reads: CSV and SQL by table. Applies nothing."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
 from walproof.salvaging.answers import answered, maybe, number, word
-from walproof.salvaging.changes import ForeignKey, Row, Table, TableLoss
+from walproof.salvaging.changes import Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
-from walproof.salvaging.rows import Session
+from walproof.salvaging.rows import UNREADABLE, Session, reason
 from walproof.salvaging.server import QUERIES
 
 SEQUENCES = "sequences.sql"
@@ -79,7 +79,8 @@ def write(
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
     row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
-    makes room. Of a table that SQL cannot name in that database there is the CSV alone.
+    makes room. Of a table that SQL cannot name in that database there is the CSV alone; of one that cannot be written,
+    nothing, which it is told: the others, of which the largest come last, are written all the same.
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
@@ -88,27 +89,65 @@ def write(
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
+    steps = [step for step in _steps(ordered) if _chosen(*step)]
+    said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
+    numbered = dict(enumerate((step for step in steps if step[0].table.oid in said), 1))
+    places = {loss.table.oid: at for at, loss in enumerate(ordered, 1)}
+    with parent.folder(name) as folder:
+        for loss in sorted(ordered, key=_size):
+            mine = {number: is_delete for number, (of, is_delete) in numbered.items() if of is loss}
+            try:
+                done += _write_table(folder, loss, places[loss.table.oid], mine, quote, template)
+            except (OSError, *UNREADABLE) as wrong:
+                loss.is_read = False
+                loss.undecided.append(f"its {len(loss.changes):,} lost rows cannot be written: {reason(wrong)}")
+                loss.notes += loss.undecided[-1:]
+                loss.changes = []
+        if ran_on := [one for one in moving if quote.can_name(one.schema, one.name)]:
+            moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
+            text = template.generate(table=None, changes=(), held=held, moving=moved)
+            folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
+        is_empty = not folder.names()
+    if is_empty:
+        parent.remove(name)
+    return sorted(done, key=lambda one: one.path.name)
+
+
+def _write_table(
+    folder: PrivateFolder, loss: TableLoss, place: int, numbers: Mapping[int, bool], quote: Quoting, template: Template
+) -> list[SqlFile]:
+    """All files of a table, or none of them: of its SQL by their numbers, whether one is of its deletes."""
+    done = list[SqlFile]()
+    try:
+        for number, is_delete in numbers.items():
+            held, chosen = _tables_held(quote, loss.table, names_others=is_delete), _chosen(loss, is_delete)
+            text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip)
+            done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
+        folder.write(file_name(place, f"{loss.name}.csv"), _csv(loss))
+    except BaseException:
+        folder.unlink(*(one.path.name for one in done))
+        raise
+    return done
+
+
+def _steps(ordered: Sequence[TableLoss]) -> list[tuple[TableLoss, bool]]:
+    """Of which table the files are, in their order, and whether of its deletes."""
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
     kinds = {loss.name: {one.kind for one in loss.changes if one.is_in_sql} for loss in ordered}
     named = [loss for loss in ordered if loss.table.references and "delete" in kinds[loss.name]]
     crowded = [one for one in ordered if one.table.has_other_unique and {"insert", "update"} <= kinds[one.name]]
     again = [(loss, True) for loss in reversed(named)]
     again += [(loss, False) for loss in ordered if loss in (*named, *crowded) and not loss.table.is_deferrable]
-    with parent.folder(name) as folder:
-        for loss, is_delete in (*deletes, *others, *again):
-            chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
-            if chosen and _is_said(quote, loss):
-                held = _tables_held(quote, loss.table, names_others=is_delete)
-                text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip)
-                path = folder.write(file_name(len(done) + 1, f"{loss.name}.sql"), text)
-                done.append(SqlFile(path, loss))
-        for at, loss in enumerate(ordered, 1):
-            folder.write(file_name(at, f"{loss.name}.csv"), _csv(loss))
-        if ran_on := [one for one in moving if quote.can_name(one.schema, one.name)]:
-            moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            text = template.generate(table=None, changes=(), held=held, moving=moved)
-            folder.write(file_name(len(done) + 1, SEQUENCES), text)
-    return done
+    return [*deletes, *others, *again]
+
+
+def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
+    return [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
+
+
+def _size(loss: TableLoss) -> int:
+    rows = (row for one in loss.changes for row in (one.new, one.old, one.now) if row)
+    return sum(len(value) for row in rows for value in row if value)
 
 
 def _tables_held(quote: Quoting, table: Table, *, names_others: bool) -> Iterator[str]:

@@ -43,6 +43,13 @@ UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
 
 
+def reason(wrong: BaseException) -> str:
+    """What is told of it, on one line."""
+    return one_line(wrong, 200) or (
+        "it is too large for memory" if isinstance(wrong, MemoryError) else "it does not say"
+    )
+
+
 def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
     """The tables of these relations, or all of them, and unlogged ones, by their oids; ValueError for no answer."""
     naming, found = _foreign_keys(session), []
@@ -128,7 +135,7 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
             _read(copied, schema, loss, lost, new)
     except UNREADABLE as wrong:
         loss.is_read = False
-        loss.undecided.append(f"it cannot be read: {one_line(wrong, 200)}")
+        loss.undecided.append(f"it cannot be read: {reason(wrong)}")
         loss.notes += loss.undecided[-1:]
     loss.notes += [one_line(warning, 300) for warning in table.warnings if loss.changes]
     return loss
@@ -309,7 +316,7 @@ def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Pla
         try:
             found = _select(copied, table, "", _at_places(part))
         except UNREADABLE as wrong:
-            why = one_line(wrong, 120) or "it does not say why"
+            why = reason(wrong)
         if len(found) == len(part):
             yield from found
         elif len(part) == 1:

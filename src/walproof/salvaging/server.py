@@ -66,7 +66,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 def try_here(old: OldServer) -> None:
-    """A refusal where this machine lacks what a copy of that server takes, which is removed again: a copy of nothing."""
+    """A refusal where this machine lacks what a copy of that server takes: a copy of nothing is made, and removed."""
     with number_of_no_lab() as number, tempfile.TemporaryDirectory(prefix="walproof-salvage-") as closed:
         work, sockets = Path(closed, "work"), Path(closed, "sockets")
         for folder in (work / "tablespaces", sockets, work / "data/global", *(work / "data" / name for name in EMPTY)):
