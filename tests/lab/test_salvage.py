@@ -73,9 +73,27 @@ BEFORE = (
     "INSERT INTO moving VALUES (1, 'a')",
     *(f"CREATE TABLE {name}(id int PRIMARY KEY, v text)" for name in ("swapped", "swapped_new", "reused")),
     *(f"INSERT INTO {name} SELECT i, 'v' FROM generate_series(1, 5) i" for name in ("swapped", "reused")),
+    "CREATE TABLE clustered(id int PRIMARY KEY, v text)",
+    "CREATE TABLE rebuilt(v text)",
+    "CREATE TABLE rebuilt_keyed(id int PRIMARY KEY, v text)",
+    *(f"INSERT INTO {name} SELECT i, 'v' FROM generate_series(1, 5) i" for name in ("clustered", "rebuilt_keyed")),
+    "INSERT INTO rebuilt SELECT 'v' || i FROM generate_series(1, 5) i",
+    "CREATE TABLE again(id int PRIMARY KEY, v text)",
+    "INSERT INTO again VALUES (1, 'v'), (2, 'v'), (3, 'v')",
     "CREATE DATABASE other",
     "CREATE SEQUENCE once",
 )
+OPEN_AT_FORK = (
+    "INSERT INTO parent VALUES (1001, 'open at the fork')",
+    "INSERT INTO clustered VALUES (100, 'lost')",
+    "UPDATE clustered SET v = 'lost' WHERE id = 2",
+    "DELETE FROM clustered WHERE id = 3",
+    "SAVEPOINT s",
+    "CLUSTER clustered USING clustered_pkey",
+    "ALTER TABLE rebuilt ALTER v TYPE text USING v || ''",
+    "ALTER TABLE rebuilt_keyed ALTER v TYPE text USING v || ''",
+)
+"""Files of tables are made before the fork, and committed after it."""
 FORGED = (
     "rmgr: Transaction len (rec/tot):     34/    34, tx:       9999, lsn: 0/0F000000, prev 0/0E000000,"
     " desc: COMMIT 2099-01-01 00:00:00.000000 UTC"
@@ -121,6 +139,8 @@ LOST = (
     "VACUUM (INDEX_CLEANUP ON) reused",
     "INSERT INTO reused VALUES (9, 'z')",
     "DELETE FROM reused WHERE id = 9",
+    "UPDATE again SET v = 'lost' WHERE id IN (1, 3)",
+    "DELETE FROM again WHERE id = 2",
 )
 EXPECTED = {
     "public.parent": (102, 10, 0, 2),
@@ -135,6 +155,10 @@ EXPECTED = {
     "public.wide": (0, 1, 0, 0),
     "public.cased": (0, 1, 0, 0),  # its key's collation is nondeterministic: paired with no old version
     "public.made": (1, 0, 0, 0),
+    "public.again": (0, 2, 1, 2),  # the new primary has written them, to what they were at the fork
+    "public.clustered": (1, 1, 1, 0),
+    "public.rebuilt": (0, 5, 0, 0),
+    "public.rebuilt_keyed": (5, 0, 0, 0),
     "public.moving_a": (0, 0, 1, 0),
     "public.moving_b": (1, 0, 0, 0),
     "public.swapped": (1, 0, 0, 0),
@@ -158,7 +182,8 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
             assert time.monotonic() < until
             time.sleep(0.05)
         open_at_fork = psycopg.connect(pair.member_endpoint("n1").client_conninfo())
-        open_at_fork.execute("INSERT INTO parent VALUES (1001, 'open at the fork')")
+        for text in OPEN_AT_FORK:
+            open_at_fork.execute(text)
         pair.sql("n1", "CHECKPOINT")
         promote(pair)
         open_at_fork.commit()
@@ -179,6 +204,11 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         pair.sql("n2", "UPDATE parent SET v = 'there' WHERE id = 5")
         pair.sql("n2", "INSERT INTO parent VALUES (205, 'other')")
         pair.sql("n2", "DELETE FROM moving")
+        pair.sql("n2", "DELETE FROM rebuilt_keyed WHERE id = 5")
+        for text in ("UPDATE again SET v = 'n' WHERE id = 1", "UPDATE again SET v = 'v' WHERE id = 1"):
+            pair.sql("n2", text)
+        for text in ("DELETE FROM again WHERE id = 2", "INSERT INTO again VALUES (2, 'v')"):
+            pair.sql("n2", text)
         pair.sql("n2", "UPDATE reused SET v = 'n' WHERE id = 1")
         _plant(pair)
         stop(pair, "n1")
@@ -259,15 +289,16 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
         "public.nokey": [there],
         "public.part1": ["not compared: row security hides rows of it: the role needs BYPASSRLS"],
         "public.packed": [REWRITTEN],
-        "public.emptied": [REWRITTEN],
+        **{f"public.{name}": [REWRITTEN] for name in ("emptied", "clustered", "rebuilt", "rebuilt_keyed")},
         "public.retyped": ["not compared: the new primary's table has other columns", REWRITTEN],
         **{f"public.{name}": [NO_TABLE] for name in ("made", "swapped", "swapped_old")},
     }
     told_of = {one["table"]: one for one in database["tables"]}
-    assert told_of["public.moving_b"]["unsure"] == 1, "the new primary may have deleted the row that was moved"
+    for name in ("moving_b", "rebuilt_keyed"):
+        assert told_of[f"public.{name}"]["unsure"] == 1, "the new primary may have deleted the row"
     assert told_of["public.reused"]["versions_no_longer_there"] == 1, "another row was in its place, and went too"
     assert database["sequences_ran_on"] == ["public.child_id_seq", "public.once"]
-    assert told["lost_subtransactions"] == 1
+    assert told["lost_subtransactions"] == 2
     assert json.loads((own_folder / "lost/report.json").read_text())["lost_transactions"] == told["lost_transactions"]
     assert sorted(os.listdir(own_folder / "lost")) == ["000001_postgres", "report.json"]
     assert database["files"] == str(own_folder / "lost/000001_postgres")
@@ -315,6 +346,9 @@ def _apply(pair: PlainPair, folder: Path) -> None:
         ("SELECT last_value >= 201 FROM child_id_seq", (True,)),
         ("SELECT nextval('once')", (2,)),
         ("SELECT count(*), sum(n) FROM packed", (20, 3)),
+        ("SELECT array_agg(id || v ORDER BY id) FROM clustered", (["1v", "2lost", "4v", "5v", "100lost"],)),
+        ("SELECT array_agg(id || v ORDER BY id) FROM again", (["1v", "2v", "3lost"],)),
+        ("SELECT array_agg(v ORDER BY v) FROM rebuilt", (["v1", "v2", "v3", "v4", "v5"],)),
         ("SELECT count(*), count(*) FILTER (WHERE v = 'v') FROM swapped WHERE id < 100", (5, 5)),
     ):  # fmt: skip
         assert pair.sql("n2", text) == [said], text

@@ -49,7 +49,7 @@ def test_no_name_in_the_sql_stands_for_another_thing_than_was_read(
         "CREATE TABLE naming (id int REFERENCES named)", user="postgres",
     )  # fmt: skip
     with new_session(_dsn(pair)) as session:
-        (table,) = (one for one in tables(session, 0, None) if one.name == "named")
+        (table,) = (one for one in tables(session, 0) if one.name == "named")
     loss = TableLoss(table, [Change("delete", None, ("3", "x"), state="clean")])
     files, ran = _files(pair, own_folder, [loss], []), _ran(pair)
     assert tried(_dsn(pair), {"load"}, "app", [loss], files) == []

@@ -61,7 +61,7 @@ def _do(pair: PlainPair, *texts: str | sql.Composed, user: str = "owner", databa
 
 def _files(pair: PlainPair, folder: Path, losses: list[TableLoss], moving: list[RanOn]) -> list[SqlFile]:
     with private_folder(folder) as opened, new_session(_dsn(pair)) as session:
-        return write(opened, "rows", session, losses, moving)
+        return write(opened, "rows", session, losses, moving, "false")
 
 
 def _psql(
@@ -176,7 +176,7 @@ def test_what_the_old_servers_superuser_wrote_into_its_catalog_is_data(pair: Pla
         session.execute(f"CREATE FUNCTION pg_catalog.pg_sequence_last_value(regclass) {answer}".encode())
         with pytest.raises(ValueError, match="invalid literal"):
             sequences(session)
-        (named,) = (one for one in tables(session, 0, None) if one.name == "named")
+        (named,) = (one for one in tables(session, 0) if one.name == "named")
     assert "no operator: the SQL deletes no row of it" in named.warnings[0]
     loss = TableLoss(named, [Change("delete", None, ("1",), state="clean")])
     one, _ = _files(pair, own_folder, [loss], [])
@@ -235,7 +235,7 @@ OWNERS = {
 
 def _lost(pair: PlainPair, name: str) -> TableLoss:
     with new_session(_dsn(pair)) as session:
-        (table,) = (one for one in tables(session, 0, None) if one.name == name)
+        (table,) = (one for one in tables(session, 0) if one.name == name)
     keys = table.references
     table = Table(table.relation, None, "", table.oid, "public", name, ("id", "v"), (0,), table.oid, references=keys)
     value = "(1)" if name == "of_composite" else "x"
@@ -285,8 +285,8 @@ def test_a_cast_that_the_owner_of_a_type_adds_meanwhile_is_not_run(pair: PlainPa
     before = _ran(pair)
     lost = [Change("insert", ("a", "1", "x"), None), Change("insert", ("b", "1", "x"), None)]
     with new_session(_dsn(pair)) as session:
-        (table,) = (one for one in tables(session, 0, None) if one.name == "kinds")
-        found = [one.state for one in rows.compared(session, table, lost, "false, ")]
+        (table,) = (one for one in tables(session, 0) if one.name == "kinds")
+        found = [one.state for one in rows.compared(session, table, lost, "false")]
     assert (found, _ran(pair)) == (["there", "clean"], before)
 
 

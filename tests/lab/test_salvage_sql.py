@@ -45,7 +45,7 @@ def _dsn(pair: PlainPair, database: str) -> str:
 
 def _rows(dsn: str) -> list[tuple[Table, list[Row]]]:
     with new_session(dsn) as session:
-        found = tables(session, 0, None)
+        found = tables(session, 0)
         return [
             (table, [tuple(row) for row in _select(session, table, "", psycopg.sql.SQL("true"))]) for table in found
         ]
@@ -70,7 +70,7 @@ def _of(dsn: str, losses: list[TableLoss]) -> None:
 
 def _written(dsn: str, folder: Path, losses: list[TableLoss]) -> list[SqlFile]:
     with private_folder(folder) as opened, new_session(dsn) as session:
-        return write(opened, "rows", session, losses, [])
+        return write(opened, "rows", session, losses, [], "false")
 
 
 def test_hostile_names_and_values_arrive_as_they_were(

@@ -37,7 +37,7 @@ def write(folder: Path, session: Any, losses: list[TableLoss], moving: Iterable[
     """What is written into a new folder, opened by its parent."""
     opened = os.open(folder.parent, os.O_RDONLY)
     try:
-        return write_below(PrivateFolder(folder.parent, opened), folder.name, session, losses, [*moving])
+        return write_below(PrivateFolder(folder.parent, opened), folder.name, session, losses, [*moving], "(SINCE)")
     finally:
         os.close(opened)
 
@@ -117,7 +117,7 @@ def test_ten_thousand_files_are_in_their_order() -> None:
 
 DELETE_1 = """DELETE FROM ONLY "public"."t1" AS lost WHERE lost."id" OPERATOR(pg_catalog.=) '1' AND """
 HELD = "pg_catalog.format('%s', lost.\"id\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) '1' AND "
-HELD += "pg_catalog.format('%s', lost.\"v\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) 'a'"
+HELD += "pg_catalog.format('%s', lost.\"v\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) 'a' AND NOT (SINCE)"
 INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALUES ('2', 'a')"""
 
 

@@ -36,10 +36,18 @@ from walproof.salvaging.wal import LostWal
         (Change("insert", ("1", "a"), None), ("1", "a"), False, "insert", "there"),
         (Change("insert", ("1", "a"), None), ("1", "b"), False, "insert", "conflict"),
         (Change("insert", ("1", "a"), None), ("1", "b"), True, "update", "clean"),
-        (Change("update", ("1", "a"), ("1", "b")), ("1", "b"), False, "update", "clean"),
+        (Change("update", ("1", "a"), ("1", "b")), ("1", "b"), True, "update", "clean"),
+        (
+            Change("update", ("1", "a"), ("1", "b")),
+            ("1", "b"),
+            False,
+            "update",
+            "conflict",
+        ),  # written, and again as it was
         (Change("update", ("1", "a"), ("1", "b")), ("1", "c"), False, "update", "conflict"),
         (Change("update", ("1", "a"), ("1", "b")), None, False, "update", "conflict"),
-        (Change("delete", None, ("1", "b")), ("1", "b"), False, "delete", "clean"),
+        (Change("delete", None, ("1", "b")), ("1", "b"), True, "delete", "clean"),
+        (Change("delete", None, ("1", "b")), ("1", "b"), False, "delete", "conflict"),
         (Change("delete", None, ("1", "b")), None, False, "delete", "there"),
         (Change("delete", None, ("1", "b")), ("1", "c"), False, "delete", "conflict"),
     ],
@@ -241,7 +249,8 @@ def read_one(
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)
     lost.created |= {(1, 2, 3)} if is_new_file else set()
-    return rows.read_table(copied, "s", table(**{"key": (0,), **more}), lost, new)
+    one = table(**{"key": (0,), "is_new_file": is_new_file, **more})
+    return rows.read_table(copied, "s", one, lost, new)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +321,33 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]
+
+
+NODE = (1, 2, 3)
+UNKNOWN = {"known_from": None}
+
+
+@pytest.mark.parametrize(
+    ("lost", "theirs", "is_new_file"),
+    [
+        ({"created": {NODE}}, NODE, True),  # both were made anew, with one number
+        ({"of_whom": {NODE}}, (1, 2, 4), True),
+        ({"of_whom": {NODE}}, NODE, False),
+        ({"of_whom": {NODE}}, None, True),
+        (UNKNOWN, (1, 2, 4), True),
+        (UNKNOWN, (9, 9, 3), False),
+        ({"blocks": {NODE: {1}}}, (1, 2, 4), False),  # the new primary rewrote it
+        ({}, (1, 2, 4), None),
+    ],
+)
+def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: tuple[int, int, int] | None, is_new_file: bool | None
+) -> None:
+    there = [replace(table(), relation=theirs)] if theirs else []
+    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
+    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
+    read = salvage._read_tables("old", "s", 5, LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost}), "new")
+    assert [loss.table.is_new_file for loss in read] == ([] if is_new_file is None else [is_new_file])
 
 
 def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:

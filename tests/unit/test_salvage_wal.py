@@ -178,6 +178,7 @@ def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost
         (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), {(1663, 5, 16400)}, []),
         (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 16390, 5, 16400, 0), {(16390, 5, 16400)}, []),
         (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 1), set(), []),
+        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 3), {(1663, 5, 16400)}, []),
         (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1664, 0, 16400, 0), set(), []),
         (Manager.STORAGE, 0x110, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), set(), []),
         (Manager.STORAGE, 0x210, 0x20, bytes(20), set(), []),
@@ -191,6 +192,26 @@ def test_files_made_after_the_fork_and_tablespaces_that_replaying_would_make_are
 ) -> None:
     lost = folded(Record(lsn, lsn + 8, 0, manager, kind, (), data), redo=0x180)
     assert (lost.created, lost.tablespaces) == (created, tablespaces)
+
+
+@pytest.mark.parametrize(
+    ("by", "records", "created", "of_whom"),
+    [
+        (7, [ended(7)], True, False), (8, [ended(7, COMMIT, 8)], True, False), (7, [ended(7, lsn=0x180)], False, False),
+        (7, [ended(7, ABORT)], False, False), (8, [ended(7)], False, False), (0, [ended(7)], False, True),
+        (7, [ended(0, COMMIT_PREPARED, prepared=7)], False, True),
+        (9, [ended(0, COMMIT_PREPARED, prepared=9)], False, False),
+    ],
+    ids=["lost", "its subtransaction", "before", "rolled back", "so was that", "nobody", "on both", "held"],
+)  # fmt: skip
+def test_a_file_made_before_the_fork_is_of_lost_work_where_its_transaction_is(
+    by: int, records: list[Record], created: bool, of_whom: bool
+) -> None:
+    """A CLUSTER or ALTER TABLE during which the primary was cut off makes its file before, and commits after."""
+    made = Record(0x110, 0x118, by, Manager.STORAGE, 0x10, (), struct.pack("=IIII", *TABLE, 0))
+    lost = folded(running(5), made, *records, held={9})
+    assert (lost.created, lost.of_whom) == ({TABLE} if created else set(), {TABLE} if of_whom else set())
+    assert lost.knows(TABLE) == (not created and not of_whom)
 
 
 @pytest.mark.parametrize(("major", "length"), [(14, 12), (15, 12), (18, 16)])

@@ -34,7 +34,8 @@ class Table:
     `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
     a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
-    the foreign keys that name it; `warnings`: what SQL does there besides.
+    the foreign keys that name it; `warnings`: what SQL does there besides. `is_new_file`: nothing tells that its file
+    was there at the fork: lost work may have rewritten it.
     """
 
     relation: Relation
@@ -51,6 +52,7 @@ class Table:
     has_other_unique: bool = False
     references: tuple[ForeignKey, ...] = ()
     warnings: tuple[str, ...] = ()
+    is_new_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,5 +185,6 @@ def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
         return change
     if kind in ("insert", NOT_READ) and now is not None and change.new not in (None, now) and unchanged:
         kind, old = "update", now  # the old primary has pruned the version at the fork
-    state = "there" if now == change.new else "clean" if now == old else "conflict"
+    is_at_fork = now == old and (now is None or unchanged)  # it may have been written, and have its values again
+    state = "there" if now == change.new else "clean" if is_at_fork else "conflict"
     return Change(kind, change.new, old, now, NOT_READ if kind == NOT_READ and state != "there" else state)

@@ -118,7 +118,7 @@ def of_new_primary() -> Iterator[None]:
 
 @contextmanager
 def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
-    """A session in autocommit; a refusal for what is no DSN, where nobody lets us in. What fails in it is no such one."""
+    """A session in autocommit; a refusal for what is no DSN, or where nobody lets us in: for no error in it."""
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
     ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
     options = " ".join(f"-c {name}={value}" for name, value in ours.items())

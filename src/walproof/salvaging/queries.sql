@@ -148,8 +148,9 @@ SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
 
 -- name: written-since
 -- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32. What {1}
--- wrote, which were prepared before the fork, is there only since one of them was committed after it.
-xmin = ANY ('{{{1}}}'::xid[]) OR (xmin::text::int8 - {0} + 4294967296) % 4294967296 < (pg_snapshot_xmax(pg_current_snapshot())::text::int8 - {0}) % 4294967296,
+-- wrote, which were prepared before the fork, is there only since one of them was committed after it. The SQL of lost
+-- rows asks it too, by any search_path.
+(xmin OPERATOR(pg_catalog.=) ANY ('{{{1}}}'::pg_catalog.xid[]) OR (xmin::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0} OPERATOR(pg_catalog.+) 4294967296) OPERATOR(pg_catalog.%) 4294967296 OPERATOR(pg_catalog.<) ((pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0}) OPERATOR(pg_catalog.%) 4294967296))
 
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])

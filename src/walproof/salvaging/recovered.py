@@ -73,9 +73,16 @@ def quoting(session: Session) -> Quoting:
 
 
 def write(
-    parent: PrivateFolder, name: str, session: Session, losses: Sequence[TableLoss], moving: Sequence[RanOn]
+    parent: PrivateFolder,
+    name: str,
+    session: Session,
+    losses: Sequence[TableLoss],
+    moving: Sequence[RanOn],
+    since: str,
 ) -> list[SqlFile]:
     """Write the tables' rows, and what moves the sequences `moving`, into a new folder; the tables' SQL in its order.
+
+    `since`: the condition that the new primary has written a row since the fork, which no update or delete touches.
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
     row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
@@ -88,6 +95,7 @@ def write(
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
+    jinja.globals.update(zip=zip, since=since)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     steps = [step for step in _steps(ordered) if _chosen(*step)]
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
@@ -121,7 +129,7 @@ def _write_table(
     try:
         for number, is_delete in numbers.items():
             held, chosen = _tables_held(quote, loss.table, names_others=is_delete), _chosen(loss, is_delete)
-            text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip)
+            text = template.generate(table=loss.table, changes=chosen, held=held, moving=())
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
         folder.write(file_name(place, f"{loss.name}.csv"), _csv(loss))
     except BaseException:

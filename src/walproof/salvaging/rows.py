@@ -4,7 +4,7 @@ Old versions are read from the copy's heap pages, made visible there (pageinspec
 them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -50,8 +50,8 @@ def reason(wrong: BaseException) -> str:
     )
 
 
-def tables(session: Session, database: int, touched: Container[Relation] | None) -> list[Table]:
-    """The tables of these relations, or all of them, and unlogged ones, by their oids; ValueError for no answer."""
+def tables(session: Session, database: int) -> list[Table]:
+    """All of them, by their oids; ValueError for no answer."""
     naming, found = _foreign_keys(session), []
     kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
     more = (many(word), many(number), number, truth, truth, truth, many(word), many(word))
@@ -59,36 +59,31 @@ def tables(session: Session, database: int, touched: Container[Relation] | None)
         session.execute(QUERIES["tables"]), *kinds, *more
     ):
         relation = (space, database, node or 0)
-        if touched is None or relation in touched or unlogged:
-            why = "" if is_heap else "its table access method is not heap"
-            columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, extensions = rest
-            references = tuple(naming.get(oid, ()))
-            strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
-            warnings = [f"the SQL fires its trigger {one}" for one in triggers]
-            warnings += [
-                f"it belongs to extension {one}: look whether rows of it may be put back" for one in extensions
-            ]
-            warnings += [
-                f"a foreign key names it by {op!r}, no operator: the SQL deletes no row of it" for op in strange
-            ]
-            found.append(
-                Table(
-                    relation=relation,
-                    toast=((space, database, toast), toast_name) if toast else None,
-                    why_not=UNLOGGED if unlogged else why,
-                    oid=oid,
-                    schema=schema,
-                    name=name,
-                    columns=columns,
-                    key=key if all(0 <= place < len(columns) for place in key) else (),
-                    root=root,
-                    is_key_builtin=is_builtin,
-                    is_deferrable=is_deferrable,
-                    has_other_unique=has_other_unique,
-                    references=references,
-                    warnings=tuple(warnings),
-                )
+        why = "" if is_heap else "its table access method is not heap"
+        columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, extensions = rest
+        references = tuple(naming.get(oid, ()))
+        strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
+        warnings = [f"the SQL fires its trigger {one}" for one in triggers]
+        warnings += [f"it belongs to extension {one}: look whether rows of it may be put back" for one in extensions]
+        warnings += [f"a foreign key names it by {op!r}, no operator: the SQL deletes no row of it" for op in strange]
+        found.append(
+            Table(
+                relation=relation,
+                toast=((space, database, toast), toast_name) if toast else None,
+                why_not=UNLOGGED if unlogged else why,
+                oid=oid,
+                schema=schema,
+                name=name,
+                columns=columns,
+                key=key if all(0 <= place < len(columns) for place in key) else (),
+                root=root,
+                is_key_builtin=is_builtin,
+                is_deferrable=is_deferrable,
+                has_other_unique=has_other_unique,
+                references=references,
+                warnings=tuple(warnings),
             )
+        )
     return found
 
 
@@ -121,6 +116,14 @@ def shape(session: Session, table: Table) -> tuple[int, int, tuple[str, ...], bo
 def hold(session: Session, schema: str, name: str) -> None:
     """Lock a table by its name until the transaction ends, so that what is seen of it holds while it is used."""
     session.execute(sql.SQL(QUERIES["lock"]).format(sql.Identifier(schema, name)))
+
+
+def written_since(lost: LostWal) -> str:
+    """The condition that the new primary has written a row since the fork: the values that it had then do not tell."""
+    if lost.next_xid is None:
+        return "false"
+    prepared = ",".join(map(str, sorted(lost.prepared_at_fork)))
+    return QUERIES["written-since"].splitlines()[-1].format(lost.next_xid, prepared)
 
 
 def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: Session | None) -> TableLoss:
@@ -159,7 +162,7 @@ def _read_both(
     unread = dict[Place, str]()
     made, replaced, updated, deleted = (list(_at(copied, table, some, unread)) for some in places)
     at_fork, ended = {*places[2], *places[3]}, lost.ended[table.relation]
-    if not (made or replaced or at_fork or unread or ended or table.relation in lost.created):
+    if not (made or replaced or at_fork or unread or ended or table.is_new_file):
         return
     there, old = None, updated + deleted
     if new is not None:
@@ -169,18 +172,20 @@ def _read_both(
     # What ended a version that is found is counted once; what a transaction from before the WAL ended, not at all.
     ends, found = ended.total(), len(at_fork & ended.keys())
     if new is not None and there is not None:
-        since = QUERIES["written-since"].format(lost.next_xid, ",".join(map(str, sorted(lost.prepared_at_fork))))
-        # A file made after the fork is another one than the new primary's of that number.
+        since = written_since(lost)
+        # A file that is of lost work is another one than the new primary's of that number.
         theirs = lost.ended[there] if there not in lost.created else Counter[Place]()
         mine = at_fork if there == table.relation and there not in lost.created else set[Place]()
         ends += theirs.total() if there != table.relation else 0
-        for place, row in _still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())):
-            old.append(row)
+        carried = Counter(old) if there != table.relation else Counter[Row]()  # CLUSTER takes versions along
+        seen = dict(_still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())))
+        old += (Counter(seen.values()) - carried).elements()
+        for place in seen:
             if place in mine:
                 unread.pop(place, None)
             else:
                 found += 1
-    if table.relation in lost.created and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
+    if table.is_new_file and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
         made, replaced = [], made + replaced
     _note_unread(loss, unread)
     if table.key and len({key(table, row) for row in old}) < len(old):
@@ -198,7 +203,7 @@ def _read_both(
 def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]) -> Iterator[tuple[Place, Row]]:
     """Versions at the fork that the new primary still has at these places of its own file."""
     for part in parts(sorted(places), _TIDS):
-        for is_written, place, *row in _select(new, table, f"{since}ctid, ", _at_places(part)):
+        for is_written, place, *row in _select(new, table, f"{since}, ctid, ", _at_places(part)):
             if is_written == "f":
                 block, item = str(place).strip("()").split(",")
                 yield (int(block), int(item)), tuple(row)
@@ -242,7 +247,7 @@ def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -
         why = "row security hides rows of it: the role needs BYPASSRLS" if is_filtered else why
         why = "the new primary's table has other columns" if columns != here[2] else why
     loss.notes += [f"not compared: {why}"] if why else []
-    if table.relation in lost.created or node != here[1]:
+    if table.is_new_file or node != here[1]:
         loss.notes.append(REWRITTEN)
     return None if why else (*table.relation[:2], node)
 
@@ -265,8 +270,7 @@ def _versions(
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
     which are made visible, replaced and ended by a DELETE, and how many were in between."""
     ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
-    is_known = lost.all_blocks_known and relation not in lost.created  # of a rewritten file pages are logged whole
-    written = sorted(lost.blocks[relation]) if is_known else range(size)
+    written = sorted(lost.blocks[relation]) if lost.knows(relation) else range(size)
     xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
     asked = {**xids, "blocks": [one for one in written if one < size]}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
@@ -335,7 +339,7 @@ def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> 
         keys = [key(table, one.new or one.old or ()) for one in part]
         typed = [map(sql.Literal, values) for values in keys]
         tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
-        rows = _select(new, table, since, sql.SQL("({}) IN ({})").format(names, tuples))
+        rows = _select(new, table, f"{since}, ", sql.SQL("({}) IN ({})").format(names, tuples))
         now = {key(table, row[1:]): row for row in rows}
         for values, one in zip(keys, part, strict=True):
             changed, *rest = now.get(values, ("f",))

@@ -22,7 +22,7 @@ from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import UNREADABLE, Session, read_table, tables
+from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, read_table, tables, written_since
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
@@ -152,15 +152,17 @@ def _folded(
 
 
 def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
-    chosen = lost.blocks.keys() | lost.created if lost.all_blocks_known else None
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
-    theirs = {one.oid: one for one in (tables(new, database, None) if new else ())}
+    theirs = {one.oid: one for one in (tables(new, database) if new else ())}
     read = []
-    for one in tables(session, database, chosen):
-        there = theirs.get(one.oid, one)
-        warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
-        table = replace(one, references=there.references, warnings=warnings)
-        read.append(read_table(session, schema, table, lost, new))
+    for one in tables(session, database):
+        there, relation = theirs.get(one.oid, one), one.relation
+        is_the_same = one.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
+        is_new_file = not lost.knows(relation) and not is_the_same
+        if relation in lost.blocks or not lost.knows(relation) or one.why_not == UNLOGGED:
+            warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
+            table = replace(one, references=there.references, warnings=warnings, is_new_file=is_new_file)
+            read.append(read_table(session, schema, table, lost, new))
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
@@ -187,7 +189,7 @@ def _read_databases(
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
-                    paths = recovered.write(out, target, session, losses, ran_on)
+                    paths = recovered.write(out, target, session, losses, ran_on, written_since(lost))
             except (Error, *UNREADABLE) as wrong:
                 lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
                 continue

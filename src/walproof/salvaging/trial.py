@@ -173,7 +173,7 @@ def _hold_all(session: Session, table: Table) -> None:
 def _tables_now(session: Session) -> dict[int, Table]:
     with session.transaction(force_rollback=True):
         session.execute("SET LOCAL search_path = pg_catalog")
-        return {one.oid: one for one in tables(session, 0, None)}
+        return {one.oid: one for one in tables(session, 0)}
 
 
 def _is_as_read(was: Table, now: Table | None) -> bool:
@@ -234,5 +234,5 @@ def _outside(session: Session, losses: Sequence[TableLoss]) -> list[str]:
 def _compare(session: Session, loss: TableLoss, says: list[str]) -> None:
     """Each change that is in the SQL but for conflicts, which are told; without a key nothing finds a row again."""
     wanted = [one for one in loss.changes if one.is_in_sql and one.state != "conflict" and loss.table.key]
-    left = sum(one.state != "there" for one in compared(session, loss.table, wanted, "false, "))
+    left = sum(one.state != "there" for one in compared(session, loss.table, wanted, "false"))
     says += [f"{one_line(loss.name)}: {left} of {len(wanted)} rows would not be as they were lost"] if left else []

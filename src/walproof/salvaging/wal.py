@@ -23,8 +23,9 @@ _DATABASE, _SUBTRANSACTIONS, _FILES, _MESSAGES, _PREPARED, _STATISTICS = 1, 2, 4
 _SHUTDOWN, _ONLINE, _CUT_OFF = 0x00, 0x10, 0xD0
 """Of XLOG: the two checkpoints, and a record that came in the place of one that a crash had cut off (pg_control.h)."""
 _DATABASE_MOVED = "a database was moved to another tablespace: rows of it written before are not seen"
-_RUNNING, _CREATED = 0x10, 0x10
-"""Of Standby: transactions that run; of Storage: a file was made."""
+_RUNNING, _CREATED, _MAIN, _INIT = 0x10, 0x10, 0, 3
+"""Of Standby: transactions that run; of Storage: a file was made, and which of a relation's: WAL tells of no other one
+of an unlogged relation than that from which a crash makes it anew."""
 _ITEM, _NUMBER, _TIME = struct.Struct("=4xHxB"), struct.Struct("=I"), struct.Struct("=q")
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
@@ -108,8 +109,9 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database; `created`:
-    files made after the fork, of new, rewritten and truncated tables.
+    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database.
+    `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
+    `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
     them was committed after the fork there too (what is never ended holds its locks: nothing lost met its rows).
     `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
@@ -139,15 +141,23 @@ class LostWal:
     known_from: int | None = None
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
+    of_whom: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
+    _making: defaultdict[int, set[Relation]] = field(default_factory=lambda: defaultdict(set))
+    """By transaction: files that it made before the fork."""
 
     @property
     def all_blocks_known(self) -> bool:
         """Whether every block that a lost transaction wrote to is among `blocks`."""
         return self.known_from is not None and not any(precedes(xid, self.known_from) for xid in self.xids)
+
+    def knows(self, relation: Relation) -> bool:
+        """Whether that file was there at the fork, and every block of it that a lost transaction wrote to is known: of
+        one that is made anew pages are logged whole."""
+        return self.all_blocks_known and relation not in self.created and relation not in self.of_whom
 
     def add(self, record: Record) -> None:
         """The next record; ValueError for one that no PostgreSQL writes like that, whose checksum says otherwise."""
@@ -188,9 +198,11 @@ class LostWal:
         """One record of Storage, Database or Tablespace."""
         data = record.data
         if record.manager == Manager.STORAGE:
-            if lost and record.kind == _CREATED:
+            if record.kind == _CREATED:
                 tablespace, database, node, fork = struct.unpack_from("=IIII", data)
-                self.created |= {(tablespace, database, node)} if database and not fork else set()
+                if database and fork in (_MAIN, _INIT):
+                    made = self.created if lost else self._making[record.xid] if record.xid else self.of_whom
+                    made.add((tablespace, database, node))
         elif record.manager == Manager.DATABASE:
             if lost and record.kind == 0 and data[:4] == data[8:12]:
                 self.undecided.append(_DATABASE_MOVED)
@@ -227,6 +239,7 @@ class LostWal:
         at, subxacts, prepared = self._ended(record)
         xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
+        made = set[Relation]().union(*(self._making.pop(one, ()) for one in (xid, *subxacts)))
         if lost and kind in (_COMMIT_PREPARED, _ABORT_PREPARED) and xid not in self.prepared:
             self.prepared_at_fork.update((xid, *subxacts))
             if kind == _COMMIT_PREPARED and xid in self.held:
@@ -235,6 +248,7 @@ class LostWal:
         self.prepared.discard(xid)
         if not lost or kind in (_ABORT, _ABORT_PREPARED):
             return
+        (self.of_whom if xid in self.prepared_at_fork else self.created).update(made)
         self.commits += 1
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
