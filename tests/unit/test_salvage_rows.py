@@ -346,7 +346,8 @@ def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read
     there = [replace(table(), relation=theirs)] if theirs else []
     monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    read = salvage._read_tables("old", "s", 5, LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost}), "new")
+    of = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
+    read = salvage._read_tables(lambda: "old", "s", 5, of, lambda: "new")
     assert [loss.table.is_new_file for loss in read] == ([] if is_new_file is None else [is_new_file])
 
 
@@ -355,9 +356,9 @@ def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatc
     ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
     monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), "new")
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), lambda: "new")
     assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), None)
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), None)
     assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
 
 

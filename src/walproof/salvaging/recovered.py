@@ -9,7 +9,8 @@ from pathlib import Path
 
 from jinja2 import Environment, Template
 
-from walproof.salvaging.answers import answered, maybe, number, word
+from walproof.salvaging.answers import answered, number
+from walproof.salvaging.catalog import RanOn
 from walproof.salvaging.changes import Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
@@ -17,21 +18,11 @@ from walproof.salvaging.rows import UNREADABLE, Session, reason
 from walproof.salvaging.server import QUERIES
 
 SEQUENCES = "sequences.sql"
-NO_SQL = "no SQL is written: in a database in SQL_ASCII it cannot say names that are not ASCII; the CSV has the rows"
+NO_SQL = (
+    "no SQL is written: there are names that it cannot say (in SQL_ASCII: that are not ASCII); the CSV has the rows"
+)
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
-
-
-@dataclass(frozen=True, slots=True)
-class RanOn:
-    """A sequence that ran on: where it is on the old primary, its file node, and its oid."""
-
-    schema: str
-    name: str
-    node: int
-    last: int
-    step: int
-    oid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +50,6 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
         except CycleError as circle:
             first, second, *_ = circle.args[1]
             graph[second].discard(first)
-
-
-def sequences(session: Session) -> list[RanOn]:
-    """Every sequence that was used; ValueError for no answer."""
-    kinds = (word, word, number, maybe(number), number, number)
-    return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds) if row[3] is not None]
 
 
 def quoting(session: Session) -> Quoting:
@@ -111,7 +96,7 @@ def write(
                 loss.undecided.append(f"its {len(loss.changes):,} lost rows cannot be written: {reason(wrong)}")
                 loss.notes += loss.undecided[-1:]
                 loss.changes = []
-        if ran_on := [one for one in moving if quote.can_name(one.schema, one.name)]:
+        if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
             text = template.generate(table=None, changes=(), held=held, moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)

@@ -4,10 +4,13 @@ import json
 import secrets
 import tempfile
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
+
+from psycopg.pq import TransactionStatus
 
 from walproof.errors import Error
 from walproof.lab.privileges import number_of_no_lab, shown_alone
@@ -15,14 +18,15 @@ from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, number, word
-from walproof.salvaging.changes import TableLoss, leave_untold
+from walproof.salvaging.catalog import sequences, tables
+from walproof.salvaging.changes import Table, TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.plan import Plan, new_session
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, read_table, tables, written_since
+from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, read_table, reason, written_since
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
@@ -151,20 +155,71 @@ def _folded(
     return lost
 
 
-def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
+def _session(copied: Copy, database: str) -> AbstractContextManager[Session]:
+    return closing(copied.connect(database))
+
+
+class _Kept:
+    """A session that is opened when it is first wanted, and anew where an answer, too large perhaps, has ended it."""
+
+    def __init__(self, opens: Callable[[], AbstractContextManager[Session]], stack: ExitStack) -> None:
+        self._opens, self._stack = opens, stack
+        self._opened: Session | None = None
+
+    def __call__(self) -> Session:
+        if self._opened is not None and self._opened.info.transaction_status != TransactionStatus.IDLE:
+            self._opened = self._opened.close()
+        if self._opened is None:
+            self._opened = self._stack.enter_context(self._opens())
+        return self._opened
+
+
+def _read_tables(
+    copied: Callable[[], Session], schema: str, database: int, lost: LostWal, new: Callable[[], Session] | None
+) -> list[TableLoss]:
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
-    theirs = {one.oid: one for one in (tables(new, database) if new else ())}
-    read = []
-    for one in tables(session, database):
+    theirs = {one.oid: one for one in (tables(new(), database) if new else ())}
+    chosen = list[Table]()
+    for one in tables(copied(), database):
         there, relation = theirs.get(one.oid, one), one.relation
         is_the_same = one.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
         is_new_file = not lost.knows(relation) and not is_the_same
         if relation in lost.blocks or not lost.knows(relation) or one.why_not == UNLOGGED:
-            warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings)))
-            table = replace(one, references=there.references, warnings=warnings, is_new_file=is_new_file)
-            read.append(read_table(session, schema, table, lost, new))
+            unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
+            warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings, *unknown)))
+            chosen.append(replace(one, references=there.references, warnings=warnings, is_new_file=is_new_file))
+    # Those of which least was written come first: what the others leave of their parts is for the larger ones.
+    chosen.sort(key=partial(_written, lost))
+    read = [
+        _read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)
+    ]  # fmt: skip
+    read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
+
+
+def _written(lost: LostWal, table: Table) -> float:
+    """Blocks of the table that lost work has written, as far as they are known."""
+    files = (table.relation, *(table.toast or ())[:1])
+    return sum(len(lost.blocks[one]) if one in lost.blocks else 0 if lost.knows(one) else inf for one in files)
+
+
+def _read_one(
+    copied: Callable[[], Session],
+    schema: str,
+    table: Table,
+    lost: LostWal,
+    new: Callable[[], Session] | None,
+    left: int,
+) -> TableLoss:
+    """Of so many tables that are `left` this one; each, and the files at last, has a part of the memory."""
+    try:
+        ours, theirs = copied(), new() if new else None
+        with bounded_memory(left + 1):
+            return read_table(ours, schema, table, lost, theirs)
+    except (Error, *UNREADABLE) as wrong:
+        why = f"it cannot be read: {reason(wrong)}"
+    return TableLoss(table, is_read=False, notes=[why], undecided=[why])
 
 
 def _read_databases(
@@ -182,17 +237,22 @@ def _read_databases(
         for oid, name in names.items():
             target, new = recovered.file_name(len(done) + 1, name), None
             try:
-                with closing(copied.connect(name)) as session, ExitStack() as stack:
+                with ExitStack() as stack:
+                    session = _Kept(partial(_session, copied, name), stack)
+                    theirs = _Kept(partial(new_session, dsn, dbname=name), stack)
+                    session()
                     with suppress(Error):
-                        new = stack.enter_context(new_session(dsn, dbname=name))
+                        new = theirs if theirs() else None
                     notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in"]
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
-                    ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
-                    paths = recovered.write(out, target, session, losses, ran_on, written_since(lost))
+                    ran_on = [one for one in sequences(session()) if one.node in nodes]
+                    paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))
             except (Error, *UNREADABLE) as wrong:
                 lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
                 continue
+            unread = ((f"{one.schema}.{one.name}", one.unread) for one in ran_on if one.unread)
+            lost.undecided += [f"sequence {one} of {name} cannot be read: {why}" for one, why in unread]
             lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
             said = check(name, losses, paths) if check else []
             found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}

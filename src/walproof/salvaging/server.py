@@ -36,6 +36,8 @@ SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read
 
 
 _READ, _WINDOW = 16 << 20, 1 << 20
+_LEAST = 64 << 20
+"""Bytes that a part of the memory has at least."""
 _LIBRARIES = ("pageinspect", "pg_surgery")
 """PostgreSQL's contrib, of which queries.sql makes functions."""
 
@@ -51,14 +53,16 @@ def _ends(file: BinaryIO) -> tuple[str, str]:
 
 
 @contextmanager
-def bounded_memory() -> Iterator[None]:
-    """This process, and what it starts, gets half of the free memory: psycopg.OperationalError or MemoryError then.
+def bounded_memory(parts: int = 1) -> Iterator[None]:
+    """This process, and what it starts, gets half of the free memory, or one of so many parts of what it has left of
+    that: psycopg.OperationalError or MemoryError then.
 
     Over a Unix socket, whose bytes the kernel does not count, an answer ends no other way.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = psutil.Process().memory_info().vms + psutil.virtual_memory().available // 2
-    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    has, most = psutil.Process().memory_info().vms, psutil.virtual_memory().available // 2
+    left = most if soft == resource.RLIM_INFINITY else max(0, min(most, soft - has))
+    resource.setrlimit(resource.RLIMIT_AS, (has + min(left, max(_LEAST, left // parts)), hard))
     try:
         yield
     finally:

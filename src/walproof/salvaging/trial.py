@@ -17,10 +17,11 @@ from walproof.errors import Error
 from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
+from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Table, TableLoss
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
-from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape, tables
+from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S, GRACE_S = 60.0, 5.0
