@@ -59,6 +59,15 @@ def test_what_the_copys_server_prints_without_an_end_fills_no_memory(
         _single(monkeypatch, tmp_path, "app", f"({endless}; echo 'FATAL:  why it ended') >&2; exit 1")
 
 
+def test_a_name_in_a_line_of_the_copys_log_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A role with CREATEDB had every salvage of the cluster refused by how it called a database."""
+    (tmp_path / "log").write_text('WARNING:  database "ERROR:  x\n\tFATAL:  y" has no actual collation version\n')
+    assert _single(monkeypatch, tmp_path, "app", f"cat {tmp_path}/log >&2; echo told")[1] == "told\n"
+    (tmp_path / "log").write_text("LOG:  a\nERROR:  b\n")
+    with pytest.raises(MachineError, match="does not start: b"):
+        _single(monkeypatch, tmp_path, "app", f"cat {tmp_path}/log >&2")
+
+
 def test_only_root_has_a_user_to_spare_for_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MachineError, match="which takes root"):

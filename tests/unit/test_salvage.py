@@ -183,7 +183,7 @@ def test_what_fails_while_the_new_primary_is_asked_beside_is_not_told_as_its_own
 def test_what_a_trial_says_is_in_the_report(
     directory: Path, check: list[str] | None, says: list[str], undecided: list[str]
 ) -> None:
-    lost = LostWal(0x410000, end=0x420000, commits=1, times=(0.0, 1.0))
+    lost = LostWal(0x410000, end=0x420000, commits=1, times=(0.0, 1.0), prepared={7: "xa'17"})
     of_table = table_tree(
         TableLoss(
             Table((1, 2, 3), None, "", 1, "public", "t", key=(0,)),
@@ -194,12 +194,14 @@ def test_what_a_trial_says_is_in_the_report(
         plan.Plan(inspect(directory, None), 2, (Span(1, 0x410000),)),
         lost,
         [{"database": "app", "tables": [of_table], "check": check, "files": "lost/000001_app"}],
-        [{"gid": "g", "database": "app"}],
+        ([{"gid": "g", "database": "app"}], [{"gid": "h", "database": "app"}]),
         [],
     )
     shown = "\n".join(text(tree))
     assert tree["undecided"][0].endswith("holds prepared: commit that there, then run this again")
-    assert tree["undecided"][1:] == undecided
+    assert tree["undecided"][1].endswith("holds prepared: roll it back there") and "ROLLBACK PREPARED 'h'" in shown
+    assert tree["undecided"][2].endswith("rolled back, and not read: 'xa''17'")
+    assert tree["undecided"][3:] == undecided
     assert all(
         word in shown
         for word in [*says, *undecided, "was lost: the new primary still holds", "then run this again: its"]

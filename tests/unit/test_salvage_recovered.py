@@ -106,9 +106,11 @@ def test_a_files_name_is_one_word_in_a_shell(name: str, file: str) -> None:
 ON, BACK = RanOn("s", 'a"b', 7, 5, 1), RanOn("s", "down", 7, -5, -1)
 
 
-def test_without_rows_there_are_no_files(tmp_path: Path) -> None:
-    assert write(tmp_path / "none", session(), [loss(1)], [ON]) == []
+def test_without_rows_there_are_no_files_but_that_of_sequences(tmp_path: Path) -> None:
+    assert write(tmp_path / "none", session(), [loss(1)], []) == []
     assert not (tmp_path / "none").exists()
+    assert write(tmp_path / "moved", session(), [loss(1)], [ON]) == []
+    assert [one.name for one in (tmp_path / "moved").iterdir()] == ["000001_sequences.sql"]
 
 
 def test_ten_thousand_files_are_in_their_order() -> None:
@@ -179,32 +181,6 @@ def test_sequences_are_moved_last_in_a_file_that_no_trial_runs(tmp_path: Path) -
         """SELECT pg_catalog.setval('"s"."a""b"', 5) FROM "s"."a""b" WHERE last_value OPERATOR(pg_catalog.<=) 5;\n"""
         """SELECT pg_catalog.setval('"s"."down"', -5) FROM "s"."down" WHERE last_value OPERATOR(pg_catalog.>=) -5;\n"""
     )
-
-
-class Heavy(str):
-    """A value that is too large to be quoted."""
-
-    def replace(self, *_: Any) -> str:
-        raise MemoryError
-
-
-@pytest.mark.parametrize("value", [Heavy("x" * 9), "zero\0"])
-def test_a_table_that_cannot_be_written_leaves_no_file_and_keeps_none_from_being_written(
-    tmp_path: Path, value: str
-) -> None:
-    """A role's few large rows kept all tables of the database out of the files, of which one was cut off."""
-    wrong = loss(2, changes=[delete("1", "a"), insert("2", "b"), insert("3", value)])
-    losses = [loss(1, changes=[insert("2", "a")]), wrong, loss(3, changes=[delete("1", "a")])]
-    done = write(tmp_path / "rows", session(), losses, [])
-    assert [one.path.name.partition("_")[2] for one in done] == ["public.t3.sql", "public.t1.sql"]
-    assert {path.name.partition("_")[2] for path in (tmp_path / "rows").iterdir()} == {
-        f"public.{table}.{kind}" for table in ("t1", "t3") for kind in ("csv", "sql")
-    }
-    assert [one.split(": ")[0] for one in wrong.undecided] == ["its 3 lost rows cannot be written"]
-    assert (wrong.changes, wrong.is_read, wrong.notes) == ([], False, wrong.undecided)
-    assert [one.undecided for one in (losses[0], losses[2])] == [[], []]
-    wrong.changes = [insert("3", value)]
-    assert write(tmp_path / "none", session(), [wrong], []) == [] and not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("value", ["a\nb", 'say "x"', "a,b", "a\r\nb", "\\N", "NULL", "", None, " "])

@@ -4,18 +4,15 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import psycopg
 import pytest
 
-from walproof.errors import MachineError
-from walproof.salvaging import rows, salvage
+from walproof.salvaging import rows
 from walproof.salvaging.changes import (
     Change,
-    ForeignKey,
     Row,
     Table,
     TableLoss,
@@ -25,7 +22,6 @@ from walproof.salvaging.changes import (
     judged,
     leave_untold,
 )
-from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.wal import LostWal
 
 
@@ -321,68 +317,6 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]
-
-
-NODE = (1, 2, 3)
-UNKNOWN = {"known_from": None}
-
-
-@pytest.mark.parametrize(
-    ("lost", "theirs", "is_new_file"),
-    [
-        ({"created": {NODE}}, NODE, True),  # both were made anew, with one number
-        ({"of_whom": {NODE}}, (1, 2, 4), True),
-        ({"of_whom": {NODE}}, NODE, False),
-        ({"of_whom": {NODE}}, None, True),
-        (UNKNOWN, (1, 2, 4), True),
-        (UNKNOWN, (9, 9, 3), False),
-        ({"blocks": {NODE: {1}}}, (1, 2, 4), False),  # the new primary rewrote it
-        ({}, (1, 2, 4), None),
-    ],
-)
-def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read_whole(
-    monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: tuple[int, int, int] | None, is_new_file: bool | None
-) -> None:
-    there = [replace(table(), relation=theirs)] if theirs else []
-    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
-    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    of = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
-    read = salvage._read_tables(lambda: "old", "s", 5, of, lambda: "new")
-    assert [loss.table.is_new_file for loss in read] == ([] if is_new_file is None else [is_new_file])
-
-
-def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {one: ForeignKey(one, "t", ()) for one in ("ours", "theirs")}
-    ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
-    monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
-    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), lambda: "new")
-    assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
-    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), None)
-    assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
-
-
-@pytest.mark.parametrize(
-    "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
-)
-def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp_path: Path, wrong: Exception) -> None:
-    def connect(name: str) -> Any:
-        asked.append(name)
-        raise wrong
-
-    out = PrivateFolder(tmp_path, -1)
-    asked, lost = list[str](), LostWal(0x200, known_from=1, ddl=Counter({5: 1, 6: 1, 7: 1}))
-    copied: Any = SimpleNamespace(
-        databases={5: "a", 6: "b"}, add_functions=lambda _: None, started=nullcontext, connect=connect
-    )
-    done, notes = salvage._read_databases("", out, copied, lost, None)
-    assert (asked, done) == (["a", "b"], [])
-    assert [one.split(" cannot be read: ") for one in lost.undecided] == [
-        ["database a", str(wrong)], ["database b", str(wrong)]
-    ]  # fmt: skip
-    assert notes == ["database 7 takes no sessions or was dropped: not read"]
-    lost.xids.add((1 << 32) - 1)  # older than what was read
-    assert salvage._read_databases("", out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
 
 
 def test_a_table_that_is_swapped_while_it_is_locked_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`walproof salvage`: timelines, records of WAL, and where it ends."""
+"""`walproof salvage`: records of WAL, and where it ends."""
 
 import struct
 from pathlib import Path
@@ -15,53 +15,20 @@ from tests.fixtures.wal_writer import (
     COMMIT_PREPARED,
     DELETE,
     INSERT,
-    PREPARE,
     SYSTEM,
     TABLE,
     UPDATE,
     WalWriter,
     ended,
+    prepare,
     read,
     running,
     wrote,
 )  # fmt: skip
 from walproof.salvaging.salvage import read_wal
-from walproof.salvaging.wal import LostWal, Span, lost_spans, read_history, segment
+from walproof.salvaging.wal import LostWal, Span, segment
 from walproof.salvaging.wal_folders import goes_on
 from walproof.salvaging.wal_records import PAGE, Manager, Record, WalReader, record_end
-
-# Timelines
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "lost"),
-    [
-        ((1, ""), (2, "1 0/30 x"), (Span(1, 0x30),)),
-        ((1, ""), (3, "1\t0/30\n2\t0/40"), (Span(1, 0x30),)),
-        ((2, "1 0/30"), (3, "1 0/30\n2 0/40"), (Span(2, 0x40),)),
-        ((3, "1 0/30\n2 0/50"), (4, "1 0/30\n2 0/40"), (Span(2, 0x40, 0x50), Span(3, 0x50))),
-        ((2, "1 0/40"), (3, "1 0/30"), (Span(1, 0x30, 0x40), Span(2, 0x40))),
-        ((2, "1 0/30"), (3, "1 0/40"), (Span(2, 0x30),)),
-        ((2, "1 0/30"), (2, "1 0/30"), ()),
-        ((1, ""), (1, ""), ()),
-    ],
-)
-def test_what_the_old_history_has_and_the_new_one_has_not(
-    old: tuple[int, str], new: tuple[int, str], lost: tuple[Span, ...]
-) -> None:
-    assert lost_spans(read_history(*old), read_history(*new)) == lost
-
-
-@pytest.mark.parametrize("text", ["1", "x 0/30", "1 zz", "2 0/30", "1 0/40\n1 0/50", "0 0/30", "1 0/123456789"])
-def test_a_history_that_postgresql_would_not_read_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not in order|no WAL position"):
-        read_history(2, text)
-
-
-def test_histories_without_a_timeline_in_common_have_no_fork() -> None:
-    with pytest.raises(ValueError, match="no timeline"):
-        lost_spans((Span(2, 0),), (Span(1, 0),))
-
 
 # WAL
 
@@ -87,22 +54,32 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     assert (lost.next_xid, lost.all_blocks_known) == (12, True)
 
 
+def test_catalogs_that_all_databases_share_are_none_of_a_database() -> None:
+    """A lost REVOKE was told nowhere; any DDL writes who owns what, and VACUUM FULL gives a catalog another number."""
+    shared = [(7, (1664, 0, 1260)), (8, (1664, 0, 16999)), (9, (1664, 0, 1214))]
+    lost = folded(*(one for xid, of in shared for one in (wrote(xid, INSERT, 0, of=of), ended(xid))))
+    assert (lost.ddl, lost.blocks, lost.commits) == ({0: 2}, {}, 3)
+
+
 def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it() -> None:
-    prepared = Record(0x200, 0x208, 7, Manager.TRANSACTION, PREPARE)
+    prepared = prepare(7, "a gid", lsn=0x200)
     deleted, done = wrote(7, DELETE, 9, item=3, lsn=0x110), ended(0, COMMIT_PREPARED, prepared=7)
-    assert folded(prepared).prepared == {7}
+    assert folded(prepared).prepared == {7: "a gid"}
     held = folded(deleted, done, held={7})
     # What the new primary holds as prepared is not lost: as SQL its rows would wait for it, or come twice.
     assert (held.prepared_before, held.xids, held.ended, held.commits) == ({7}, set(), {}, 0)
     for one in (folded(deleted, done), folded(prepared, deleted, done, held={7})):
-        assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), set(), {7}, 1)
+        assert (one.prepared_before, one.prepared, one.xids, one.commits) == (set(), {}, {7}, 1)
         assert one.ended == {TABLE: {(9, 3): 1}}
+    assert folded(deleted, ended(0, ABORT_PREPARED, prepared=7), held={7}).rolled_back_before == {7}
+    both = folded(deleted, done, on_both={7})  # given back, its rows would come twice
+    assert (both.xids, both.ended, both.commits, both.prepared_at_fork) == (set(), {}, 0, set())
 
 
 @pytest.mark.parametrize("kind", [COMMIT_PREPARED, ABORT_PREPARED])
 @pytest.mark.parametrize("held", [set[int](), {7}])
 def test_what_was_prepared_at_the_fork_is_known_with_its_subtransactions(kind: int, held: set[int]) -> None:
-    before, after = (Record(lsn, lsn + 8, 7, Manager.TRANSACTION, PREPARE) for lsn in (0x110, 0x210))
+    before, after = (prepare(7, "g", lsn=lsn) for lsn in (0x110, 0x210))
     done = ended(0, kind, 8, 9, prepared=7)
     for records in ((done,), (before, done)):
         assert folded(*records, held=held).prepared_at_fork == {7, 8, 9}

@@ -8,7 +8,8 @@ CREATE FUNCTION {0}.heap_page_items(IN page bytea, OUT lp smallint, OUT lp_off s
 CREATE FUNCTION {0}.heap_force_freeze(regclass, tid[]) RETURNS void AS '$libdir/pg_surgery', 'heap_force_freeze' LANGUAGE C STRICT
 
 -- name: databases
-SELECT oid, pg_catalog.encode(pg_catalog.convert_to(datname::text, pg_catalog.getdatabaseencoding()), 'hex'::text) AS name FROM pg_catalog.pg_database WHERE datallowconn AND datconnlimit OPERATOR(pg_catalog.<>) -2
+UPDATE pg_catalog.pg_database SET datallowconn = true WHERE NOT datallowconn
+SELECT oid, pg_catalog.encode(pg_catalog.textsend(datname::pg_catalog.text), 'hex'::pg_catalog.text) AS name FROM pg_catalog.pg_database
 
 -- name: relations
 -- Tables, by what no role writes: without names.
@@ -202,6 +203,12 @@ FROM pg_control_system()
 
 -- name: prepared
 SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
+
+-- name: ended-there
+-- What became of transactions of the last 2^31: their ids go round at 2^32. One that no snapshot knows yet has not ended.
+SELECT xid, CASE WHEN (next - xid + 4294967296) %% 4294967296 BETWEEN 1 AND least(2147483648, next)
+  THEN pg_xact_status((next - (next - xid + 4294967296) %% 4294967296)::text::xid8) ELSE 'in progress' END
+FROM unnest(%s::int8[]) xid, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8) AS now(next)
 
 -- name: outside
 -- Triggers and rules that the SQL may fire: of these tables, and of those that a foreign key's action may write to. And the

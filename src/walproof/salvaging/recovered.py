@@ -76,7 +76,7 @@ def write(
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
-    if not ordered:
+    if not ordered and not moving:
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))

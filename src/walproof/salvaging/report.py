@@ -1,6 +1,7 @@
 """What a salvage found, as a tree for programs and as text for people. Pure."""
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
@@ -17,6 +18,7 @@ from walproof.salvaging.wal import LostWal
 
 Tree = dict[str, Any]
 ALL = "it brings every row to what was lost"
+_SHOWN = 5
 _FILES = files("walproof.salvaging")
 KEEP = (_FILES / "keep.txt").read_text("utf-8")
 
@@ -38,15 +40,26 @@ def plan_tree(plan: Plan) -> Tree:
     }
 
 
-def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[Tree], notes: list[str]) -> Tree:
-    """All of it."""
+def loss_tree(
+    plan: Plan, lost: LostWal, databases: list[Tree], still_held: Sequence[list[Tree]], notes: list[str]
+) -> Tree:
+    """All of it; `still_held`: what the new primary holds prepared and the old one committed, and rolled back."""
     first, last = [datetime.fromtimestamp(at, UTC).isoformat(" ") for at in lost.times or ()] or (None, None)
-    held = "COMMIT PREPARED was lost of what the new primary holds prepared: commit that there, then run this again"
+    prepared, rolled_back = still_held
+    held = ["COMMIT PREPARED was lost of what the new primary holds prepared: commit that there, then run this again"]
+    held = held if prepared else []
+    held += (
+        ["ROLLBACK PREPARED was lost of what the new primary holds prepared: roll it back there"] if rolled_back else []
+    )
+    if lost.prepared:
+        names = ", ".join(map(sql_text, list(lost.prepared.values())[:_SHOWN]))
+        more = f" and {left:,} more" if (left := len(lost.prepared) - _SHOWN) > 0 else ""
+        held.append(f"prepared after the fork, neither committed nor rolled back, and not read: {names}{more}")
     failed = [f"--check of {one['database']}: {said}" for one in databases for said in one["check"] or ()]
     known = plan_tree(plan)
     return {
         **known,
-        "undecided": [*known["undecided"], *lost.undecided, *([held] if prepared else ()), *failed],
+        "undecided": [*known["undecided"], *lost.undecided, *held, *failed],
         "wal_read_to": lsn_text(lost.end),
         "wal_written_to": lsn_text(min(lost.end, lost.crashed_at or lost.end)),
         "lost_wal_bytes": max(0, lost.end - lost.fork),
@@ -56,6 +69,8 @@ def loss_tree(plan: Plan, lost: LostWal, databases: list[Tree], prepared: list[T
         "last_commit_at": last,
         "prepared_undecided": len(lost.prepared),
         "prepared_on_new_primary": prepared,
+        "rolled_back_on_old_primary_alone": rolled_back,
+        "ddl_of_cluster": lost.ddl[0],
         "databases": databases,
         "notes": [*known["notes"], *notes],
     }

@@ -37,6 +37,7 @@ Place = tuple[int, int]
 NO_TABLE = "the new primary has no such table: made or renamed after the fork, or dropped there"
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
 UNLOGGED = "unlogged: a crash empties it, nothing of it can be told"
+UNLOGGED_SINCE = "unlogged since the fork: of the rows that it lost while it was logged nothing can be told"
 _TIDS, _KEYS, _SHOWN = 2000, 500, 5
 UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
@@ -86,6 +87,7 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
             why = f"it would run the directory's own code (function {code})"
         loss.notes += [f"not read: {why}"] if why else []
         loss.is_read = why in ("", UNLOGGED)
+        loss.undecided += [] if loss.is_read else loss.notes[-1:]
         if not why:
             _read(copied, schema, loss, lost, new)
     except UNREADABLE as wrong:

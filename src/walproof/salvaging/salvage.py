@@ -3,7 +3,7 @@
 import json
 import secrets
 import tempfile
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -17,16 +17,24 @@ from walproof.lab.privileges import number_of_no_lab, shown_alone
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
-from walproof.salvaging.answers import answered, number, word
-from walproof.salvaging.catalog import sequences, tables
+from walproof.salvaging.answers import answered, maybe, number, shown, word
+from walproof.salvaging.catalog import sequences, tables, unconverted
 from walproof.salvaging.changes import Table, TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
-from walproof.salvaging.plan import Plan, new_session
+from walproof.salvaging.plan import Plan, new_session, of_new_primary
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.report import Tree, loss_tree, table_tree
-from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, read_table, reason, written_since
+from walproof.salvaging.rows import (
+    UNLOGGED,
+    UNLOGGED_SINCE,
+    UNREADABLE,
+    Session,
+    read_table,
+    reason,
+    written_since,
+)
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
@@ -39,6 +47,10 @@ Check = Callable[[str, Sequence[TableLoss], Sequence[SqlFile]], list[str]]
 BEGAN_BEFORE = (
     "lost transactions may have begun before the WAL that was read: of rows that these deleted, those that"
     " VACUUM has removed are not seen"
+)
+UNTOLD = (
+    "the new primary does not know any more whether transactions that were prepared before the fork were committed"
+    " there too: what they wrote is counted as lost"
 )
 _RECORDS = 10_000
 """After so many the share is told again."""
@@ -65,8 +77,12 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
 
 def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, check: Check | None) -> Tree:
     databases, notes = list[Tree](), list[str]()
-    with new_session(dsn) as new:
-        prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
+    with of_new_primary(), new_session(dsn) as new:
+        try:
+            prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
+        except UNREADABLE:  # a name of any role's may be no text
+            with unconverted(new):
+                prepared = answered(new.execute(QUERIES["prepared"]), number, shown, shown)
         held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
     with bounded_memory(), number_of_no_lab() as user, _work(out, notes) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
@@ -75,15 +91,28 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
             progress(step, done / plan.copied_bytes or 1e-9)
         copied = Copy(plan.old, work, sockets, user)
         progress("reading the WAL", 0.0)
-        lost = read_wal(copied, plan, held, partial(progress, "reading the WAL"))
+        lost = read_wal(copied, plan, held, done=partial(progress, "reading the WAL"))
+        if lost.prepared_at_fork:
+            ended = _ended_there(dsn, lost.prepared_at_fork)
+            on_both = {xid for xid, said in ended.items() if said == "committed"}
+            lost = (
+                read_wal(copied, plan, held, on_both, partial(progress, "reading the WAL again")) if on_both else lost
+            )
+            lost.undecided += [UNTOLD] if None in ended.values() else []
         if lost.commits and not lost.tablespaces:
             progress("replaying the WAL", 0.0)
             copied.replay()
             progress("reading the rows", 0.0)
             databases, found = _read_databases(dsn, out, copied, lost, check)
             notes += found
-    still_held: list[Tree] = [held[xid] for xid in sorted(lost.prepared_before)]
+    still_held = [[held[xid] for xid in sorted(some)] for some in (lost.prepared_before, lost.rolled_back_before)]
     return loss_tree(plan, lost, databases, still_held, notes)
+
+
+def _ended_there(dsn: str, xids: Collection[int]) -> dict[int, str | None]:
+    """What became of transactions on the new primary; None where it does not know any more."""
+    with of_new_primary(), new_session(dsn) as new:
+        return dict(answered(new.execute(QUERIES["ended-there"], (sorted(xids),)), number, maybe(word)))
 
 
 @contextmanager
@@ -105,7 +134,11 @@ def _work(out: PrivateFolder, notes: list[str]) -> Iterator[tuple[Path, Path]]:
 
 
 def read_wal(
-    copied: Copy, plan: Plan, held: Container[int] = (), done: Callable[[float], object] = lambda _: None
+    copied: Copy,
+    plan: Plan,
+    held: Container[int] = (),
+    on_both: Container[int] = (),
+    done: Callable[[float], object] = lambda _: None,
 ) -> LostWal:
     """Fold the WAL's records from before the fork to the end of the old timeline; a refusal where it has none.
 
@@ -114,7 +147,8 @@ def read_wal(
     """
     size, begin, needed = plan.old.segment_size, plan.begin, min(plan.old.redo, plan.spans[0].start)
     while True:
-        lost = _folded(copied, plan, begin, needed, held, done)
+        lost = LostWal(plan.spans[0].start, plan.old.major, plan.old.redo, held, on_both)
+        _fold(lost, copied, plan, begin, needed, done)
         begin = (max(lost.end, begin) // size + 1) * size
         if lost.end >= needed or begin > needed:
             break
@@ -134,11 +168,8 @@ def read_wal(
     return lost
 
 
-def _folded(
-    copied: Copy, plan: Plan, begin: int, needed: int, held: Container[int], done: Callable[[float], object]
-) -> LostWal:
+def _fold(lost: LostWal, copied: Copy, plan: Plan, begin: int, needed: int, done: Callable[[float], object]) -> None:
     old, whole = plan.old, (plan.spans[-1].end or 0) - plan.begin
-    lost = LostWal(plan.spans[0].start, old.major, old.redo, held)
     for span in (replace(plan.reads[0], start=begin), *plan.reads[1:]):
         reader = WalReader(old.major, old.system, span.timeline, old.segment_size, copied.wal(span.timeline))
         try:
@@ -152,7 +183,6 @@ def _folded(
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
         if lost.end < needed:
             break
-    return lost
 
 
 def _session(copied: Copy, database: str) -> AbstractContextManager[Session]:
@@ -180,19 +210,20 @@ def _read_tables(
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
     theirs = {one.oid: one for one in (tables(new(), database) if new else ())}
     chosen = list[Table]()
-    for one in tables(copied(), database):
-        there, relation = theirs.get(one.oid, one), one.relation
-        is_the_same = one.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
-        is_new_file = not lost.knows(relation) and not is_the_same
-        if relation in lost.blocks or not lost.knows(relation) or one.why_not == UNLOGGED:
+    for found in tables(copied(), database):
+        there, relation = theirs.get(found.oid, found), found.relation
+        is_the_same = found.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
+        is_new_file, why = not lost.knows(relation) and not is_the_same, found.why_not
+        if relation in lost.blocks or why == UNLOGGED or not lost.knows(relation):
+            if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
+                why = UNLOGGED_SINCE
             unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
-            warnings = tuple(dict.fromkeys((*one.warnings, *there.warnings, *unknown)))
-            chosen.append(replace(one, references=there.references, warnings=warnings, is_new_file=is_new_file))
+            warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
+            one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
+            chosen.append(one)
     # Those of which least was written come first: what the others leave of their parts is for the larger ones.
     chosen.sort(key=partial(_written, lost))
-    read = [
-        _read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)
-    ]  # fmt: skip
+    read = [_read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)]
     read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
@@ -222,44 +253,54 @@ def _read_one(
     return TableLoss(table, is_read=False, notes=[why], undecided=[why])
 
 
+@contextmanager
+def _apart(lost: LostWal, name: str) -> Iterator[None]:
+    """An error of one database is none of the others: of that one more may be lost."""
+    try:
+        yield
+    except (Error, *UNREADABLE) as wrong:
+        lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
+
+
 def _read_databases(
     dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
-    done = list[Tree]()
+    done, ready = list[Tree](), list[tuple[int, str]]()
     touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
     touched |= set() if lost.all_blocks_known else set(copied.databases)
-    names = {oid: copied.databases[oid] for oid in sorted(touched) if oid in copied.databases}
     notes = [] if lost.all_blocks_known else [BEGAN_BEFORE]
-    notes += [f"database {oid} takes no sessions or was dropped: not read" for oid in sorted(touched - set(names))]
-    for name in names.values():
-        copied.add_functions(name)
+    for oid in sorted(touched):
+        if raw := copied.databases.get(oid):
+            with _apart(lost, raw.decode(errors="backslashreplace")):
+                copied.add_functions(name := raw.decode())
+                ready.append((oid, name))
+        else:
+            notes.append(f"database {oid} was dropped: not read")
     with copied.started():
-        for oid, name in names.items():
+        for oid, name in ready:
             target, new = recovered.file_name(len(done) + 1, name), None
-            try:
+            with _apart(lost, name):
                 with ExitStack() as stack:
                     session = _Kept(partial(_session, copied, name), stack)
                     theirs = _Kept(partial(new_session, dsn, dbname=name), stack)
                     session()
                     with suppress(Error):
                         new = theirs if theirs() else None
-                    notes += [] if new else [f"rows of {name} are not compared: the new primary does not let us in"]
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = [one for one in sequences(session()) if one.node in nodes]
                     paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))
-            except (Error, *UNREADABLE) as wrong:
-                lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
-                continue
-            unread = ((f"{one.schema}.{one.name}", one.unread) for one in ran_on if one.unread)
-            lost.undecided += [f"sequence {one} of {name} cannot be read: {why}" for one, why in unread]
-            lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
-            said = check(name, losses, paths) if check else []
-            found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
-            found |= {"files": str(out.path / target) if target in out.names() else None}
-            found |= {"ddl_transactions": lost.ddl[oid]}
-            found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
-            found |= {"check": said if check and (paths or said) else None}
-            if losses or ran_on or lost.ddl[oid]:
-                done.append(found)
+                is_told = new is not None or not losses
+                notes += [] if is_told else [f"rows of {name} are not compared: the new primary does not let us in"]
+                unread = ((f"{one.schema}.{one.name}", one.unread) for one in ran_on if one.unread)
+                lost.undecided += [f"sequence {one} of {name} cannot be read: {why}" for one, why in unread]
+                lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
+                said = check(name, losses, paths) if check else []
+                found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
+                found |= {"files": str(out.path / target) if target in out.names() else None}
+                found |= {"ddl_transactions": lost.ddl[oid]}
+                found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
+                found |= {"check": said if check and (paths or said) else None}
+                if losses or ran_on or lost.ddl[oid]:
+                    done.append(found)
     return done, notes

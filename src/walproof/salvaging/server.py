@@ -90,7 +90,7 @@ class Copy:
     sockets: Path
     number: int
     role: str = field(default_factory=lambda: f"walproof_{secrets.token_hex(6)}")
-    databases: dict[int, str] = field(default_factory=dict)
+    databases: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def socket(self) -> Path:
@@ -173,18 +173,21 @@ class Copy:
                     process.kill()
                     raise
             (answer, _), (first, last) = _ends(out), _ends(log)
-        wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", first + last)
+        # At the begin of a line: further on there are names of users, and what goes on in another line is indented.
+        wrong = re.search(r"(?m)^(?:ERROR|FATAL|PANIC):  (.*)", first + "\n" + last.partition("\n")[2])
         if process.returncode or wrong:
             raise refused(refusal, why=wrong[1][:300] if wrong else last.strip()[-300:])
         return answer
 
     def replay(self) -> None:
-        """Replay the WAL to its end; make our role; `databases` are those that a session can open."""
+        """Replay the WAL to its end; make our role; `databases` are all of them, and one that takes no sessions takes
+        some here: its owner, who need be no superuser, may have said so. Their names are bytes, in encodings of theirs.
+        """
         said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
         oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
         try:
             pairs = zip(oids, names, strict=True)
-            self.databases = {int(oid[:10]): bytes.fromhex(name).decode(errors="replace") for oid, name in pairs}
+            self.databases = {int(oid[:10]): bytes.fromhex(name) for oid, name in pairs}
         except ValueError:
             raise refused("no-start", why="it answers oddly which databases it has") from None
 
@@ -227,6 +230,7 @@ class Copy:
         place = self.socket / ".s.PGSQL.5432"
         with suppress(FileNotFoundError, psycopg.OperationalError):
             if stat.S_ISSOCK(place.lstat().st_mode):
+                self.socket.chmod(0o755)  # its server may be about to set the socket's mode
                 os.chown(self.socket, os.geteuid(), os.getegid())
                 if stat.S_ISSOCK(place.lstat().st_mode):
                     with closing(self.connect("template1")):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from walproof.model.units import lsn_text
 from walproof.salvaging.wal_records import Manager, Record, Relation
 
-_FIRST_USER_NODE = 16384
+_FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
+"""What no catalog has until it is rewritten; pg_shdepend, which all databases share: DDL of any one writes there."""
 _DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE = 0x10, 0x20, 0x40, 0x60, 0x70
 """What a record of Heap does (heapam_xlog.h)."""
 _TO_ANOTHER_PARTITION = 0x10
@@ -109,13 +110,16 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database.
+    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database, 0 for those
+    that all databases share.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
     `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
     them was committed after the fork there too (what is never ended holds its locks: nothing lost met its rows).
-    `held`: prepared on the new primary; `prepared_before`: of them, committed after the fork: not lost, only not
-    committed there; `prepared` after the fork, and neither committed nor rolled back.
+    `on_both`: of them, committed there and here: not lost, and as if both had done so before the fork.
+    `held`: prepared on the new primary; `prepared_before`, `rolled_back_before`: of them, committed and rolled back
+    after the fork: not lost, only not ended there; `prepared` after the fork, and neither committed nor rolled back:
+    their names.
     `tablespaces`: made in what is replayed, with their places. `crashed_at`: where the old primary came back after it
     had ended, for the first time after the fork: after a crash it wrote over what had not been flushed; 0 for nowhere.
     Of transactions from `known_from` on every record was read, and none from `next_xid` on had written at the fork.
@@ -125,6 +129,7 @@ class LostWal:
     major: int = 18
     redo: int = 0
     held: Container[int] = ()
+    on_both: Container[int] = ()
     end: int = 0
     undecided: list[str] = field(default_factory=list)
     commits: int = 0
@@ -135,8 +140,9 @@ class LostWal:
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
     moved: set[int] = field(default_factory=set)
     ddl: Counter[int] = field(default_factory=Counter)
-    prepared: set[int] = field(default_factory=set)
+    prepared: dict[int, str] = field(default_factory=dict)
     prepared_before: set[int] = field(default_factory=set)
+    rolled_back_before: set[int] = field(default_factory=set)
     prepared_at_fork: set[int] = field(default_factory=set)
     known_from: int | None = None
     next_xid: int | None = None
@@ -234,31 +240,43 @@ class LostWal:
     def _transaction(self, record: Record, *, lost: bool) -> None:
         kind = record.kind & 0x70
         if kind not in (_COMMIT, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED):
-            self.prepared |= {record.xid} if kind == _PREPARE and lost else set()
+            if kind == _PREPARE and lost:
+                self.prepared[record.xid] = self._gid(record.data)
             return
         at, subxacts, prepared = self._ended(record)
         xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
         made = set[Relation]().union(*(self._making.pop(one, ()) for one in (xid, *subxacts)))
-        if lost and kind in (_COMMIT_PREPARED, _ABORT_PREPARED) and xid not in self.prepared:
-            self.prepared_at_fork.update((xid, *subxacts))
-            if kind == _COMMIT_PREPARED and xid in self.held:
-                self.prepared_before.add(xid)
-                return
-        self.prepared.discard(xid)
-        if not lost or kind in (_ABORT, _ABORT_PREPARED):
+        is_at_fork = lost and prepared and self.prepared.pop(xid, None) is None
+        if not lost or (is_at_fork and self._is_there(xid, subxacts, kind)) or kind in (_ABORT, _ABORT_PREPARED):
             return
         (self.of_whom if xid in self.prepared_at_fork else self.created).update(made)
         self.commits += 1
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
         self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        self.ddl.update({relation[1] for relation, *_ in written if relation[2] < _FIRST_USER_NODE})
+        catalogs = {relation for relation, *_ in written if relation[2] < _FIRST_USER_NODE or not relation[1]}
+        self.ddl.update({relation[1] for relation in catalogs - {_OWNERS}})
         for relation, block, item in written:
             if item:
                 self.ended[relation][block, item] += 1
-            elif relation[2] >= _FIRST_USER_NODE:
+            elif relation not in catalogs:
                 self.blocks[relation].add(block)
+
+    def _is_there(self, xid: int, subxacts: tuple[int, ...], kind: int) -> bool:
+        """Whether the new primary has what was prepared at the fork and is ended here: held still, or committed too."""
+        if kind == _COMMIT_PREPARED and xid in self.on_both:
+            return True
+        self.prepared_at_fork.update((xid, *subxacts))
+        if xid in self.held:
+            (self.prepared_before if kind == _COMMIT_PREPARED else self.rolled_back_before).add(xid)
+        return xid in self.held
+
+    def _gid(self, data: bytes) -> str:
+        """The name of a transaction that is prepared (xl_xact_prepare)."""
+        at = 54 if self.major >= 15 else 46
+        (length,) = struct.unpack_from("=H", data, at)
+        return data[at + 18 : at + 18 + length].rstrip(b"\0").decode(errors="backslashreplace")
 
     def _ended(self, record: Record) -> tuple[float, tuple[int, ...], int]:
         """When a transaction ended, its subtransactions, and, of one that was prepared, its id (ParseCommitRecord)."""

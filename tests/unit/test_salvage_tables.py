@@ -1,0 +1,109 @@
+"""Which tables and databases are read, and what one that is not means for the others."""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.unit.test_salvage_rows import table
+from walproof.errors import MachineError
+from walproof.salvaging import rows, salvage
+from walproof.salvaging.changes import ForeignKey, TableLoss
+from walproof.salvaging.private_folder import PrivateFolder
+from walproof.salvaging.wal import LostWal
+
+NODE = (1, 2, 3)
+UNKNOWN = {"known_from": None}
+
+
+@pytest.mark.parametrize(
+    ("lost", "theirs", "is_new_file"),
+    [
+        ({"created": {NODE}}, NODE, True),  # both were made anew, with one number
+        ({"of_whom": {NODE}}, (1, 2, 4), True),
+        ({"of_whom": {NODE}}, NODE, False),
+        ({"of_whom": {NODE}}, None, True),
+        (UNKNOWN, (1, 2, 4), True),
+        (UNKNOWN, (9, 9, 3), False),
+        ({"blocks": {NODE: {1}}}, (1, 2, 4), False),  # the new primary rewrote it
+        ({}, (1, 2, 4), None),
+    ],
+)
+def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: tuple[int, int, int] | None, is_new_file: bool | None
+) -> None:
+    there = [replace(table(), relation=theirs)] if theirs else []
+    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
+    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
+    of = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
+    read = salvage._read_tables(lambda: "old", "s", 5, of, lambda: "new")
+    assert [loss.table.is_new_file for loss in read] == ([] if is_new_file is None else [is_new_file])
+
+
+@pytest.mark.parametrize(
+    ("lost", "theirs", "is_undecided"),
+    [
+        ({}, "", False),  # it was unlogged at the fork
+        ({"created": {NODE}}, "", True),
+        ({"created": {NODE}}, rows.UNLOGGED, False),
+        ({"created": {NODE}}, None, False),
+        (UNKNOWN, "", True),
+        (UNKNOWN, rows.UNLOGGED, False),
+    ],
+)
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_table_that_became_unlogged_after_the_fork_lost_rows_that_nothing_tells(
+    monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: str | None, is_undecided: bool, is_asked: bool
+) -> None:
+    there = [] if theirs is None else [replace(table(), why_not=theirs, relation=(1, 2, 4))]
+    here = [replace(table(), why_not=rows.UNLOGGED)]
+    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else here)
+    told = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
+    (loss,) = salvage._read_tables(lambda: None, "s", 5, told, (lambda: "new") if is_asked else None)
+    why = rows.UNLOGGED_SINCE if (is_undecided if is_asked else lost) else rows.UNLOGGED
+    assert loss.notes == [f"not read: {why}"]
+    assert (loss.undecided, loss.is_read) == (([], True) if why == rows.UNLOGGED else (loss.notes, False))
+
+
+def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {one: ForeignKey(one, "t", ()) for one in ("ours", "theirs")}
+    ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
+    monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
+    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), lambda: "new")
+    assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), None)
+    assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
+
+
+@pytest.mark.parametrize(
+    "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
+)
+def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp_path: Path, wrong: Exception) -> None:
+    def connect(name: str) -> Any:
+        asked.append(name)
+        raise wrong
+
+    def add_functions(name: str) -> None:
+        if name == "damaged":  # its catalogs
+            raise MachineError("an error", "")
+
+    out = PrivateFolder(tmp_path, -1)
+    asked, lost = list[str](), LostWal(0x200, known_from=1, ddl=Counter({oid: 1 for oid in range(4, 9)}))
+    names = {4: b"damaged", 5: b"a", 6: b"b", 8: b"caf\xe9"}
+    copied: Any = SimpleNamespace(databases=names, add_functions=add_functions, started=nullcontext, connect=connect)
+    done, notes = salvage._read_databases("", out, copied, lost, None)
+    assert (asked, done) == (["a", "b"], [])
+    assert [one.split(" cannot be read: ") for one in lost.undecided] == [
+        ["database damaged", "an error"],
+        ["database caf\\xe9", "'utf-8' codec can't decode byte 0xe9 in position 3: unexpected end of data"],
+        ["database a", str(wrong)], ["database b", str(wrong)],
+    ]  # fmt: skip
+    assert notes == ["database 7 was dropped: not read"]
+    lost.xids.add((1 << 32) - 1)  # older than what was read
+    assert salvage._read_databases("", out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
