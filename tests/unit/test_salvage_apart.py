@@ -38,6 +38,10 @@ def test_a_table_that_cannot_be_written_leaves_no_file_and_keeps_none_from_being
     assert [one.split(": ")[0] for one in wrong.undecided] == ["its 3 lost rows cannot be written"]
     assert (wrong.changes, wrong.is_read, wrong.notes) == ([], False, wrong.undecided)
     assert [one.undecided for one in (losses[0], losses[2])] == [[], []]
+    # A row that moved from one partition to another is not deleted from the first alone.
+    leaves = [loss(oid, 9, [change]) for oid, change in ((4, delete("1", "a")), (5, insert("1", value)))]
+    assert write(tmp_path / "moved", session(), leaves, []) == []
+    assert [one.undecided[0].split(": ")[0] for one in leaves] == ["its 1 lost rows cannot be written"] * 2
     wrong.changes = [insert("3", value)]
     assert write(tmp_path / "none", session(), [wrong], []) == [] and not (tmp_path / "none").exists()
 

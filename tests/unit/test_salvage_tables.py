@@ -13,7 +13,7 @@ import pytest
 from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
-from walproof.salvaging.changes import ForeignKey, TableLoss
+from walproof.salvaging.changes import ForeignKey, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.wal import LostWal
 
@@ -38,7 +38,12 @@ def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read
     monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: tuple[int, int, int] | None, is_new_file: bool | None
 ) -> None:
     there = [replace(table(), relation=theirs)] if theirs else []
-    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
+
+    def tables(session: str, _: int, is_wanted: Any) -> list[Table]:
+        found = there if session == "new" else [table()]
+        return [one for one in found if is_wanted(one.oid, one.relation, False)]
+
+    monkeypatch.setattr(salvage, "tables", tables)
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
     of = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
     read = salvage._read_tables(lambda: "old", "s", 5, of, lambda: "new")

@@ -3,7 +3,7 @@
 Any role may give what it makes a name of bytes that are no text (a database in SQL_ASCII takes all), or of letters
 that UTF-8 has not: the answer that holds it is then an error as a whole."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ from walproof.salvaging.changes import ForeignKey, Table
 from walproof.salvaging.quoting import is_operator
 from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, reason
 from walproof.salvaging.server import QUERIES
+from walproof.salvaging.wal_records import Relation
 
 NO_NAMES = ForeignKey("", "", (("", "", "", ""),))
 """A foreign key whose names cannot be read: no SQL can say them."""
@@ -71,10 +72,18 @@ def _shown(session: Session, oids: Sequence[int]) -> dict[int, tuple[str, str]]:
     return {oid: (schema, name) for oid, schema, name in rows}
 
 
-def tables(session: Session, database: int) -> list[Table]:
-    """All of them, by their oids: of one that cannot be read, why; ValueError for no answer."""
-    naming, found = _foreign_keys(session), []
-    known = answered(session.execute(QUERIES["relations"]), number, number, maybe(number), truth, number)
+def tables(
+    session: Session, database: int, is_wanted: Callable[[int, Relation, bool], bool] = lambda *_: True
+) -> list[Table]:
+    """Those wanted (by oid, relation, and whether it is unlogged), by their oids: of one that cannot be read, why. Of
+    others no name is asked; ValueError for no answer."""
+    kinds: tuple[Kind, ...] = (number, number, maybe(number), truth, number)
+    known = [
+        one
+        for one in answered(session.execute(QUERIES["relations"]), *kinds)
+        if is_wanted(one[0], (one[1], database, one[2] or 0), one[3])
+    ]
+    naming, found = _foreign_keys(session, {oid for oid, *_ in known}), []
     kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
     more = (many(word), many(number), number, truth, truth, truth, many(word), many(word))
     rows, unread = _each(session, "tables", [oid for oid, *_ in known], *kinds, *more)
@@ -116,11 +125,12 @@ def tables(session: Session, database: int) -> list[Table]:
     return found
 
 
-def _foreign_keys(session: Session) -> dict[int, list[ForeignKey]]:
-    """By the table that they name."""
+def _foreign_keys(session: Session, tables: Container[int]) -> dict[int, list[ForeignKey]]:
+    """By the table that they name, of these."""
     columns: dict[tuple[int, int, str, str, int, bool], list[tuple[str, str, str, str]]] = {}
     kinds = (number, number, word, word, number, truth, word, word, word, word)
-    named = dict(answered(session.execute(QUERIES["named-by"]), number, number))
+    known = answered(session.execute(QUERIES["named-by"]), number, number)
+    named = {key: of for key, of in known if of in tables}
     rows, unread = _each(session, "foreign-keys", [*named], *kinds)
     for row in rows:
         columns.setdefault(row[:6], []).append(row[6:])
@@ -132,9 +142,10 @@ def _foreign_keys(session: Session) -> dict[int, list[ForeignKey]]:
     return found
 
 
-def sequences(session: Session) -> list[RanOn]:
-    """Every sequence that was used, or of which that cannot be read; ValueError for no answer."""
-    known = dict(answered(session.execute(QUERIES["used"]), number, maybe(number)))
+def sequences(session: Session, nodes: Container[int] | None = None) -> list[RanOn]:
+    """Every sequence (of these file nodes) that was used, or of which that cannot be read; ValueError for no answer."""
+    files = dict(answered(session.execute(QUERIES["used"]), number, maybe(number)))
+    known = {oid: node for oid, node in files.items() if nodes is None or node in nodes}
     kinds = (word, word, number, maybe(number), number, number)
     rows, unread = _each(session, "sequences", [*known], *kinds)
     names = _shown(session, [*unread]) if unread else {}

@@ -86,16 +86,18 @@ def write(
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
     numbered = dict(enumerate((step for step in steps if step[0].table.oid in said), 1))
     places = {loss.table.oid: at for at, loss in enumerate(ordered, 1)}
+    whole = [[loss for loss in ordered if loss.table.root == root] for root in {one.table.root for one in ordered}]
     with parent.folder(name) as folder:
-        for loss in sorted(ordered, key=_size):
-            mine = {number: is_delete for number, (of, is_delete) in numbered.items() if of is loss}
+        for leaves in sorted(whole, key=_size):  # of a partitioned table a row may have moved from one to another
+            mine = {number: step for number, step in numbered.items() if any(step[0] is loss for loss in leaves)}
             try:
-                done += _write_table(folder, loss, places[loss.table.oid], mine, quote, template)
+                done += _write_table(folder, {places[one.table.oid]: one for one in leaves}, mine, quote, template)
             except (OSError, *UNREADABLE) as wrong:
-                loss.is_read = False
-                loss.undecided.append(f"its {len(loss.changes):,} lost rows cannot be written: {reason(wrong)}")
-                loss.notes += loss.undecided[-1:]
-                loss.changes = []
+                for loss in leaves:
+                    loss.is_read = False
+                    loss.undecided.append(f"its {len(loss.changes):,} lost rows cannot be written: {reason(wrong)}")
+                    loss.notes += loss.undecided[-1:]
+                    loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
             text = template.generate(table=None, changes=(), held=held, moving=moved)
@@ -107,18 +109,24 @@ def write(
 
 
 def _write_table(
-    folder: PrivateFolder, loss: TableLoss, place: int, numbers: Mapping[int, bool], quote: Quoting, template: Template
+    folder: PrivateFolder,
+    leaves: Mapping[int, TableLoss],
+    steps: Mapping[int, tuple[TableLoss, bool]],
+    quote: Quoting,
+    template: Template,
 ) -> list[SqlFile]:
-    """All files of a table, or none of them: of its SQL by their numbers, whether one is of its deletes."""
-    done = list[SqlFile]()
+    """All files of a table, or none of them: its CSV and, of `_steps`, its SQL, by their numbers."""
+    done, names = list[SqlFile](), list[str]()
     try:
-        for number, is_delete in numbers.items():
+        for number, (loss, is_delete) in steps.items():
             held, chosen = _tables_held(quote, loss.table, names_others=is_delete), _chosen(loss, is_delete)
             text = template.generate(table=loss.table, changes=chosen, held=held, moving=())
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
-        folder.write(file_name(place, f"{loss.name}.csv"), _csv(loss))
+            names.append(done[-1].path.name)
+        for number, loss in leaves.items():
+            names.append(folder.write(file_name(number, f"{loss.name}.csv"), _csv(loss)).name)
     except BaseException:
-        folder.unlink(*(one.path.name for one in done))
+        folder.unlink(*names)
         raise
     return done
 
@@ -138,8 +146,8 @@ def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
     return [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
 
 
-def _size(loss: TableLoss) -> int:
-    rows = (row for one in loss.changes for row in (one.new, one.old, one.now) if row)
+def _size(leaves: Sequence[TableLoss]) -> int:
+    rows = (row for loss in leaves for one in loss.changes for row in (one.new, one.old, one.now) if row)
     return sum(len(value) for row in rows for value in row if value)
 
 

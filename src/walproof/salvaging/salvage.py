@@ -38,7 +38,7 @@ from walproof.salvaging.rows import (
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
-from walproof.salvaging.wal_records import WalReader
+from walproof.salvaging.wal_records import Relation, WalReader
 
 Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
@@ -207,20 +207,23 @@ class _Kept:
 def _read_tables(
     copied: Callable[[], Session], schema: str, database: int, lost: LostWal, new: Callable[[], Session] | None
 ) -> list[TableLoss]:
+    def is_wanted(_: int, relation: Relation, is_unlogged: bool) -> bool:
+        return relation in lost.blocks or is_unlogged or not lost.knows(relation)
+
+    ours, chosen = tables(copied(), database, is_wanted), list[Table]()
+    oids = {one.oid for one in ours}
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
-    theirs = {one.oid: one for one in (tables(new(), database) if new else ())}
-    chosen = list[Table]()
-    for found in tables(copied(), database):
-        there, relation = theirs.get(found.oid, found), found.relation
+    theirs = {one.oid: one for one in (tables(new(), database, lambda oid, *_: oid in oids) if new else ())}
+    for found in ours:
+        there, relation, why = theirs.get(found.oid, found), found.relation, found.why_not
         is_the_same = found.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
-        is_new_file, why = not lost.knows(relation) and not is_the_same, found.why_not
-        if relation in lost.blocks or why == UNLOGGED or not lost.knows(relation):
-            if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
-                why = UNLOGGED_SINCE
-            unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
-            warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
-            one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
-            chosen.append(one)
+        is_new_file = not lost.knows(relation) and not is_the_same
+        if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
+            why = UNLOGGED_SINCE
+        unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
+        warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
+        one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
+        chosen.append(one)
     # Those of which least was written come first: what the others leave of their parts is for the larger ones.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)]
@@ -288,7 +291,7 @@ def _read_databases(
                         new = theirs if theirs() else None
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
-                    ran_on = [one for one in sequences(session()) if one.node in nodes]
+                    ran_on = sequences(session(), nodes)
                     paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))
                 is_told = new is not None or not losses
                 notes += [] if is_told else [f"rows of {name} are not compared: the new primary does not let us in"]

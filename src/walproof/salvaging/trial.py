@@ -7,7 +7,7 @@ is looked at under a lock in which no table can be swapped or changed, in the tr
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -153,7 +153,7 @@ def _held(
             says.append(f"{name}: the new primary has no such table: its files were not tried")
         elif attempt(name, partial(_hold_all, session, loss.table)):
             locked.append(loss)
-    now = _tables_now(session) if locked else {}
+    now = _tables_now(session, {loss.table.oid for loss in locked}) if locked else {}
     for loss in locked:
         # Between the two looks another table may have come to the name, or to that of one that names it.
         if _is_as_read(loss.table, now.get(loss.table.oid)):
@@ -171,10 +171,10 @@ def _hold_all(session: Session, table: Table) -> None:
         hold(session, schema, name)
 
 
-def _tables_now(session: Session) -> dict[int, Table]:
+def _tables_now(session: Session, oids: Container[int]) -> dict[int, Table]:
     with session.transaction(force_rollback=True):
         session.execute("SET LOCAL search_path = pg_catalog")
-        return {one.oid: one for one in tables(session, 0)}
+        return {one.oid: one for one in tables(session, 0, lambda oid, *_: oid in oids)}
 
 
 def _is_as_read(was: Table, now: Table | None) -> bool:
