@@ -29,7 +29,8 @@ UNKNOWN = {"known_from": None}
         ({"of_whom": {NODE}}, NODE, False),
         ({"of_whom": {NODE}}, None, True),
         (UNKNOWN, (1, 2, 4), True),
-        (UNKNOWN, (9, 9, 3), False),
+        (UNKNOWN, (1, 2, 3), False),
+        (UNKNOWN, (9, 2, 3), True),  # of another tablespace
         ({"blocks": {NODE: {1}}}, (1, 2, 4), False),  # the new primary rewrote it
         ({}, (1, 2, 4), None),
     ],
@@ -99,7 +100,7 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
             raise MachineError("an error", "")
 
     out = PrivateFolder(tmp_path, -1)
-    asked, lost = list[str](), LostWal(0x200, known_from=1, ddl=Counter({oid: 1 for oid in range(4, 9)}))
+    asked, lost = list[str](), LostWal(0x200, known_from=1, wrote=Counter([frozenset((1, n, 2) for n in range(4, 9))]))
     names = {4: b"damaged", 5: b"a", 6: b"b", 8: b"caf\xe9"}
     copied: Any = SimpleNamespace(databases=names, add_functions=add_functions, started=nullcontext, connect=connect)
     done, notes = salvage._read_databases("", out, copied, lost, None)

@@ -50,15 +50,16 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     assert (lost.commits, lost.subtransactions, lost.xids) == (2, 2, {10, 12, 13, 15})
     assert lost.blocks == {TABLE: {7, 9, 10, 11}}
     assert lost.ended == {TABLE: {(9, 3): 1, (10, 4): 1}}
-    assert (lost.ddl, lost.times) == ({5: 1}, (946684802.0, 946684803.5))
+    assert (lost.ddl(5), lost.ddl(0), lost.times) == (1, 0, (946684802.0, 946684803.5))
     assert (lost.next_xid, lost.all_blocks_known) == (12, True)
 
 
 def test_catalogs_that_all_databases_share_are_none_of_a_database() -> None:
     """A lost REVOKE was told nowhere; any DDL writes who owns what, and VACUUM FULL gives a catalog another number."""
-    shared = [(7, (1664, 0, 1260)), (8, (1664, 0, 16999)), (9, (1664, 0, 1214))]
-    lost = folded(*(one for xid, of in shared for one in (wrote(xid, INSERT, 0, of=of), ended(xid))))
-    assert (lost.ddl, lost.blocks, lost.commits) == ({0: 2}, {}, 3)
+    written = [(7, (1664, 0, 1260)), (8, (1664, 0, 16999)), (9, (1664, 0, 1214)), (10, (1663, 5, 17000)), (11, TABLE)]
+    lost = folded(*(one for xid, of in written for one in (wrote(xid, INSERT, 0, of=of), ended(xid))))
+    lost.catalogs |= {(0, 16999), (5, 17000)}
+    assert (lost.ddl(0), lost.ddl(5), lost.ddl(6), lost.databases) == (2, 1, 0, {5})
 
 
 def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_it() -> None:

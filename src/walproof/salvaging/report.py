@@ -70,7 +70,7 @@ def loss_tree(
         "prepared_undecided": len(lost.prepared),
         "prepared_on_new_primary": prepared,
         "rolled_back_on_old_primary_alone": rolled_back,
-        "ddl_of_cluster": lost.ddl[0],
+        "ddl_of_cluster": lost.ddl(0),
         "databases": databases,
         "notes": [*known["notes"], *notes],
     }

@@ -216,7 +216,7 @@ def _read_tables(
     theirs = {one.oid: one for one in (tables(new(), database, lambda oid, *_: oid in oids) if new else ())}
     for found in ours:
         there, relation, why = theirs.get(found.oid, found), found.relation, found.why_not
-        is_the_same = found.oid in theirs and there.relation[2] == relation[2] and relation not in lost.created
+        is_the_same = found.oid in theirs and there.relation == relation and relation not in lost.created
         is_new_file = not lost.knows(relation) and not is_the_same
         if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
             why = UNLOGGED_SINCE
@@ -269,8 +269,7 @@ def _read_databases(
     dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
     done, ready = list[Tree](), list[tuple[int, str]]()
-    touched = {relation[1] for relation in (*lost.blocks, *lost.created)} | set(lost.ddl) - {0}
-    touched |= set() if lost.all_blocks_known else set(copied.databases)
+    touched = lost.databases | (set() if lost.all_blocks_known else set(copied.databases))
     notes = [] if lost.all_blocks_known else [BEGAN_BEFORE]
     for oid in sorted(touched):
         if raw := copied.databases.get(oid):
@@ -289,6 +288,7 @@ def _read_databases(
                     session()
                     with suppress(Error):
                         new = theirs if theirs() else None
+                    lost.catalogs.update(answered(session().execute(QUERIES["catalogs"]), number, number))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = sequences(session(), nodes)
@@ -301,9 +301,9 @@ def _read_databases(
                 said = check(name, losses, paths) if check else []
                 found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
                 found |= {"files": str(out.path / target) if target in out.names() else None}
-                found |= {"ddl_transactions": lost.ddl[oid]}
+                found |= {"ddl_transactions": lost.ddl(oid)}
                 found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
                 found |= {"check": said if check and (paths or said) else None}
-                if losses or ran_on or lost.ddl[oid]:
+                if losses or ran_on or lost.ddl(oid):
                     done.append(found)
     return done, notes

@@ -110,8 +110,8 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `moved`: transactions that moved a row to another partition; `ddl`: that changed catalogs, by database, 0 for those
-    that all databases share.
+    `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
+    `catalogs`: databases (0: what all share) and file nodes, where VACUUM FULL has given a catalog another one.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
     `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
@@ -139,7 +139,8 @@ class LostWal:
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
     moved: set[int] = field(default_factory=set)
-    ddl: Counter[int] = field(default_factory=Counter)
+    wrote: Counter[frozenset[Relation]] = field(default_factory=Counter)
+    catalogs: set[tuple[int, int]] = field(default_factory=set)
     prepared: dict[int, str] = field(default_factory=dict)
     prepared_before: set[int] = field(default_factory=set)
     rolled_back_before: set[int] = field(default_factory=set)
@@ -164,6 +165,19 @@ class LostWal:
         """Whether that file was there at the fork, and every block of it that a lost transaction wrote to is known: of
         one that is made anew pages are logged whole."""
         return self.all_blocks_known and relation not in self.created and relation not in self.of_whom
+
+    @property
+    def databases(self) -> set[int]:
+        """Those that a lost transaction wrote to, or made files in."""
+        return {relation[1] for relation in self.created.union(*self.wrote)} - {0}
+
+    def ddl(self, database: int) -> int:
+        """How many lost transactions changed its catalogs; 0: those that all databases share."""
+
+        def is_catalog(of: Relation) -> bool:
+            return of[1] == database and (of[1:] in self.catalogs or (of[2] < _FIRST_USER_NODE and of != _OWNERS))
+
+        return sum(count for wrote, count in self.wrote.items() if any(map(is_catalog, wrote)))
 
     def add(self, record: Record) -> None:
         """The next record; ValueError for one that no PostgreSQL writes like that, whose checksum says otherwise."""
@@ -255,12 +269,11 @@ class LostWal:
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
         self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        catalogs = {relation for relation, *_ in written if relation[2] < _FIRST_USER_NODE or not relation[1]}
-        self.ddl.update({relation[1] for relation in catalogs - {_OWNERS}})
+        self.wrote[frozenset(relation for relation, *_ in written)] += 1
         for relation, block, item in written:
             if item:
                 self.ended[relation][block, item] += 1
-            elif relation not in catalogs:
+            elif relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
 
     def _is_there(self, xid: int, subxacts: tuple[int, ...], kind: int) -> bool:
