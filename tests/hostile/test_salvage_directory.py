@@ -35,6 +35,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(data_directory, "_control", control)
     monkeypatch.setattr(data_directory, "_programs", lambda *_: postgres_bin(None))
+    monkeypatch.setattr(plan, "try_here", lambda _: None)
     monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
     monkeypatch.setattr(plan, "history", lambda line, *_: read_history(line, {1: "", 2: "1 0/410000"}[line]))
     made = made_in(tmp_path / "old")

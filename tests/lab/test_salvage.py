@@ -219,6 +219,26 @@ def _apply(pair: PlainPair, folder: Path) -> None:
         assert pair.sql("n2", text) == [said], text
 
 
+def test_what_this_machine_lacks_is_told_before_the_directory_is_changed(
+    failed_over: PlainPair, walproof: Run, own_folder: Path
+) -> None:
+    """Without contrib a run in place had replayed the WAL first, and no run after it could read that directory."""
+    if failed_over.bin == DEBIAN_BIN:
+        pytest.skip("PostgreSQL 18 is enough")
+    given, other = own_folder / "data", own_folder / "programs"
+    shutil.copytree(failed_over.data("n1"), given)
+    subprocess.run(["chown", "-R", f"--reference={failed_over.data('n1')}", given], check=True)
+    shutil.copytree(failed_over.bin.parent, other, ignore=lambda *_: ["pg_surgery.so"], copy_function=os.link)
+    before = _checksum(given)
+    typed = ("salvage", "--old", str(given), *_typed(failed_over)[3:5], "--in-place", "--out", str(own_folder / "lost"))
+    for more in (("--dry-run",), ()):
+        said = walproof(*typed, "--bin", str(other / "bin"), *more)
+        one_sentence(said, 'could not access file "$libdir/pg_surgery"', 3)
+    assert _checksum(given) == before and not (own_folder / "lost").exists()
+    code, _, err = walproof(*typed, "--bin", str(failed_over.bin))
+    assert code == 4, err  # its traps are not read, as in any other run
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [

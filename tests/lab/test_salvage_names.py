@@ -10,10 +10,9 @@ from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair
 from tests.lab.test_salvage_new_primary import TRAP, _do, _dsn, _files, _psql, _ran, pair
 from walproof.salvaging import trial
+from walproof.salvaging.catalog import sequences, tables
 from walproof.salvaging.changes import Change, Table, TableLoss
 from walproof.salvaging.plan import new_session
-from walproof.salvaging.recovered import sequences
-from walproof.salvaging.rows import tables
 from walproof.salvaging.trial import tried
 
 __all__ = ["own_folder", "pair"]

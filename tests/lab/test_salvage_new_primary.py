@@ -18,11 +18,12 @@ from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import rows, trial
+from walproof.salvaging.catalog import RanOn, sequences, tables
 from walproof.salvaging.changes import Change, Table, TableLoss
 from walproof.salvaging.plan import identity, new_session
 from walproof.salvaging.private_folder import private_folder
-from walproof.salvaging.recovered import RanOn, SqlFile, sequences, write
-from walproof.salvaging.rows import read_table, tables
+from walproof.salvaging.recovered import SqlFile, write
+from walproof.salvaging.rows import read_table
 from walproof.salvaging.trial import tried
 from walproof.salvaging.wal import LostWal
 
@@ -174,8 +175,7 @@ def test_what_the_old_servers_superuser_wrote_into_its_catalog_is_data(pair: Pla
         session.execute("SET allow_system_table_mods = on")
         session.execute("DELETE FROM pg_proc WHERE proname = 'pg_sequence_last_value' AND proargtypes = '2205'")
         session.execute(f"CREATE FUNCTION pg_catalog.pg_sequence_last_value(regclass) {answer}".encode())
-        with pytest.raises(ValueError, match="invalid literal"):
-            sequences(session)
+        assert ["invalid literal" in one.unread for one in sequences(session)] == [True]
         (named,) = (one for one in tables(session, 0) if one.name == "named")
     assert "no operator: the SQL deletes no row of it" in named.warnings[0]
     loss = TableLoss(named, [Change("delete", None, ("1",), state="clean")])

@@ -14,11 +14,12 @@ from psycopg.conninfo import make_conninfo
 from tests.fixtures import hostile_rows
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, plain_pair, wheel_bin
+from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Row, Table, TableLoss, changes
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.recovered import SqlFile, write
-from walproof.salvaging.rows import _select, tables
+from walproof.salvaging.rows import _select
 from walproof.salvaging.trial import tried
 
 __all__ = ["own_folder"]

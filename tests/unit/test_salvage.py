@@ -7,7 +7,9 @@ import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
@@ -153,6 +155,20 @@ def test_the_window_before_the_fork_is_counted_from_the_fork(directory: Path, mo
     made = plan.plan(directory, DSN, None, None)
     assert made.begin == 3 * SEGMENT  # pg_control's redo is in segment 3
     assert made.spans == (Span(1, 0xA10000, 30 * SEGMENT),)
+
+
+@pytest.mark.parametrize("wrong", [MemoryError(), psycopg.errors.CharacterNotInRepertoire("0xe9"), ValueError("x")])
+def test_what_fails_while_the_new_primary_is_asked_beside_is_not_told_as_its_own(
+    monkeypatch: pytest.MonkeyPatch, wrong: Exception
+) -> None:
+    """Memory that rows took, and the copy's errors, were told as "the new primary does not answer or refuses"."""
+    opened = SimpleNamespace(execute=lambda _: None, info=SimpleNamespace(user="u"), close=lambda: None)
+    monkeypatch.setattr(plan, "_opened", lambda *_, **__: opened)
+    with pytest.raises(type(wrong)), plan.new_session(DSN):
+        raise wrong
+    monkeypatch.setattr(opened, "execute", lambda _: (_ for _ in ()).throw(wrong))
+    with pytest.raises(MachineError, match="does not answer or refuses"), plan.new_session(DSN):
+        pytest.fail("it was opened")
 
 
 @pytest.mark.parametrize(

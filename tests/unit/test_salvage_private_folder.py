@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_a_link_of_ours_is_followed_and_one_without_end_is_not(own_folder: Path)
     for name in ("loop", "file", "file/out"):
         with pytest.raises(UsageError, match="is no place for root to write"), private_folder(own_folder / name):
             pass
+
+
+def test_a_file_has_its_name_once_it_is_whole(own_folder: Path) -> None:
+    def text() -> Iterator[str]:
+        yield "half"
+        assert [path.name for path in (own_folder / "out").iterdir()] == ["x.sql.unfinished"]
+        raise MemoryError
+
+    with private_folder(own_folder / "out") as out:
+        with pytest.raises(MemoryError):
+            out.write("x.sql", text())
+        assert out.names() == []
 
 
 def test_what_is_written_replaces_nothing_and_only_its_owner_reads_it(own_folder: Path) -> None:

@@ -20,9 +20,10 @@ from psycopg.pq import PGconn
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from walproof.salvaging import trial
+from walproof.salvaging.catalog import RanOn
 from walproof.salvaging.changes import Change, ForeignKey, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
-from walproof.salvaging.recovered import PSQL_ALONE, RanOn, SqlFile, file_name, in_order
+from walproof.salvaging.recovered import PSQL_ALONE, SqlFile, file_name, in_order
 from walproof.salvaging.recovered import write as write_below
 
 __all__ = ["walproof"]
@@ -233,6 +234,8 @@ class Server:
             return [
                 (1, 1, None, None, False, True, oid, "public", "t1", ["id", "v"], [0], oid, True, False, False, [], [])
             ]
+        if "CASE c.reltablespace" in text:
+            return [(9 if self.swapped else 1, 1, None, False, 1)]
         if "SHARE UPDATE" in text:
             self.is_held = True
         if "pg_rewrite" in text:

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
-from walproof.salvaging.changes import ForeignKey, TableLoss
+from walproof.salvaging.changes import ForeignKey, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.wal import LostWal
 
@@ -39,9 +39,15 @@ def test_a_table_whose_file_nothing_tells_to_have_been_there_at_the_fork_is_read
     monkeypatch: pytest.MonkeyPatch, lost: dict[str, Any], theirs: tuple[int, int, int] | None, is_new_file: bool | None
 ) -> None:
     there = [replace(table(), relation=theirs)] if theirs else []
-    monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else [table()])
+
+    def tables(session: str, _: int, is_wanted: Any) -> list[Table]:
+        found = there if session == "new" else [table()]
+        return [one for one in found if is_wanted(one.oid, one.relation, False)]
+
+    monkeypatch.setattr(salvage, "tables", tables)
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    read = salvage._read_tables("old", "s", 5, LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost}), "new")
+    of = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
+    read = salvage._read_tables(lambda: "old", "s", 5, of, lambda: "new")
     assert [loss.table.is_new_file for loss in read] == ([] if is_new_file is None else [is_new_file])
 
 
@@ -64,7 +70,7 @@ def test_a_table_that_became_unlogged_after_the_fork_lost_rows_that_nothing_tell
     here = [replace(table(), why_not=rows.UNLOGGED)]
     monkeypatch.setattr(salvage, "tables", lambda session, *_: there if session == "new" else here)
     told = LostWal(0x200, **{"known_from": 1, "xids": {9}, **lost})
-    (loss,) = salvage._read_tables(None, "s", 5, told, "new" if is_asked else None)
+    (loss,) = salvage._read_tables(lambda: None, "s", 5, told, (lambda: "new") if is_asked else None)
     why = rows.UNLOGGED_SINCE if (is_undecided if is_asked else lost) else rows.UNLOGGED
     assert loss.notes == [f"not read: {why}"]
     assert (loss.undecided, loss.is_read) == (([], True) if why == rows.UNLOGGED else (loss.notes, False))
@@ -75,9 +81,9 @@ def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatc
     ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
     monkeypatch.setattr(salvage, "tables", lambda session, *_: [theirs if session == "new" else ours])
     monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), "new")
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), lambda: "new")
     assert (loss.table.references, loss.table.warnings) == ((keys["theirs"],), ("ours", "theirs"))
-    (loss,) = salvage._read_tables("old", "s", 5, LostWal(0x200), None)
+    (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), None)
     assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
 
 

@@ -28,6 +28,15 @@ def word(value: object) -> str:
     return value
 
 
+def shown(value: object) -> str:
+    r"""Text for people, of bytes that may be none: these by escapes; ValueError for anything else.
+
+    >>> print(shown(b"caf\xe9"), shown("name"))
+    caf\xe9 name
+    """
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else word(value)
+
+
 def truth(value: object) -> bool:
     """True or False; ValueError for anything else."""
     if not isinstance(value, bool):

@@ -35,7 +35,8 @@ class Table:
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
     a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
     the foreign keys that name it; `warnings`: what SQL does there besides. `is_new_file`: nothing tells that its file
-    was there at the fork: lost work may have rewritten it.
+    was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it
+    has; its name is then for people alone.
     """
 
     relation: Relation
@@ -53,6 +54,7 @@ class Table:
     references: tuple[ForeignKey, ...] = ()
     warnings: tuple[str, ...] = ()
     is_new_file: bool = False
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,12 @@ from walproof.salvaging.wal_records import MAGIC
 PROGRAMS = ("postgres", "pg_controldata")
 _COPIED = ("base", "global", "pg_commit_ts", "pg_multixact", "pg_twophase", "pg_xact")
 _LARGEST, _SMALL, _DEEPEST = 1 << 30, 1 << 20, 3
-_EMPTY = (
+EMPTY = (
     "pg_commit_ts", "pg_dynshmem", "pg_logical/mappings", "pg_logical/snapshots", "pg_notify", "pg_replslot",
     "pg_serial", "pg_snapshots", "pg_stat", "pg_stat_tmp", "pg_subtrans", "pg_tblspc", "pg_twophase",
     "pg_wal/archive_status", "pg_wal/summaries",
 )  # fmt: skip
+"""Folders that a server wants, though nothing is in them."""
 _KNOWN = re.compile(
     r"base|global|pg_(?:commit_ts|multixact|twophase|xact|control|filenode[.]map)|members|offsets|backup_label|PG_[0-9A-Z_]+"
     r"|[0-9A-F]+(?:_(?:fsm|vm|init))?(?:[.][0-9]+)?"
@@ -237,7 +238,7 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     if free < size * 1.1:
         raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
     before = small_file(old.directory, "global/pg_control")
-    for name in _EMPTY:
+    for name in EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
     (to / "tablespaces").mkdir()
     log = to / "data/pg_wal"

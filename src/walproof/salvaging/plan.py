@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.rows import UNREADABLE
-from walproof.salvaging.server import QUERIES, SESSION
+from walproof.salvaging.server import QUERIES, SESSION, try_here
 from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start, since
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
@@ -92,6 +92,7 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     copied = len(wal) * size + (0 if in_place else whole)
     files = {name: present[name] for name in wal}
     begin = max(first, 1) * size
+    try_here(old)
     return Plan(old, timeline, spans, copied, begin, files, present, unread, reads, outside, in_place, others)
 
 
@@ -107,8 +108,17 @@ def require_root() -> None:
 
 
 @contextmanager
+def of_new_primary() -> Iterator[None]:
+    """What fails inside is told as the new primary's: nothing else is done there than to ask it."""
+    try:
+        yield
+    except UNREADABLE as wrong:
+        raise refused("no-answer", why=wrong) from None
+
+
+@contextmanager
 def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
-    """A session in autocommit; a refusal for what is no DSN, where nobody answers or refuses."""
+    """A session in autocommit; a refusal for what is no DSN, or where nobody lets us in: for no error in it."""
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
     ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
     options = " ".join(f"-c {name}={value}" for name, value in ours.items())
@@ -118,14 +128,13 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
         )
     except psycopg.ProgrammingError:
         raise refused("no-dsn") from None
-    try:
-        with closing(_opened(words, replicates="replication" in more)) as opened:
+    with ExitStack() as stack:
+        with of_new_primary():
+            opened = stack.enter_context(closing(_opened(words, replicates="replication" in more)))
             if "replication" not in more:
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
-            yield opened
-    except UNREADABLE as wrong:
-        raise refused("no-answer", why=wrong) from None
+        yield opened
 
 
 def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
@@ -134,7 +143,7 @@ def _opened(words: str, *, replicates: bool) -> "psycopg.Connection[Any]":
 
 def identity(dsn: str) -> tuple[int, int, int]:
     """System identifier, timeline and major version of a primary; a refusal for a standby."""
-    with new_session(dsn) as asked:
+    with of_new_primary(), new_session(dsn) as asked:
         answer = asked.execute(QUERIES["identity"]).fetchall()
         ((system, is_standby, major, is_superuser),) = answered(answer, number, truth, number, truth)
         if is_standby:
@@ -152,7 +161,8 @@ def history(timeline: int, folders: Iterable[Path | None], dsn: str = "") -> tup
     name = f"{timeline:08X}.history"
     text = next(filter(None, (small_text(folder, name) for folder in folders if folder)), "")
     if not text and timeline > 1 and dsn:
-        with suppress(Error), new_session(dsn, replication="database") as opened, answering(opened):
+        session = new_session(dsn, replication="database")
+        with suppress(Error), of_new_primary(), session as opened, answering(opened):
             result = opened.execute(f"TIMELINE_HISTORY {timeline}".encode()).pgresult
             text = (result.get_value(0, 1) or b"").decode(errors="replace") if result and result.ntuples else ""
     if not text and timeline > 1:

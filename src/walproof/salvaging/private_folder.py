@@ -3,6 +3,7 @@
 Each folder above it belongs to root or the current user, and no other may write there: so none can put a link in the
 place of what root writes. A folder like /tmp, where everyone may write, is refused although it is sticky."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -30,12 +31,26 @@ class PrivateFolder:
         return sorted(os.listdir(self.opened))
 
     def write(self, name: str, text: Iterable[str]) -> Path:
-        """A new file that only its owner reads."""
-        made = os.open(name, _NEW_FILE, 0o600, dir_fd=self.opened)
-        with open(made, "w", encoding="utf-8", newline="") as file:
-            os.fchmod(made, 0o600)
-            file.writelines(text)
+        """A new file that only its owner reads; it has its name once it is whole, and is gone if it never is."""
+        unfinished = f"{name}.unfinished"
+        with suppress(FileNotFoundError):
+            os.stat(name, dir_fd=self.opened, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        made = os.open(unfinished, _NEW_FILE, 0o600, dir_fd=self.opened)
+        try:
+            with open(made, "w", encoding="utf-8", newline="") as file:
+                os.fchmod(made, 0o600)
+                file.writelines(text)
+            os.rename(unfinished, name, src_dir_fd=self.opened, dst_dir_fd=self.opened)
+        except BaseException:
+            os.unlink(unfinished, dir_fd=self.opened)
+            raise
         return self.path / name
+
+    def unlink(self, *names: str) -> None:
+        """Remove files in it."""
+        for name in names:
+            os.unlink(name, dir_fd=self.opened)
 
     @contextmanager
     def folder(self, name: str, mode: int = 0o700) -> Iterator["PrivateFolder"]:

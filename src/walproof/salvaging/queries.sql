@@ -11,6 +11,19 @@ CREATE FUNCTION {0}.heap_force_freeze(regclass, tid[]) RETURNS void AS '$libdir/
 UPDATE pg_catalog.pg_database SET datallowconn = true WHERE NOT datallowconn
 SELECT oid, pg_catalog.encode(pg_catalog.textsend(datname::pg_catalog.text), 'hex'::pg_catalog.text) AS name FROM pg_catalog.pg_database
 
+-- name: relations
+-- Tables, by what no role writes: without names.
+SELECT c.oid, CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END,
+  pg_relation_filenode(c.oid::regclass), c.relpersistence = 'u',
+  coalesce(pg_partition_root(c.oid::regclass), c.oid::regclass)::oid
+FROM pg_database d, pg_class c
+WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datname = current_database()
+ORDER BY c.oid
+
+-- name: names
+SELECT c.oid, n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = ANY (%(oids)s::oid[])
+
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
 -- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
@@ -39,13 +52,18 @@ LEFT JOIN LATERAL (
   WHERE indrelid = c.oid AND (indisprimary OR indisreplident) AND indisvalid AND indpred IS NULL
     AND NOT EXISTS (SELECT FROM pg_collation o WHERE o.oid = ANY (indcollation) AND NOT o.collisdeterministic)
   ORDER BY indisprimary DESC LIMIT 1) key ON array_position(key.places, NULL) IS NULL
-WHERE c.relkind = 'r' AND c.oid >= 16384 AND c.relpersistence <> 't' AND d.datname = current_database()
+WHERE c.oid = ANY (%(oids)s::oid[]) AND d.datname = current_database()
 ORDER BY c.oid
+
+-- name: named-by
+-- Foreign keys, and the tables that they name. One of a partition that repeats its parent's is left out.
+SELECT k.oid, k.confrelid FROM pg_constraint k WHERE k.contype = 'f'
+  AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
+ORDER BY k.oid
 
 -- name: foreign-keys
 -- A column of each foreign key: the table it names, its id, its own table, whether operators and types of all its
 -- columns are PostgreSQL's own, and both columns with the operator between.
--- One of a partition that repeats its parent's is left out.
 SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, f.oid,
   bool_and(o.oid < 16384 AND own.atttypid < 16384 AND theirs.atttypid < 16384) OVER (PARTITION BY k.oid),
   own.attname::text, opn.nspname::text, o.oprname::text, theirs.attname::text
@@ -54,8 +72,7 @@ CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, name
 JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming
 JOIN pg_attribute own ON own.attrelid = k.confrelid AND own.attnum = part.named
 JOIN pg_operator o ON o.oid = part.equal JOIN pg_namespace opn ON opn.oid = o.oprnamespace
-WHERE k.contype = 'f'
-  AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
+WHERE k.oid = ANY (%(oids)s::oid[])
 ORDER BY k.oid, part.naming
 
 -- name: references
@@ -125,6 +142,9 @@ SELECT found.name FROM (
   WHERE %(writes)s::bool AND o.oid = used[1]::oid AND p.oid = o.oprcode AND p.provolatile <> 'i' AND p.prolang = 14) found(name)
 ORDER BY 1 LIMIT 1
 
+-- name: used
+SELECT oid, pg_relation_filenode(oid::regclass) FROM pg_class WHERE relkind = 'S' ORDER BY oid
+
 -- name: catalogs
 -- With their file nodes, by database, 0 for what all share; but for pg_shdepend, in which DDL of any one writes.
 SELECT CASE WHEN c.relisshared THEN 0 ELSE d.oid::int8 END, pg_relation_filenode(c.oid::regclass)
@@ -136,7 +156,7 @@ WHERE d.datname = current_database() AND c.oid < 16384 AND c.oid <> 1214 AND c.r
 SELECT n.nspname::text, c.relname::text, pg_relation_filenode(c.oid::regclass), pg_sequence_last_value(c.oid::regclass),
   s.seqincrement, c.oid
 FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind = 'S' ORDER BY 1, 2
+WHERE c.oid = ANY (%(oids)s::oid[]) ORDER BY 1, 2
 
 -- name: versions
 -- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, whether it was

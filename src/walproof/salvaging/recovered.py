@@ -1,37 +1,28 @@
 """The lost rows of a database as files that only their owner reads: CSV and SQL by table. Applies nothing."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
 
-from walproof.salvaging.answers import answered, maybe, number, word
-from walproof.salvaging.changes import ForeignKey, Row, Table, TableLoss
+from walproof.salvaging.answers import answered, number
+from walproof.salvaging.catalog import RanOn
+from walproof.salvaging.changes import Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
-from walproof.salvaging.rows import Session
+from walproof.salvaging.rows import UNREADABLE, Session, reason
 from walproof.salvaging.server import QUERIES
 
 SEQUENCES = "sequences.sql"
-NO_SQL = "no SQL is written: in a database in SQL_ASCII it cannot say names that are not ASCII; the CSV has the rows"
+NO_SQL = (
+    "no SQL is written: there are names that it cannot say (in SQL_ASCII: that are not ASCII); the CSV has the rows"
+)
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
-
-
-@dataclass(frozen=True, slots=True)
-class RanOn:
-    """A sequence that ran on: where it is on the old primary, its file node, and its oid."""
-
-    schema: str
-    name: str
-    node: int
-    last: int
-    step: int
-    oid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +52,6 @@ def in_order(losses: Sequence[TableLoss], references: Iterable[tuple[int, int]])
             graph[second].discard(first)
 
 
-def sequences(session: Session) -> list[RanOn]:
-    """Every sequence that was used; ValueError for no answer."""
-    kinds = (word, word, number, maybe(number), number, number)
-    return [RanOn(*row) for row in answered(session.execute(QUERIES["sequences"]), *kinds) if row[3] is not None]
-
-
 def quoting(session: Session) -> Quoting:
     """How text is said in the session's database."""
     return Quoting(is_sql_ascii=session.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII")
@@ -86,7 +71,8 @@ def write(
 
     Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
     row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
-    makes room. Of a table that SQL cannot name in that database there is the CSV alone.
+    makes room. Of a table that SQL cannot name in that database there is the CSV alone; of one that cannot be written,
+    nothing, which it is told: the others, of which the largest come last, are written all the same.
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
@@ -94,28 +80,75 @@ def write(
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
+    jinja.globals.update(zip=zip, since=since)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
+    steps = [step for step in _steps(ordered) if _chosen(*step)]
+    said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
+    numbered = dict(enumerate((step for step in steps if step[0].table.oid in said), 1))
+    places = {loss.table.oid: at for at, loss in enumerate(ordered, 1)}
+    whole = [[loss for loss in ordered if loss.table.root == root] for root in {one.table.root for one in ordered}]
+    with parent.folder(name) as folder:
+        for leaves in sorted(whole, key=_size):  # of a partitioned table a row may have moved from one to another
+            mine = {number: step for number, step in numbered.items() if any(step[0] is loss for loss in leaves)}
+            try:
+                done += _write_table(folder, {places[one.table.oid]: one for one in leaves}, mine, quote, template)
+            except (OSError, *UNREADABLE) as wrong:
+                for loss in leaves:
+                    loss.is_read = False
+                    loss.undecided.append(f"its {len(loss.changes):,} lost rows cannot be written: {reason(wrong)}")
+                    loss.notes += loss.undecided[-1:]
+                    loss.changes = []
+        if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
+            moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
+            text = template.generate(table=None, changes=(), held=held, moving=moved)
+            folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
+        is_empty = not folder.names()
+    if is_empty:
+        parent.remove(name)
+    return sorted(done, key=lambda one: one.path.name)
+
+
+def _write_table(
+    folder: PrivateFolder,
+    leaves: Mapping[int, TableLoss],
+    steps: Mapping[int, tuple[TableLoss, bool]],
+    quote: Quoting,
+    template: Template,
+) -> list[SqlFile]:
+    """All files of a table, or none of them: its CSV and, of `_steps`, its SQL, by their numbers."""
+    done, names = list[SqlFile](), list[str]()
+    try:
+        for number, (loss, is_delete) in steps.items():
+            held, chosen = _tables_held(quote, loss.table, names_others=is_delete), _chosen(loss, is_delete)
+            text = template.generate(table=loss.table, changes=chosen, held=held, moving=())
+            done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
+            names.append(done[-1].path.name)
+        for number, loss in leaves.items():
+            names.append(folder.write(file_name(number, f"{loss.name}.csv"), _csv(loss)).name)
+    except BaseException:
+        folder.unlink(*names)
+        raise
+    return done
+
+
+def _steps(ordered: Sequence[TableLoss]) -> list[tuple[TableLoss, bool]]:
+    """Of which table the files are, in their order, and whether of its deletes."""
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
     kinds = {loss.name: {one.kind for one in loss.changes if one.is_in_sql} for loss in ordered}
     named = [loss for loss in ordered if loss.table.references and "delete" in kinds[loss.name]]
     crowded = [one for one in ordered if one.table.has_other_unique and {"insert", "update"} <= kinds[one.name]]
     again = [(loss, True) for loss in reversed(named)]
     again += [(loss, False) for loss in ordered if loss in (*named, *crowded) and not loss.table.is_deferrable]
-    with parent.folder(name) as folder:
-        for loss, is_delete in (*deletes, *others, *again):
-            chosen = [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
-            if chosen and _is_said(quote, loss):
-                held = _tables_held(quote, loss.table, names_others=is_delete)
-                text = template.generate(table=loss.table, changes=chosen, held=held, moving=(), zip=zip, since=since)
-                path = folder.write(file_name(len(done) + 1, f"{loss.name}.sql"), text)
-                done.append(SqlFile(path, loss))
-        for at, loss in enumerate(ordered, 1):
-            folder.write(file_name(at, f"{loss.name}.csv"), _csv(loss))
-        if ran_on := [one for one in moving if quote.can_name(one.schema, one.name)]:
-            moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            text = template.generate(table=None, changes=(), held=held, moving=moved)
-            folder.write(file_name(len(done) + 1, SEQUENCES), text)
-    return done
+    return [*deletes, *others, *again]
+
+
+def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
+    return [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
+
+
+def _size(leaves: Sequence[TableLoss]) -> int:
+    rows = (row for loss in leaves for one in loss.changes for row in (one.new, one.old, one.now) if row)
+    return sum(len(value) for row in rows for value in row if value)
 
 
 def _tables_held(quote: Quoting, table: Table, *, names_others: bool) -> Iterator[str]:

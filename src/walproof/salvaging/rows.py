@@ -17,7 +17,6 @@ from walproof.salvaging.answers import answered, many, maybe, number, truth, wor
 from walproof.salvaging.changes import (
     REWRITTEN,
     Change,
-    ForeignKey,
     Row,
     Table,
     TableLoss,
@@ -27,7 +26,7 @@ from walproof.salvaging.changes import (
     judged,
     key,
 )
-from walproof.salvaging.quoting import is_operator, plain_table
+from walproof.salvaging.quoting import plain_table
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
@@ -44,53 +43,11 @@ UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
 
 
-def tables(session: Session, database: int) -> list[Table]:
-    """All of them, by their oids; ValueError for no answer."""
-    naming, found = _foreign_keys(session), []
-    kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
-    more = (many(word), many(number), number, truth, truth, truth, many(word), many(word))
-    for space, node, toast, toast_name, unlogged, is_heap, oid, schema, name, *rest in answered(
-        session.execute(QUERIES["tables"]), *kinds, *more
-    ):
-        relation = (space, database, node or 0)
-        why = "" if is_heap else "its table access method is not heap"
-        columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, extensions = rest
-        references = tuple(naming.get(oid, ()))
-        strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
-        warnings = [f"the SQL fires its trigger {one}" for one in triggers]
-        warnings += [f"it belongs to extension {one}: look whether rows of it may be put back" for one in extensions]
-        warnings += [f"a foreign key names it by {op!r}, no operator: the SQL deletes no row of it" for op in strange]
-        found.append(
-            Table(
-                relation=relation,
-                toast=((space, database, toast), toast_name) if toast else None,
-                why_not=UNLOGGED if unlogged else why,
-                oid=oid,
-                schema=schema,
-                name=name,
-                columns=columns,
-                key=key if all(0 <= place < len(columns) for place in key) else (),
-                root=root,
-                is_key_builtin=is_builtin,
-                is_deferrable=is_deferrable,
-                has_other_unique=has_other_unique,
-                references=references,
-                warnings=tuple(warnings),
-            )
-        )
-    return found
-
-
-def _foreign_keys(session: Session) -> dict[int, list[ForeignKey]]:
-    """By the table that they name."""
-    columns: dict[tuple[int, int, str, str, int, bool], list[tuple[str, str, str, str]]] = {}
-    kinds = (number, number, word, word, number, truth, word, word, word, word)
-    for row in answered(session.execute(QUERIES["foreign-keys"]), *kinds):
-        columns.setdefault(row[:6], []).append(row[6:])
-    found: dict[int, list[ForeignKey]] = {}
-    for (named, _, schema, table, oid, is_builtin), pairs in columns.items():
-        found.setdefault(named, []).append(ForeignKey(schema, table, tuple(pairs), oid, is_builtin))
-    return found
+def reason(wrong: BaseException) -> str:
+    """What is told of it, on one line."""
+    return one_line(wrong, 200) or (
+        "it is too large for memory" if isinstance(wrong, MemoryError) else "it does not say"
+    )
 
 
 def own_code(session: Session, table: int, *, writes: bool = False) -> str:
@@ -124,6 +81,8 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
     """Every lost change of the table; `schema` holds our functions, `new` is a session of the new primary."""
     loss, why = TableLoss(table), table.why_not
     try:
+        if table.unread:
+            raise ValueError(table.unread)
         if not why and (code := own_code(copied, table.oid)):
             why = f"it would run the directory's own code (function {code})"
         loss.notes += [f"not read: {why}"] if why else []
@@ -133,7 +92,7 @@ def read_table(copied: Session, schema: str, table: Table, lost: LostWal, new: S
             _read(copied, schema, loss, lost, new)
     except UNREADABLE as wrong:
         loss.is_read = False
-        loss.undecided.append(f"it cannot be read: {one_line(wrong, 200)}")
+        loss.undecided.append(f"it cannot be read: {reason(wrong)}")
         loss.notes += loss.undecided[-1:]
     loss.notes += [one_line(warning, 300) for warning in table.warnings if loss.changes]
     return loss
@@ -315,7 +274,7 @@ def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Pla
         try:
             found = _select(copied, table, "", _at_places(part))
         except UNREADABLE as wrong:
-            why = one_line(wrong, 120) or "it does not say why"
+            why = reason(wrong)
         if len(found) == len(part):
             yield from found
         elif len(part) == 1:

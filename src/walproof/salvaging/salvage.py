@@ -4,20 +4,24 @@ import json
 import secrets
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
+
+from psycopg.pq import TransactionStatus
 
 from walproof.errors import Error
 from walproof.lab.privileges import number_of_no_lab, shown_alone
 from walproof.machine.untrusted import one_line, remove_tree
 from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
-from walproof.salvaging.answers import answered, maybe, number, word
-from walproof.salvaging.changes import TableLoss, leave_untold
+from walproof.salvaging.answers import answered, maybe, number, shown, word
+from walproof.salvaging.catalog import sequences, tables, unconverted
+from walproof.salvaging.changes import Table, TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
-from walproof.salvaging.plan import Plan, new_session
+from walproof.salvaging.plan import Plan, new_session, of_new_primary
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
@@ -28,13 +32,13 @@ from walproof.salvaging.rows import (
     UNREADABLE,
     Session,
     read_table,
-    tables,
+    reason,
     written_since,
 )
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
-from walproof.salvaging.wal_records import WalReader
+from walproof.salvaging.wal_records import Relation, WalReader
 
 Progress = Callable[[str, float], object]
 """A step, and the share of it that is done: 0.0 at its beginning."""
@@ -73,8 +77,12 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
 
 def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, check: Check | None) -> Tree:
     databases, notes = list[Tree](), list[str]()
-    with new_session(dsn) as new:
-        prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
+    with of_new_primary(), new_session(dsn) as new:
+        try:
+            prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
+        except UNREADABLE:  # a name of any role's may be no text
+            with unconverted(new):
+                prepared = answered(new.execute(QUERIES["prepared"]), number, shown, shown)
         held = {xid: {"gid": gid, "database": where} for xid, gid, where in prepared}
     with bounded_memory(), number_of_no_lab() as user, _work(out, notes) as (work, sockets):
         step = f"copying {plan.copied_bytes / 1e9:,.3f} GB"
@@ -103,7 +111,7 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
 
 def _ended_there(dsn: str, xids: Collection[int]) -> dict[int, str | None]:
     """What became of transactions on the new primary; None where it does not know any more."""
-    with new_session(dsn) as new:
+    with of_new_primary(), new_session(dsn) as new:
         return dict(answered(new.execute(QUERIES["ended-there"], (sorted(xids),)), number, maybe(word)))
 
 
@@ -177,22 +185,75 @@ def _fold(lost: LostWal, copied: Copy, plan: Plan, begin: int, needed: int, done
             break
 
 
-def _read_tables(session: Session, schema: str, database: int, lost: LostWal, new: Session | None) -> list[TableLoss]:
+def _session(copied: Copy, database: str) -> AbstractContextManager[Session]:
+    return closing(copied.connect(database))
+
+
+class _Kept:
+    """A session that is opened when it is first wanted, and anew where an answer, too large perhaps, has ended it."""
+
+    def __init__(self, opens: Callable[[], AbstractContextManager[Session]], stack: ExitStack) -> None:
+        self._opens, self._stack = opens, stack
+        self._opened: Session | None = None
+
+    def __call__(self) -> Session:
+        if self._opened is not None and self._opened.info.transaction_status != TransactionStatus.IDLE:
+            self._opened = self._opened.close()
+        if self._opened is None:
+            self._opened = self._stack.enter_context(self._opens())
+        return self._opened
+
+
+def _read_tables(
+    copied: Callable[[], Session], schema: str, database: int, lost: LostWal, new: Callable[[], Session] | None
+) -> list[TableLoss]:
+    def is_wanted(_: int, relation: Relation, is_unlogged: bool) -> bool:
+        return relation in lost.blocks or is_unlogged or not lost.knows(relation)
+
+    ours, chosen = tables(copied(), database, is_wanted), list[Table]()
+    oids = {one.oid for one in ours}
     # The SQL minds what the new primary has by now: foreign keys that name a table, triggers.
-    theirs = {one.oid: one for one in (tables(new, database) if new else ())}
-    read = []
-    for found in tables(session, database):
-        there, relation = theirs.get(found.oid, found), found.relation
+    theirs = {one.oid: one for one in (tables(new(), database, lambda oid, *_: oid in oids) if new else ())}
+    for found in ours:
+        there, relation, why = theirs.get(found.oid, found), found.relation, found.why_not
         is_the_same = found.oid in theirs and there.relation == relation and relation not in lost.created
-        is_new_file, why = not lost.knows(relation) and not is_the_same, found.why_not
-        if relation in lost.blocks or why == UNLOGGED or not lost.knows(relation):
-            if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
-                why = UNLOGGED_SINCE
-            warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings)))
-            table = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
-            read.append(read_table(session, schema, table, lost, new))
+        is_new_file = not lost.knows(relation) and not is_the_same
+        if why == UNLOGGED and is_new_file and (new is None or there.why_not != UNLOGGED):
+            why = UNLOGGED_SINCE
+        unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
+        warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
+        one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
+        chosen.append(one)
+    # Those of which least was written come first: what the others leave of their parts is for the larger ones.
+    chosen.sort(key=partial(_written, lost))
+    read = [_read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)]
+    read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
+
+
+def _written(lost: LostWal, table: Table) -> float:
+    """Blocks of the table that lost work has written, as far as they are known."""
+    files = (table.relation, *(table.toast or ())[:1])
+    return sum(len(lost.blocks[one]) if one in lost.blocks else 0 if lost.knows(one) else inf for one in files)
+
+
+def _read_one(
+    copied: Callable[[], Session],
+    schema: str,
+    table: Table,
+    lost: LostWal,
+    new: Callable[[], Session] | None,
+    left: int,
+) -> TableLoss:
+    """Of so many tables that are `left` this one; each, and the files at last, has a part of the memory."""
+    try:
+        ours, theirs = copied(), new() if new else None
+        with bounded_memory(left + 1):
+            return read_table(ours, schema, table, lost, theirs)
+    except (Error, *UNREADABLE) as wrong:
+        why = f"it cannot be read: {reason(wrong)}"
+    return TableLoss(table, is_read=False, notes=[why], undecided=[why])
 
 
 @contextmanager
@@ -221,16 +282,21 @@ def _read_databases(
         for oid, name in ready:
             target, new = recovered.file_name(len(done) + 1, name), None
             with _apart(lost, name):
-                with closing(copied.connect(name)) as session, ExitStack() as stack:
+                with ExitStack() as stack:
+                    session = _Kept(partial(_session, copied, name), stack)
+                    theirs = _Kept(partial(new_session, dsn, dbname=name), stack)
+                    session()
                     with suppress(Error):
-                        new = stack.enter_context(new_session(dsn, dbname=name))
-                    lost.catalogs.update(answered(session.execute(QUERIES["catalogs"]), number, number))
+                        new = theirs if theirs() else None
+                    lost.catalogs.update(answered(session().execute(QUERIES["catalogs"]), number, number))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
-                    ran_on = [one for one in recovered.sequences(session) if one.node in nodes]
-                    paths = recovered.write(out, target, session, losses, ran_on, written_since(lost))
+                    ran_on = sequences(session(), nodes)
+                    paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))
                 is_told = new is not None or not losses
                 notes += [] if is_told else [f"rows of {name} are not compared: the new primary does not let us in"]
+                unread = ((f"{one.schema}.{one.name}", one.unread) for one in ran_on if one.unread)
+                lost.undecided += [f"sequence {one} of {name} cannot be read: {why}" for one, why in unread]
                 lost.undecided += [f"{loss.name} of {name}: {why}" for loss in losses for why in loss.undecided]
                 said = check(name, losses, paths) if check else []
                 found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import Any, BinaryIO
 import psutil
 import psycopg
 
-from walproof.lab.privileges import apart, confined_alone, member_uid
+from walproof.lab.privileges import apart, confined_alone, member_uid, number_of_no_lab
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
 from walproof.model.waiting import Wait, wait_for
-from walproof.salvaging.data_directory import OldServer, environment, give
+from walproof.salvaging.data_directory import EMPTY, OldServer, environment, give, small_file
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import history_text, segment
 
@@ -36,6 +36,10 @@ SESSION = dict(line.split("=", 1) for line in (_FILES / "session.conf.txt").read
 
 
 _READ, _WINDOW = 16 << 20, 1 << 20
+_LEAST = 64 << 20
+"""Bytes that a part of the memory has at least."""
+_LIBRARIES = ("pageinspect", "pg_surgery")
+"""PostgreSQL's contrib, of which queries.sql makes functions."""
 
 
 def _ends(file: BinaryIO) -> tuple[str, str]:
@@ -49,18 +53,30 @@ def _ends(file: BinaryIO) -> tuple[str, str]:
 
 
 @contextmanager
-def bounded_memory() -> Iterator[None]:
-    """This process, and what it starts, gets half of the free memory: psycopg.OperationalError or MemoryError then.
+def bounded_memory(parts: int = 1) -> Iterator[None]:
+    """This process, and what it starts, gets half of the free memory, or one of so many parts of what it has left of
+    that: psycopg.OperationalError or MemoryError then.
 
     Over a Unix socket, whose bytes the kernel does not count, an answer ends no other way.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = psutil.Process().memory_info().vms + psutil.virtual_memory().available // 2
-    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    has, most = psutil.Process().memory_info().vms, psutil.virtual_memory().available // 2
+    left = most if soft == resource.RLIM_INFINITY else max(0, min(most, soft - has))
+    resource.setrlimit(resource.RLIMIT_AS, (has + min(left, max(_LEAST, left // parts)), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def try_here(old: OldServer) -> None:
+    """A refusal where this machine lacks what a copy of that server takes: a copy of nothing is made, and removed."""
+    with number_of_no_lab() as number, tempfile.TemporaryDirectory(prefix="walproof-salvage-") as closed:
+        work, sockets = Path(closed, "work"), Path(closed, "sockets")
+        for folder in (work / "tablespaces", sockets, work / "data/global", *(work / "data" / name for name in EMPTY)):
+            folder.mkdir(parents=True, exist_ok=True)
+        work.chmod(0o711)
+        Copy(replace(old, history=()), work, sockets, number).try_here()
 
 
 @dataclass(slots=True)
@@ -105,6 +121,28 @@ class Copy:
         typed = [str(self.old.programs / argv[0]), *map(str, argv[1:])]
         confined = confined_alone(self.number, typed, self.work, self.sockets)
         return subprocess.Popen(confined, text=True, errors="replace", **apart(env=environment(), **pipes))
+
+    def try_here(self) -> None:
+        """A refusal where the programs do not run here, or lack what rows are read with: they are started with nothing
+        of the directory but its pg_control, and end, having said that they start, where they find no WAL."""
+        (self.work / "data/PG_VERSION").write_text(f"{self.old.major}\n")
+        content = small_file(self.old.directory, "global/pg_control") or b""
+        (self.work / "data/global/pg_control").write_bytes(content)
+        give((self.work / "data",), member_uid(self.number))
+        preloads = f"shared_preload_libraries={','.join(f'$libdir/{one}' for one in _LIBRARIES)}"
+        argv = ("postgres", "-D", self.work / "data", "-c", preloads)
+        with tempfile.TemporaryFile(dir=self.work) as out:
+            with self._start(argv, stdout=out, stderr=out) as process:
+                try:
+                    process.wait()
+                except BaseException:
+                    process.kill()
+                    raise
+            said = _ends(out)[0]
+        if "LOG:  starting PostgreSQL" not in said:
+            wrong = re.search(r"(?:ERROR|FATAL|PANIC):  (.*)", said)
+            why = wrong[1][:300] if wrong else said.strip()[-300:]
+            raise refused("no-contrib" if any(one in why for one in _LIBRARIES) else "no-run", why=why)
 
     def wal(self, timeline: int) -> Callable[[int, int], bytes]:
         """Bytes of that timeline's WAL from a position on, as WalReader asks for them; some of it is kept."""

@@ -7,7 +7,7 @@ is looked at under a lock in which no table can be swapped or changed, in the tr
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -17,10 +17,11 @@ from walproof.errors import Error
 from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
+from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Table, TableLoss
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
-from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape, tables
+from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
 
 LONGEST_S, GRACE_S = 60.0, 5.0
@@ -152,7 +153,7 @@ def _held(
             says.append(f"{name}: the new primary has no such table: its files were not tried")
         elif attempt(name, partial(_hold_all, session, loss.table)):
             locked.append(loss)
-    now = _tables_now(session) if locked else {}
+    now = _tables_now(session, {loss.table.oid for loss in locked}) if locked else {}
     for loss in locked:
         # Between the two looks another table may have come to the name, or to that of one that names it.
         if _is_as_read(loss.table, now.get(loss.table.oid)):
@@ -170,10 +171,10 @@ def _hold_all(session: Session, table: Table) -> None:
         hold(session, schema, name)
 
 
-def _tables_now(session: Session) -> dict[int, Table]:
+def _tables_now(session: Session, oids: Container[int]) -> dict[int, Table]:
     with session.transaction(force_rollback=True):
         session.execute("SET LOCAL search_path = pg_catalog")
-        return {one.oid: one for one in tables(session, 0)}
+        return {one.oid: one for one in tables(session, 0, lambda oid, *_: oid in oids)}
 
 
 def _is_as_read(was: Table, now: Table | None) -> bool:
