@@ -9,10 +9,11 @@ import pytest
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair
 from tests.lab.test_salvage_new_primary import TRAP, _do, _dsn, _files, _psql, _ran, pair
+from walproof.errors import Error
 from walproof.salvaging import trial
 from walproof.salvaging.catalog import sequences, tables
 from walproof.salvaging.changes import Change, Table, TableLoss
-from walproof.salvaging.plan import new_session
+from walproof.salvaging.plan import identity, new_session
 from walproof.salvaging.trial import tried
 
 __all__ = ["own_folder", "pair"]
@@ -65,6 +66,25 @@ def test_no_name_in_the_sql_stands_for_another_thing_than_was_read(
     assert said.startswith("public.named: ") and said.endswith("was replaced meanwhile: its files were not tried")
     done = _psql(pair, own_folder / "here", [one.path for one in files], "-1")
     assert done.returncode != 0 and "ERROR:" in done.stderr and _ran(pair) == ran, done.stderr
+
+
+def test_a_session_of_another_server_than_was_planned_with_is_refused(pair: PlainPair, own_folder: Path) -> None:
+    """The old primary was back at a host of --new: every lost row was "already there", and its SQL tried on it."""
+    system, timeline, _ = identity(_dsn(pair))
+    for trial_alone in (True, False):
+        with new_session(_dsn(pair), planned=(system, timeline), reads_only=trial_alone) as session:
+            assert session.execute("SELECT 1").fetchall() == [(1,)]
+        for planned in ((system, timeline + 1), (system + 1, timeline)):
+            with (
+                pytest.raises(Error, match="another server answers as --new"),
+                new_session(_dsn(pair), planned=planned, reads_only=trial_alone),
+            ):
+                pass
+    table = Table((0, 0, 0), None, "", 0, "public", "none", ("id",), (0,), 0)
+    loss = TableLoss(table, [Change("insert", ("1",), None, state="clean")])
+    files = _files(pair, own_folder, [loss], [])
+    (said, *_) = tried(_dsn(pair), {"load"}, "app", [loss], files, planned=(system, timeline + 1))
+    assert said.startswith("not tried to the end") and "another server answers as --new" in said
 
 
 def test_a_view_that_takes_a_sequences_name_is_not_asked(pair: PlainPair, own_folder: Path) -> None:

@@ -284,7 +284,8 @@ def tries(
     monkeypatch.setattr(trial, "compared", lambda _, __, lost, ___: [replace(one, state=there) for one in lost])
     lost = loss(1, changes=[insert("2", "a"), insert("3", "a", "conflict")])
     says = trial.tried("", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []))
-    assert asked == [{"dbname": "app"}, {"reads_only": False, "dbname": "app"}]
+    usual = {"planned": None, "dbname": "app"}
+    assert asked == [usual, {"reads_only": False, **usual}]
     return says
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
 from walproof.salvaging.changes import ForeignKey, Table, TableLoss
+from walproof.salvaging.plan import new_session
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.wal import LostWal
 
@@ -100,10 +102,11 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
             raise MachineError("an error", "")
 
     out = PrivateFolder(tmp_path, -1)
+    sessions = partial(new_session, "")
     asked, lost = list[str](), LostWal(0x200, known_from=1, wrote=Counter([frozenset((1, n, 2) for n in range(4, 9))]))
     names = {4: b"damaged", 5: b"a", 6: b"b", 8: b"caf\xe9"}
     copied: Any = SimpleNamespace(databases=names, add_functions=add_functions, started=nullcontext, connect=connect)
-    done, notes = salvage._read_databases("", out, copied, lost, None)
+    done, notes = salvage._read_databases(sessions, out, copied, lost, None)
     assert (asked, done) == (["a", "b"], [])
     assert [one.split(" cannot be read: ") for one in lost.undecided] == [
         ["database damaged", "an error"],
@@ -112,4 +115,4 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
     ]  # fmt: skip
     assert notes == ["database 7 was dropped: not read"]
     lost.xids.add((1 << 32) - 1)  # older than what was read
-    assert salvage._read_databases("", out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
+    assert salvage._read_databases(sessions, out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]

@@ -215,7 +215,7 @@ def _undo(cluster: Target, configuration: Configuration, *, dry_run: bool, as_js
         begun = layer.begin(cluster.clock.now(), name)
         alone: list[str] = []
         left = configuration.undo(layer, Reverting(stays=partial(_stays, journal.path, alone)))
-        stays = layer.pending(name)
+        stays = {one.number for one in journal.pending(name)} & {one.number for one in pending}
         layer.close(name)
     if alone:
         raise MachineError("; ".join([*dict.fromkeys(alone), *left]), "undo that first: walproof revert, apply --undo")

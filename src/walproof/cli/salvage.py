@@ -89,7 +89,7 @@ def salvage(
         print_step(f"WARNING: --in-place: files of {old} change, so it is no evidence any more")
     tree = {"dry_run": dry_run, **plan_tree(chosen)}
     if chosen.spans and not dry_run:
-        trial = partial(tried, new, allowed) if check else None
+        trial = partial(tried, new, allowed, planned=chosen.primary) if check else None
         with progress_bar() as progress:
             tree |= run(chosen, new, folder, progress, trial)
     print_result(tree, *text(tree), as_json=as_json)

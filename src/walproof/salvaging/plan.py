@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
@@ -18,7 +18,7 @@ from walproof.load.open_session import open_session
 from walproof.machine.answering import BoundedLogin, answering
 from walproof.model import session_settings
 from walproof.salvaging import data_directory, wal_folders
-from walproof.salvaging.answers import answered, number, truth, word
+from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.data_directory import OldServer, small_text
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
@@ -29,6 +29,10 @@ from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segm
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200
 """Segments up to which WAL before the fork is read too, for what transactions wrote that were open at it."""
+
+
+Planned: TypeAlias = tuple[int, int]
+"""The new primary of a plan: its system identifier and its timeline, on which no other server has led."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,10 @@ class Plan:
     links: dict[str, Path] = field(default_factory=dict)
     in_place: bool = False
     elsewhere: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> Planned:
+        return self.old.system, self.new_timeline
 
 
 def plan(directory: Path, new: str, archive: Path | None, programs: Path | None, *, in_place: bool = False) -> Plan:
@@ -117,8 +125,12 @@ def of_new_primary() -> Iterator[None]:
 
 
 @contextmanager
-def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["psycopg.Connection[Any]"]:
-    """A session in autocommit; a refusal for what is no DSN, or where nobody lets us in: for no error in it."""
+def new_session(
+    dsn: str, *, reads_only: bool = True, planned: Planned | None = None, **more: str
+) -> Iterator["psycopg.Connection[Any]"]:
+    """A session in autocommit; a refusal for what is no DSN, or where nobody lets us in, or another server than was
+    `planned` with answers by it now: for no error in it.
+    """
     not_set = _OF_SUPERUSERS if reads_only else (*_OF_SUPERUSERS, "search_path", "default_transaction_read_only")
     ours = {name: value for name, value in {**session_settings.SESSION, **SESSION}.items() if name not in not_set}
     options = " ".join(f"-c {name}={value}" for name, value in ours.items())
@@ -134,6 +146,10 @@ def new_session(dsn: str, *, reads_only: bool = True, **more: str) -> Iterator["
             if "replication" not in more:
                 # A database's owner may have set another for all sessions: that of a superuser would seem to be none.
                 opened.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(sql.Identifier(opened.info.user)))
+            if planned:
+                ((system, name),) = answered(opened.execute(QUERIES["leads"]).fetchall(), number, maybe(word))
+                if name is None or planned != (system, int(name[:8], 16)):
+                    raise refused("another-primary")
         yield opened
 
 

@@ -207,6 +207,12 @@ SELECT system_identifier, pg_is_in_recovery(), current_setting('server_version_n
     ('pg_execute_server_program', 'pg_write_server_files', 'pg_read_server_files')))
 FROM pg_control_system()
 
+-- name: leads
+-- Also where a database's owner says in which schemas names are looked up: first where there is one of that name.
+SELECT c.system_identifier, CASE WHEN NOT pg_catalog.pg_is_in_recovery()
+  THEN pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()) END
+FROM pg_catalog.pg_control_system() AS c
+
 -- name: prepared
 SELECT transaction::text::bigint, gid, database::text FROM pg_prepared_xacts
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any, TypeAlias
 
+import psycopg
 from psycopg.pq import TransactionStatus
 
 from walproof.errors import Error
@@ -56,6 +58,10 @@ _RECORDS = 10_000
 """After so many the share is told again."""
 
 
+Sessions: TypeAlias = Callable[..., AbstractContextManager["psycopg.Connection[Any]"]]
+"""What opens sessions of the new primary that was planned with."""
+
+
 def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:
     """Copy, replay, read and compare below `out`, and write the report there; the copy is removed at the end, whatever
     happens.
@@ -77,7 +83,8 @@ def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None
 
 def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, check: Check | None) -> Tree:
     databases, notes = list[Tree](), list[str]()
-    with of_new_primary(), new_session(dsn) as new:
+    sessions = partial(new_session, dsn, planned=plan.primary)
+    with of_new_primary(), sessions() as new:
         try:
             prepared = answered(new.execute(QUERIES["prepared"]), number, word, word)
         except UNREADABLE:  # a name of any role's may be no text
@@ -93,7 +100,7 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
         progress("reading the WAL", 0.0)
         lost = read_wal(copied, plan, held, done=partial(progress, "reading the WAL"))
         if lost.prepared_at_fork:
-            ended = _ended_there(dsn, lost.prepared_at_fork)
+            ended = _ended_there(sessions, lost.prepared_at_fork)
             on_both = {xid for xid, said in ended.items() if said == "committed"}
             lost = (
                 read_wal(copied, plan, held, on_both, partial(progress, "reading the WAL again")) if on_both else lost
@@ -103,15 +110,15 @@ def _salvaged(plan: Plan, dsn: str, out: PrivateFolder, progress: Progress, chec
             progress("replaying the WAL", 0.0)
             copied.replay()
             progress("reading the rows", 0.0)
-            databases, found = _read_databases(dsn, out, copied, lost, check)
+            databases, found = _read_databases(sessions, out, copied, lost, check)
             notes += found
     still_held = [[held[xid] for xid in sorted(some)] for some in (lost.prepared_before, lost.rolled_back_before)]
     return loss_tree(plan, lost, databases, still_held, notes)
 
 
-def _ended_there(dsn: str, xids: Collection[int]) -> dict[int, str | None]:
+def _ended_there(sessions: Sessions, xids: Collection[int]) -> dict[int, str | None]:
     """What became of transactions on the new primary; None where it does not know any more."""
-    with of_new_primary(), new_session(dsn) as new:
+    with of_new_primary(), sessions() as new:
         return dict(answered(new.execute(QUERIES["ended-there"], (sorted(xids),)), number, maybe(word)))
 
 
@@ -224,9 +231,9 @@ def _read_tables(
         warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
         one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
         chosen.append(one)
-    # Those of which least was written come first: what the others leave of their parts is for the larger ones.
+    # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
-    read = [_read_one(copied, schema, table, lost, new, len(chosen) - at) for at, table in enumerate(chosen)]
+    read = [_read_one(copied, schema, table, lost, new) for table in chosen]
     read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
@@ -244,12 +251,11 @@ def _read_one(
     table: Table,
     lost: LostWal,
     new: Callable[[], Session] | None,
-    left: int,
 ) -> TableLoss:
-    """Of so many tables that are `left` this one; each, and the files at last, has a part of the memory."""
+    """It gets half of the memory that is left: the next ones, and the files at last, have the other half."""
     try:
         ours, theirs = copied(), new() if new else None
-        with bounded_memory(left + 1):
+        with bounded_memory(parts=2):
             return read_table(ours, schema, table, lost, theirs)
     except (Error, *UNREADABLE) as wrong:
         why = f"it cannot be read: {reason(wrong)}"
@@ -266,7 +272,7 @@ def _apart(lost: LostWal, name: str) -> Iterator[None]:
 
 
 def _read_databases(
-    dsn: str, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
+    sessions: Sessions, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
     done, ready = list[Tree](), list[tuple[int, str]]()
     touched = lost.databases | (set() if lost.all_blocks_known else set(copied.databases))
@@ -284,7 +290,7 @@ def _read_databases(
             with _apart(lost, name):
                 with ExitStack() as stack:
                     session = _Kept(partial(_session, copied, name), stack)
-                    theirs = _Kept(partial(new_session, dsn, dbname=name), stack)
+                    theirs = _Kept(partial(sessions, dbname=name), stack)
                     session()
                     with suppress(Error):
                         new = theirs if theirs() else None

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Container, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 import psycopg
@@ -19,7 +19,7 @@ from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Table, TableLoss
-from walproof.salvaging.plan import new_session
+from walproof.salvaging.plan import Planned, new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
 from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
@@ -31,12 +31,19 @@ _ROUNDS = 20
 
 
 def tried(
-    dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], files: Sequence[SqlFile]
+    dsn: str,
+    allowed: Collection[str],
+    database: str,
+    losses: Sequence[TableLoss],
+    files: Sequence[SqlFile],
+    *,
+    planned: Planned | None = None,
 ) -> list[str]:
     """What stands in the way of the files, and what was lost and is in none, a sentence each; [] when they bring every
     row to its lost state but those that are told to be in conflict or, without a key, cannot be compared."""
     left = _in_no_sql(losses, files)
-    return [*_tried_there(dsn, allowed, database, losses, files), *left] if files else left
+    sessions = partial(new_session, dsn, planned=planned, dbname=database)
+    return [*_tried_there(sessions, allowed, losses, files), *left] if files else left
 
 
 def _in_no_sql(losses: Sequence[TableLoss], files: Sequence[SqlFile]) -> list[str]:
@@ -50,15 +57,15 @@ def _in_no_sql(losses: Sequence[TableLoss], files: Sequence[SqlFile]) -> list[st
 
 
 def _tried_there(
-    dsn: str, allowed: Collection[str], database: str, losses: Sequence[TableLoss], files: Sequence[SqlFile]
+    sessions: Callable[..., AbstractContextManager[Session]],
+    allowed: Collection[str],
+    losses: Sequence[TableLoss],
+    files: Sequence[SqlFile],
 ) -> list[str]:
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
         # What ends the session is opened before anything runs in it: a database's owner may let none in afterwards.
-        with (
-            new_session(dsn, dbname=database) as another,
-            new_session(dsn, reads_only=False, dbname=database) as session,
-        ):
+        with sessions() as another, sessions(reads_only=False) as session:
             return _in_time(session, allowed, losses, files, partial(_end, another, session.info.backend_pid))
     except (Error, *UNREADABLE) as wrong:
         return [f"not tried to the end, and rolled back: {one_line(wrong, 300)}"]

@@ -189,7 +189,7 @@ def where_is(
     if len(there) == 1:
         return next(iter(there.values()))
     here = servers[name].made if name in servers else ""
-    if any(same_server(here, other) and not same_server(here, change.server) for other in known):
+    if change.server and any(same_server(here, other) and not same_server(here, change.server) for other in known):
         return ""
     return name if name in named or (not change.server and name in members) else ""
 

@@ -217,6 +217,7 @@ class AutoConf:
         left: list[str] = []
         for change in (one for one in changes if one.before == one.after):
             done(change)  # wherever its server is: a plan names what is so already too
+        noted = {one.server for one in changes}
         changes = [one for one in changes if one.before != one.after]
         servers, silent = answering(self._members)
         failed: Error | None = None
@@ -239,7 +240,7 @@ class AutoConf:
         if unknown := dict.fromkeys(nowhere(change, servers.values()) for change, there in where if not there):
             left += unknown
             failed = failed or silent
-        left += copies(changes, servers, [there for _, there in where], known)
+        left += copies(changes, servers, [there for _, there in where], noted)
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
