@@ -73,15 +73,19 @@ def test_another_servers_address_is_not_the_server_that_was_changed(
     assert (walproof("revert")[0], registered(runs_folder()), pair.sql("n2", NOW)) == (0, [], [])
 
 
-def test_a_copy_that_has_what_was_set_is_named(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
-    """A standby made since: `apply --undo` said that all was undone, and after a switchover it was in effect."""
+@pytest.mark.parametrize("rewound", [False, True])
+def test_a_copy_that_has_what_was_set_is_named(runs: Runs, pair: PlainPair, walproof: Walproof, rewound: bool) -> None:
+    """A standby made since, or rewound: `apply --undo` said that all was undone, and after a switchover it was not."""
     undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
     layer = runs.apply()
     runs.set(run := runs.run("a"), "off")
     of_n2, of_n1 = run.pending()
     for one in (of_n2, of_n1):
         run.undone(one)
-    layer.note(1.0, of_n1.target, of_n1.what, of_n1.name, before=of_n1.before, after=of_n1.after)
+    for one in (of_n2, of_n1) if rewound else (of_n1,):
+        noted = layer.note(1.0, one.target, one.what, one.name, before=one.before, after=one.after)
+        if one is of_n2:
+            layer.undone(noted)
     layer.note(2.0, runs.target.name, APPLIED, "off", before=None, after=None)
     code, out, _ = walproof(*undo)
     assert (code, runs.now(), pair.sql("n2", NOW)) == (1, [], [("off",)])
@@ -114,6 +118,15 @@ def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
         start(pair, "n2")
         await_streaming(pair)
     assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
+
+
+def test_what_1_0_0_noted_is_undone_after_a_newer_application_too(runs: Runs, walproof: Walproof) -> None:
+    """Every server that was noted since was taken for another one than the change, which told none."""
+    journal = moved(runs, lambda one: one.kind)
+    with opened(runs.target.name) as target:
+        runs.set(journal, "local", target)
+        runs.end(journal, target)
+    assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
 def test_what_a_member_had_before_is_no_copy(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
