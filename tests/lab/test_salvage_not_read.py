@@ -74,8 +74,10 @@ LOST = (
     "ALTER TABLE logged SET UNLOGGED",
     "CREATE ROLE made",
     "ROLLBACK PREPARED 'held'",
-    "BEGIN; INSERT INTO t VALUES (800, 'xa'); PREPARE TRANSACTION 'lost'",
     f"ALTER DATABASE {CLOSED} ALLOW_CONNECTIONS false",
+    # Its locks were the copy's: neither the table nor any database was read.
+    f"BEGIN; LOCK t, log; ALTER DATABASE {CLOSED} CONNECTION LIMIT 5; INSERT INTO t VALUES (800, 'xa');"
+    " PREPARE TRANSACTION 'lost'",
     "CHECKPOINT",
 )
 

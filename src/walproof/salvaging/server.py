@@ -182,7 +182,12 @@ class Copy:
     def replay(self) -> None:
         """Replay the WAL to its end; make our role; `databases` are all of them, and one that takes no sessions takes
         some here: its owner, who need be no superuser, may have said so. Their names are bytes, in encodings of theirs.
+
+        What is prepared holds locks of any role's: it is forgotten, as nothing of it is read here.
         """
+        self.single("template1", "")
+        for prepared in (self.work / "data/pg_twophase").iterdir():
+            prepared.unlink()
         said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
         oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
         try:
