@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import data_directory
 from walproof.salvaging.data_directory import inspect, links, size
+from walproof.salvaging.server import Copy, try_here
 from walproof.salvaging.wal import Span, segment
 from walproof.salvaging.wal_folders import check_linked, wal_files
 
@@ -267,3 +270,22 @@ def test_wal_of_another_timeline_behind_a_link_is_that_of_a_rewound_server(
         check_linked(replace(old, wal=tmp_path / "wal"))
     (tmp_path / "wal" / name).unlink()
     check_linked(replace(old, wal=tmp_path / "wal"))
+
+
+def test_numbers_in_a_strangers_pg_control_take_no_memory_before_anything_is_copied(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that was tried, with --dry-run too, took memory for any number of sessions and locks, without end."""
+    asked: list[tuple[Any, ...]] = []
+
+    def start(_: Copy, argv: Any, **pipes: Any) -> "subprocess.Popen[str]":
+        asked.append((resource.getrlimit(resource.RLIMIT_AS)[0], *argv))
+        return subprocess.Popen(["echo", "LOG:  starting PostgreSQL"], text=True, stdout=pipes["stdout"])
+
+    monkeypatch.setattr(Copy, "_start", start)
+    old = inspect(directory, None)
+    numbers = {f"{name} setting": "1000000" for name in ("max_connections", "max_prepared_xacts", "max_locks_per_xact")}
+    try_here(replace(old, control={**old.control, **numbers, "track_commit_timestamp setting": "off"}))
+    ((limit, *words),) = asked
+    assert limit != resource.RLIM_INFINITY
+    assert {"--max_connections=10", "--max_locks_per_transaction=64", "--max_prepared_transactions=0"} <= set(words)

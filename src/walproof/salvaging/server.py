@@ -76,7 +76,8 @@ def try_here(old: OldServer) -> None:
         for folder in (work / "tablespaces", sockets, work / "data/global", *(work / "data" / name for name in EMPTY)):
             folder.mkdir(parents=True, exist_ok=True)
         work.chmod(0o711)
-        Copy(replace(old, history=()), work, sockets, number).try_here()
+        with bounded_memory():
+            Copy(replace(old, history=()), work, sockets, number).try_here()
 
 
 @dataclass(slots=True)
@@ -130,7 +131,9 @@ class Copy:
         (self.work / "data/global/pg_control").write_bytes(content)
         give((self.work / "data",), member_uid(self.number))
         preloads = f"shared_preload_libraries={','.join(f'$libdir/{one}' for one in _LIBRARIES)}"
-        argv = ("postgres", "-D", self.work / "data", "-c", preloads)
+        # Its pg_control's own may be a stranger's, who would have memory for any number of them taken.
+        least = ("max_connections=10", "max_locks_per_transaction=64", "max_prepared_transactions=0", preloads)
+        argv = ["postgres", "-D", self.work / "data", *(f"--{one}" for one in least)]
         with tempfile.TemporaryFile(dir=self.work) as out:
             with self._start(argv, stdout=out, stderr=out) as process:
                 try:
