@@ -133,7 +133,7 @@ class Copy:
         preloads = f"shared_preload_libraries={','.join(f'$libdir/{one}' for one in _LIBRARIES)}"
         # Its pg_control's own may be a stranger's, who would have memory for any number of them taken.
         least = ("max_connections=10", "max_locks_per_transaction=64", "max_prepared_transactions=0", preloads)
-        argv = ["postgres", "-D", self.work / "data", *(f"--{one}" for one in least)]
+        argv: list[str | Path] = ["postgres", "-D", self.work / "data", *(f"--{one}" for one in least)]
         with tempfile.TemporaryFile(dir=self.work) as out:
             with self._start(argv, stdout=out, stderr=out) as process:
                 try:
