@@ -120,6 +120,20 @@ def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
     assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
 
 
+def test_a_name_that_was_silent_at_first_is_asked_who_it_is(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other server that came up at that name, between the look and the undo, was put back in its place."""
+    pair_file(pair, tmp_path, named=True)
+    with opened(runs.target.name) as target:
+        runs.target = target
+        journal = moved(runs, lambda one: one.what.replace(one.kind, f"{AUTO} n1"))
+        monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
+        left = target.configuration.undo(journal)
+    (of_n2,) = (one for one in journal.pending())
+    assert (runs.now(), "/n2, made at" in of_n2.what, len(left)) == ([], True, 1), left
+
+
 def test_what_1_0_0_noted_is_undone_after_a_newer_application_too(runs: Runs, walproof: Walproof) -> None:
     """Every server that was noted since was taken for another one than the change, which told none."""
     journal = moved(runs, lambda one: one.kind)

@@ -52,7 +52,7 @@ def test_no_name_in_the_sql_stands_for_another_thing_than_was_read(
         (table,) = (one for one in tables(session, 0) if one.name == "named")
     loss = TableLoss(table, [Change("delete", None, ("3", "x"), state="clean")])
     files, ran = _files(pair, own_folder, [loss], []), _ran(pair)
-    assert tried(_dsn(pair), {"load"}, "app", [loss], files) == []
+    assert tried(_dsn(pair), {"load"}, "app", [loss], files, planned=None) == []
     is_there, looks = trial._is_there, list[bool]()
 
     def meanwhile(session: Any, loss: TableLoss) -> bool:
@@ -62,7 +62,7 @@ def test_no_name_in_the_sql_stands_for_another_thing_than_was_read(
         return looks[-1]
 
     monkeypatch.setattr(trial, "_is_there", meanwhile)
-    (said,) = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+    (said,) = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files, planned=None)
     assert said.startswith("public.named: ") and said.endswith("was replaced meanwhile: its files were not tried")
     done = _psql(pair, own_folder / "here", [one.path for one in files], "-1")
     assert done.returncode != 0 and "ERROR:" in done.stderr and _ran(pair) == ran, done.stderr

@@ -252,13 +252,13 @@ def test_no_function_of_the_owner_is_run_without_its_own_consent(pair: PlainPair
     loss = _lost(pair, name)
     files = _files(pair, own_folder, [loss], [])
     before = _ran(pair)
-    says = tried(_dsn(pair), {"load"}, "app", [loss], files)
+    says = tried(_dsn(pair), {"load"}, "app", [loss], files, planned=None)
     assert _ran(pair) == before
     if name in ("plain", "parted", "usual"):
         assert says == []
     else:
         assert len(says) == 1 and says[0].startswith("not tried: it would run "), says
-        tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+        tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files, planned=None)
         assert _ran(pair) > before or name in (
             "of_domain",
             "estimated",
@@ -310,7 +310,7 @@ def test_a_function_that_catches_its_cancellation_is_ended_with_the_session(
     monkeypatch.setattr(trial, "GRACE_S", 0.5)
     closed = threading.Timer(0.2, _do, (pair, "ALTER DATABASE app CONNECTION LIMIT 0"), {"user": "postgres"})
     closed.start()
-    says = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files)
+    says = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files, planned=None)
     closed.join()
     _do(pair, "ALTER DATABASE app CONNECTION LIMIT -1", user="postgres")
     assert says
@@ -373,7 +373,7 @@ def test_what_is_swapped_or_added_meanwhile_is_neither_run_nor_read(
     files = _files(pair, own_folder, [loss], [])
     refused = _meanwhile(pair, monkeypatch, module, before, after)
     if module is trial:
-        says = tried(_dsn(pair), {"load"}, "app", [loss], files)
+        says = tried(_dsn(pair), {"load"}, "app", [loss], files, planned=None)
         assert bool(says) == bool(before) and all(name in one for one in says), says
     else:
         with psycopg.connect(_dsn(pair, "postgres"), autocommit=True) as copied, new_session(_dsn(pair)) as new:

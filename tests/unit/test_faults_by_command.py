@@ -1,6 +1,7 @@
 """Commands of a target file that undo a fault: run on the server that the fault was of, and on no other."""
 
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import TargetError
+from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT
 from walproof.model.topology import Endpoint
+from walproof.model.waiting import Wait
 from walproof.records.journal import Journal
 from walproof.targets.external.faults_by_command import UserCommands
 from walproof.targets.sql import known_servers
@@ -26,7 +29,8 @@ def test_a_fault_is_not_undone_on_another_server_of_its_address(tmp_path: Path, 
     def commands() -> UserCommands:
         at = Endpoint((("vip", 7),))
         given = {"freeze": "true", "thaw": f"touch {undone}"}
-        return UserCommands(given, lambda _: at, None, lambda: journal, "t", who=lambda _, there: server[0])
+        clock = RealClock({Wait.NEW_LEADER.name: 0.1})
+        return UserCommands(given, lambda _: at, None, lambda: journal, "t", clock, lambda _, there: server[0])
 
     first = commands()
     first.inject(Capability.FREEZE, "n1")
@@ -40,6 +44,18 @@ def test_a_fault_is_not_undone_on_another_server_of_its_address(tmp_path: Path, 
     stays = answers not in ("", "first")
     assert (undone.exists(), len(journal.pending())) == (not stays, int(stays))
     assert (f"vip:7 is {answers} now, and the fault is of first" in said) is (stays and killed)
+
+
+def test_a_server_that_starts_is_asked_until_it_tells_which_it_is(tmp_path: Path) -> None:
+    """After a kill under a supervisor it was recovering: `recover` was not run, and the drill ended without it."""
+    journal, undone, answers = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone", ["first"]
+    given, at = {"kill": "true", "recover": f"touch {undone}"}, Endpoint((("vip", 7),))
+    who: Callable[..., str] = lambda *_: answers.pop() if len(answers) > 1 else answers[0]  # noqa: E731
+    commands = UserCommands(given, lambda _: at, None, lambda: journal, "t", who=who)
+    commands.inject(Capability.KILL, "n1")
+    answers += [known_servers.UNTOLD] * 2
+    commands.undo_all()
+    assert undone.exists() and not journal.pending()
 
 
 def test_no_second_fault_of_an_address_hides_the_first(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_a_trial_that_went_through_says_of_how_many_changes(losses: list[TableLo
     ],
 )
 def test_what_is_in_no_sql_is_told_though_there_is_nothing_to_try(loss: TableLoss, says: list[str]) -> None:
-    assert tried("no DSN", {"load"}, "app", [loss], []) == [f"public.t: in no SQL: {one}" for one in says]
+    assert tried("no DSN", {"load"}, "app", [loss], [], planned=None) == [f"public.t: in no SQL: {one}" for one in says]
 
 
 def test_what_a_killed_run_left_is_named(

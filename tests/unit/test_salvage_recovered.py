@@ -283,7 +283,9 @@ def tries(
     monkeypatch.setattr(trial, "new_session", opened)
     monkeypatch.setattr(trial, "compared", lambda _, __, lost, ___: [replace(one, state=there) for one in lost])
     lost = loss(1, changes=[insert("2", "a"), insert("3", "a", "conflict")])
-    says = trial.tried("", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []))
+    says = trial.tried(
+        "", frozenset(allowed), "app", [lost], write(folder / "rows", session(), [lost], []), planned=None
+    )
     usual = {"planned": None, "dbname": "app"}
     assert asked == [usual, {"reads_only": False, **usual}]
     return says

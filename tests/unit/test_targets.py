@@ -5,6 +5,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -345,6 +346,7 @@ def test_a_member_that_is_gone_keeps_no_other_from_being_undone(
 
     monkeypatch.setattr(known_servers, "connected", connected)
     monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
+    monkeypatch.setattr(settings, "server_of", lambda _: known_servers.Server("", datetime.now(UTC), {}))
     monkeypatch.setattr(settings, "auto_conf", lambda _: {"commit_delay": "9"})
     monkeypatch.setattr(settings, "alter", lambda *words: altered.append(words))
     monkeypatch.setattr(settings.AutoConf, "_reload", lambda *_: None)

@@ -285,6 +285,8 @@ def _read_databases(
         else:
             notes.append(f"database {oid} was dropped: not read")
     with copied.started():
+        with _apart(lost, "template1"), _session(copied, "template1") as shared:  # for what all databases share
+            lost.catalogs.update(answered(shared.execute(QUERIES["catalogs"]), number, number))
         for oid, name in ready:
             target, new = recovered.file_name(len(done) + 1, name), None
             with _apart(lost, name):
@@ -292,8 +294,11 @@ def _read_databases(
                     session = _Kept(partial(_session, copied, name), stack)
                     theirs = _Kept(partial(sessions, dbname=name), stack)
                     session()
-                    with suppress(Error):
+                    try:
                         new = theirs if theirs() else None
+                    except Error as wrong:
+                        if wrong.message == refused("another-primary").message:
+                            raise
                     lost.catalogs.update(answered(session().execute(QUERIES["catalogs"]), number, number))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}

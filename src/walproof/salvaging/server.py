@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -189,8 +189,11 @@ class Copy:
         What is prepared holds locks of any role's: it is forgotten, as nothing of it is read here.
         """
         self.single("template1", "")
-        for prepared in (self.work / "data/pg_twophase").iterdir():
-            prepared.unlink()
+        folder = os.open(self.work / "data/pg_twophase", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with ExitStack() as stack:
+            stack.callback(os.close, folder)
+            for prepared in os.listdir(folder):
+                os.unlink(prepared, dir_fd=folder)
         said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
         oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
         try:

@@ -37,7 +37,7 @@ def tried(
     losses: Sequence[TableLoss],
     files: Sequence[SqlFile],
     *,
-    planned: Planned | None = None,
+    planned: Planned | None,
 ) -> list[str]:
     """What stands in the way of the files, and what was lost and is in none, a sentence each; [] when they bring every
     row to its lost state but those that are told to be in conflict or, without a key, cannot be compared."""

@@ -7,11 +7,12 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from string import Formatter
 
-from walproof.errors import ODD, Error, TargetError, UsageError, all_undone, as_error
+from walproof.errors import ODD, Error, TargetError, UsageError, WaitTimeout, all_undone, as_error
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.guarantee import SERVER, same_server
@@ -222,9 +223,22 @@ class UserCommands:
         self._made[fault, member] = made
         return f"{SERVER}{made}"
 
+    def _who_answers(self, member: str) -> str | None:
+        """Who does, once it tells it: one that starts, or lets nobody in just now, is asked for a while."""
+        answers = [self.who(member, self._endpoint(member))]
+
+        def tells() -> bool:
+            answers.append(self.who(member, self._endpoint(member)))
+            return answers[-1] != UNTOLD
+
+        if answers[-1] == UNTOLD:
+            with suppress(WaitTimeout):
+                wait_for(Wait.NEW_LEADER, tells, self.clock, pace_s=0.5)
+        return answers[-1]
+
     def _undo(self, fault: Capability, member: str, made: str) -> None:
         """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
-        now = self.who(member, self._endpoint(member)) if made else None
+        now = self._who_answers(member) if made else None
         if now and not same_server(now, made):
             host, port = self._endpoint(member).hosts[0]
             raise TargetError(

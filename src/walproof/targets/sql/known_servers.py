@@ -198,14 +198,15 @@ def _member(change: Any) -> str:
     return str(change.kind.removeprefix(f"{AUTO} "))
 
 
-def nowhere(change: Any, servers: Iterable[Server]) -> str:
+def unplaced(change: Any, servers: Iterable[Server], named: Container[str]) -> str:
     """The sentence about a change whose server does not answer, or is not known to."""
     if not change.server:
         return f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
+    again = "Let that name under [members] mean it again" if _member(change) in named else "Name it under [members]"
     may_look = "" if all(one.made for one in servers) else " (this role may not call pg_stat_file(text))"
     return (
         f"{_member(change)}: {change.name} was changed on {change.server}, and no server that answers is known to be"
-        f" that one{may_look}: nothing is set. Name it under [members]; or set it to {change.before!r} there, and"
+        f" that one{may_look}: nothing is set. {again}; or set it to {change.before!r} there, and"
         " remove the journal"
     )
 

@@ -29,9 +29,10 @@ from walproof.targets.sql.known_servers import (
     as_error,
     auto_conf,
     copies,
-    nowhere,
+    server_of,
     session_of,
     told_apart,
+    unplaced,
     where_is,
 )
 
@@ -221,14 +222,21 @@ class AutoConf:
         changes = [one for one in changes if one.before != one.after]
         servers, silent = answering(self._members)
         failed: Error | None = None
-        where = [(change, where_is(change, servers, self._members, self._named, known)) for change in changes]
-        for member in dict.fromkeys(there for _, there in where if there):
-            mine = [change for change, there in where if there == member]
+
+        def place(change: Any) -> str:
+            return where_is(change, servers, self._members, self._named, known)
+
+        places = {member: [one for one in changes if place(one) == member] for member in map(place, changes) if member}
+        for member, mine in places.items():
             at = servers.get(member)
             names = [member, *(one for one, server in servers.items() if at and server.started == at.started)]
             sessions = self._sessions(list(dict.fromkeys(names)), at)
             try:
                 with sessions() as connection:
+                    if at is None:  # it was silent when all were looked at
+                        servers[member] = server_of(connection)
+                        mine = [one for one in mine if place(one) == member]  # noqa: PLW2901
+                        sessions = self._sessions([member], servers[member])
                     _check_system(connection, member, mine)
                     over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
                 self._reload(sessions, [c.name for c in mine])
@@ -237,10 +245,11 @@ class AutoConf:
             else:
                 for change in over:
                     done(change)
-        if unknown := dict.fromkeys(nowhere(change, servers.values()) for change, there in where if not there):
-            left += unknown
+        nowhere = dict.fromkeys(unplaced(one, servers.values(), self._named) for one in changes if not place(one))
+        if nowhere:
+            left += nowhere
             failed = failed or silent
-        left += copies(changes, servers, [there for _, there in where], noted)
+        left += copies(changes, servers, places, noted)
         if failed is not None:
             # These are forgotten now: the next revert finds nothing of them.
             raise TargetError("; ".join([failed.message, *left]), failed.hint)
