@@ -134,6 +134,24 @@ def test_a_name_that_was_silent_at_first_is_asked_who_it_is(
     assert (runs.now(), "/n2, made at" in of_n2.what, len(left)) == ([], True, 1), left
 
 
+def test_a_server_that_comes_back_meanwhile_is_told(
+    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent by every name at first, it had a place at the end: it was neither undone nor told."""
+    pair_file(pair, tmp_path, named=True)
+    with opened(runs.target.name) as target:
+        runs.target = target
+        journal = moved(
+            runs, lambda one: one.what.replace(f"{one.kind} ", f"{AUTO} other ") if "/n2" in one.what else one.what
+        )
+        other = next(one for one in journal.pending() if one.kind == f"{AUTO} other")
+        journal.note(1.0, other.target, other.what.replace("other", "n2"), "jit", before=None, after="off")
+        monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
+        (left,) = target.configuration.undo(journal)
+    assert left.startswith("other: synchronous_commit was not reverted yet: its server answers as n2 by now")
+    assert [one.name for one in journal.pending()] == ["synchronous_commit"]
+
+
 def test_what_1_0_0_noted_is_undone_after_a_newer_application_too(runs: Runs, walproof: Walproof) -> None:
     """Every server that was noted since was taken for another one than the change, which told none."""
     journal = moved(runs, lambda one: one.kind)

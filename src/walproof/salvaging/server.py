@@ -189,11 +189,10 @@ class Copy:
         What is prepared holds locks of any role's: it is forgotten, as nothing of it is read here.
         """
         self.single("template1", "")
-        folder = os.open(self.work / "data/pg_twophase", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        with ExitStack() as stack:
-            stack.callback(os.close, folder)
-            for prepared in os.listdir(folder):
-                os.unlink(prepared, dir_fd=folder)
+        try:
+            self._forget_prepared()
+        except OSError as wrong:
+            raise refused("no-start", why=f"pg_twophase: {wrong.strerror}") from None
         said = self.single("template1", f"CREATE ROLE {self.role} SUPERUSER LOGIN\n{QUERIES['databases']}")
         oids, names = (re.findall(f'{column} = "([0-9a-f]*)"', said) for column in ("oid", "name"))
         try:
@@ -201,6 +200,14 @@ class Copy:
             self.databases = {int(oid[:10]): bytes.fromhex(name) for oid, name in pairs}
         except ValueError:
             raise refused("no-start", why="it answers oddly which databases it has") from None
+
+    def _forget_prepared(self) -> None:
+        """Code of the directory's catalogs may have run as the folder's user: no link of his is followed."""
+        folder = os.open(self.work / "data/pg_twophase", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with ExitStack() as stack:
+            stack.callback(os.close, folder)
+            for prepared in os.listdir(folder):
+                os.unlink(prepared, dir_fd=folder)
 
     def add_functions(self, database: str) -> None:
         """pageinspect's and pg_surgery's, in a schema of our own: the extensions that are there may be a stranger's."""

@@ -198,8 +198,10 @@ def _member(change: Any) -> str:
     return str(change.kind.removeprefix(f"{AUTO} "))
 
 
-def unplaced(change: Any, servers: Iterable[Server], named: Container[str]) -> str:
-    """The sentence about a change whose server does not answer, or is not known to."""
+def unplaced(change: Any, servers: Iterable[Server], named: Container[str], since: str) -> str:
+    """The sentence about a change whose server does not answer, or is not known to; `since`: or does so as by now."""
+    if since:
+        return f"{_member(change)}: {change.name} was not reverted yet: its server answers as {since} by now, once more"
     if not change.server:
         return f"{change.kind} {change.name}: no such member here, stays in the journal until [members] names it"
     again = "Let that name under [members] mean it again" if _member(change) in named else "Name it under [members]"

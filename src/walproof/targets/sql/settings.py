@@ -202,6 +202,29 @@ class AutoConf:
 
         wait_for(Wait.SETTING_IN_EFFECT, in_effect, self._clock)
 
+    def _undone_at(
+        self,
+        member: str,
+        mine: Sequence[Any],
+        servers: dict[str, Server],
+        place: Callable[[Any], str],
+        reverted: Callable[[Connected, str, Any], bool],
+    ) -> list[Any]:
+        """Those of the changes that are over then; none of another server: who was silent at first is asked here."""
+        at = servers.get(member)
+        names = [member, *(one for one, server in servers.items() if at and server.started == at.started)]
+        sessions = self._sessions(list(dict.fromkeys(names)), at)
+        with sessions() as connection:
+            if at is None:
+                servers[member] = server_of(connection)
+                sessions = self._sessions([member], servers[member])
+            ours = [one for one in mine if place(one) == member]
+            _check_system(connection, member, ours)
+            over = [one for one in ours if reverted(connection, member, one)]
+        if ours:
+            self._reload(sessions, [one.name for one in ours])
+        return over
+
     def undo(
         self,
         changes: Sequence[Any],
@@ -227,26 +250,17 @@ class AutoConf:
             return where_is(change, servers, self._members, self._named, known)
 
         places = {member: [one for one in changes if place(one) == member] for member in map(place, changes) if member}
+        rest = [one for one in changes if not place(one)]
         for member, mine in places.items():
-            at = servers.get(member)
-            names = [member, *(one for one, server in servers.items() if at and server.started == at.started)]
-            sessions = self._sessions(list(dict.fromkeys(names)), at)
             try:
-                with sessions() as connection:
-                    if at is None:  # it was silent when all were looked at
-                        servers[member] = server_of(connection)
-                        mine = [one for one in mine if place(one) == member]  # noqa: PLW2901
-                        sessions = self._sessions([member], servers[member])
-                    _check_system(connection, member, mine)
-                    over = [one for one in mine if _reverted(connection, member, one, reverting, left)]
-                self._reload(sessions, [c.name for c in mine])
+                over = self._undone_at(member, mine, servers, place, partial(_reverted, reverting=reverting, left=left))
             except (psycopg.Error, *ODD) as wrong:
                 failed = failed or as_error(member, wrong)
             else:
+                rest += [one for one in mine if place(one) != member]
                 for change in over:
                     done(change)
-        nowhere = dict.fromkeys(unplaced(one, servers.values(), self._named) for one in changes if not place(one))
-        if nowhere:
+        if nowhere := dict.fromkeys(unplaced(one, servers.values(), self._named, place(one)) for one in rest):
             left += nowhere
             failed = failed or silent
         left += copies(changes, servers, places, noted)
@@ -269,7 +283,7 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
         )
 
 
-def _reverted(connection: Connected, member: str, change: Any, reverting: Reverting, left: list[str]) -> bool:
+def _reverted(connection: Connected, member: str, change: Any, *, reverting: Reverting, left: list[str]) -> bool:
     """Whether it is over: as it was, or set by another user since, which is said in `left`; else it stays pending."""
     now = auto_conf(connection).get(change.name)
     if reverting.stays(change, lambda newer: now == newer.after):
