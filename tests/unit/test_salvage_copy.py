@@ -289,3 +289,24 @@ def test_numbers_in_a_strangers_pg_control_take_no_memory_before_anything_is_cop
     ((limit, *words),) = asked
     assert limit != resource.RLIM_INFINITY
     assert {"--max_connections=10", "--max_locks_per_transaction=64", "--max_prepared_transactions=0"} <= set(words)
+
+
+@pytest.mark.parametrize("made", ["a link", "a folder in it"])
+def test_what_the_copys_user_made_in_the_place_of_prepared_transactions_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """Code of the directory's catalogs ran with the first start, and root emptied any folder that its link named."""
+    victim, place = tmp_path / "victim", tmp_path / "data/pg_twophase"
+    victim.mkdir()
+    (victim / "kept").write_text("")
+    place.parent.mkdir()
+    if made == "a link":
+        place.symlink_to(victim)
+    else:
+        (place / "folder").mkdir(parents=True)
+    monkeypatch.setattr(Copy, "single", lambda *_: "")
+    copy = object.__new__(Copy)
+    copy.work, copy.role = tmp_path, "w"
+    with pytest.raises(MachineError, match="the copy does not start: pg_twophase: "):
+        copy.replay()
+    assert (victim / "kept").exists()
