@@ -91,18 +91,6 @@ def test_another_server_that_answers_meanwhile_is_not_one_that_lets_nobody_in(tm
     assert lost.undecided[-1].startswith("database a cannot be read: another server answers as --new")
 
 
-def test_what_all_databases_share_is_told_where_no_database_was_written_to(tmp_path: Path) -> None:
-    """After VACUUM FULL of pg_authid a lost REVOKE was told nowhere."""
-    session: Any = SimpleNamespace(execute=lambda _: [(0, 20000)], close=lambda: None)
-    copied: Any = SimpleNamespace(databases={}, started=nullcontext, connect=lambda _: session)
-    lost = LostWal(0x200, known_from=1, wrote=Counter([frozenset({(1664, 0, 20000)})]))
-    assert salvage._read_databases(partial(new_session, ""), PrivateFolder(tmp_path, -1), copied, lost, None) == (
-        [],
-        [],
-    )
-    assert (lost.ddl(0), lost.undecided) == (1, [])
-
-
 def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {one: ForeignKey(one, "t", ()) for one in ("ours", "theirs")}
     ours, theirs = (replace(table(), references=(key,), warnings=(one,)) for one, key in keys.items())
@@ -132,11 +120,11 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
     names = {4: b"damaged", 5: b"a", 6: b"b", 8: b"caf\xe9"}
     copied: Any = SimpleNamespace(databases=names, add_functions=add_functions, started=nullcontext, connect=connect)
     done, notes = salvage._read_databases(sessions, out, copied, lost, None)
-    assert (asked, done) == (["template1", "a", "b"], [])
+    assert (asked, done) == (["a", "b"], [])
     assert [one.split(" cannot be read: ") for one in lost.undecided] == [
         ["database damaged", "an error"],
         ["database caf\\xe9", "'utf-8' codec can't decode byte 0xe9 in position 3: unexpected end of data"],
-        ["database template1", str(wrong)], ["database a", str(wrong)], ["database b", str(wrong)],
+        ["database a", str(wrong)], ["database b", str(wrong)],
     ]  # fmt: skip
     assert notes == ["database 7 was dropped: not read"]
     lost.xids.add((1 << 32) - 1)  # older than what was read

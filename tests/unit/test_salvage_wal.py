@@ -58,7 +58,7 @@ def test_catalogs_that_all_databases_share_are_none_of_a_database() -> None:
     """A lost REVOKE was told nowhere; any DDL writes who owns what, and VACUUM FULL gives a catalog another number."""
     written = [(7, (1664, 0, 1260)), (8, (1664, 0, 16999)), (9, (1664, 0, 1214)), (10, (1663, 5, 17000)), (11, TABLE)]
     lost = folded(*(one for xid, of in written for one in (wrote(xid, INSERT, 0, of=of), ended(xid))))
-    lost.catalogs |= {(0, 16999), (5, 17000)}
+    lost.catalogs.add((5, 17000))
     assert (lost.ddl(0), lost.ddl(5), lost.ddl(6), lost.databases) == (2, 1, 0, {5})
 
 

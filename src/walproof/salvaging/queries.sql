@@ -146,10 +146,10 @@ ORDER BY 1 LIMIT 1
 SELECT oid, pg_relation_filenode(oid::regclass) FROM pg_class WHERE relkind = 'S' ORDER BY oid
 
 -- name: catalogs
--- With their file nodes, by database, 0 for what all share; but for pg_shdepend, in which DDL of any one writes.
-SELECT CASE WHEN c.relisshared THEN 0 ELSE d.oid::int8 END, pg_relation_filenode(c.oid::regclass)
+-- With their file nodes, by database; of what all share any node is one's.
+SELECT d.oid::int8, pg_relation_filenode(c.oid::regclass)
 FROM pg_database d, pg_class c
-WHERE d.datname = current_database() AND c.oid < 16384 AND c.oid <> 1214 AND c.relkind IN ('r', 't')
+WHERE d.datname = current_database() AND c.oid < 16384 AND NOT c.relisshared AND c.relkind IN ('r', 't')
 
 -- name: sequences
 -- With the value they are at, NULL for one that was never used; the direction is the sign of the step.

@@ -285,8 +285,6 @@ def _read_databases(
         else:
             notes.append(f"database {oid} was dropped: not read")
     with copied.started():
-        with _apart(lost, "template1"), _session(copied, "template1") as shared:  # for what all databases share
-            lost.catalogs.update(answered(shared.execute(QUERIES["catalogs"]), number, number))
         for oid, name in ready:
             target, new = recovered.file_name(len(done) + 1, name), None
             with _apart(lost, name):

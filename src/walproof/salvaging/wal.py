@@ -111,7 +111,7 @@ class LostWal:
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
     `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
-    `catalogs`: databases (0: what all share) and file nodes, where VACUUM FULL has given a catalog another one.
+    `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
     `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
@@ -175,7 +175,8 @@ class LostWal:
         """How many lost transactions changed its catalogs; 0: those that all databases share."""
 
         def is_catalog(of: Relation) -> bool:
-            return of[1] == database and (of[1:] in self.catalogs or (of[2] < _FIRST_USER_NODE and of != _OWNERS))
+            is_one = of[2] < _FIRST_USER_NODE or not database  # all databases share nothing else
+            return of[1] == database and of != _OWNERS and (is_one or of[1:] in self.catalogs)
 
         return sum(count for wrote, count in self.wrote.items() if any(map(is_catalog, wrote)))
 

@@ -224,17 +224,20 @@ class UserCommands:
         return f"{SERVER}{made}"
 
     def _who_answers(self, member: str) -> str | None:
-        """Who does, once it tells it: one that starts, or lets nobody in just now, is asked for a while."""
-        answers = [self.who(member, self._endpoint(member))]
+        """Who does, once it tells it: one that starts, or lets nobody in just now, is asked for a while. That it is
+        down then tells nothing: it may be another server.
+        """
+        if (first := self.who(member, self._endpoint(member))) != UNTOLD:
+            return first
+        told: list[str] = []
 
         def tells() -> bool:
-            answers.append(self.who(member, self._endpoint(member)))
-            return answers[-1] != UNTOLD
+            told.append(self.who(member, self._endpoint(member)) or UNTOLD)
+            return told[-1] != UNTOLD
 
-        if answers[-1] == UNTOLD:
-            with suppress(WaitTimeout):
-                wait_for(Wait.NEW_LEADER, tells, self.clock, pace_s=0.5)
-        return answers[-1]
+        with suppress(WaitTimeout):
+            wait_for(Wait.NEW_LEADER, tells, self.clock, pace_s=0.5)
+        return told[-1] if told else UNTOLD
 
     def _undo(self, fault: Capability, member: str, made: str) -> None:
         """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
