@@ -185,9 +185,9 @@ def where_is(
     member of that name.
     """
     name = _member(change)
-    there = {one.started: member for member, one in servers.items() if same_server(one.made, change.server)}
-    if len(there) == 1:
-        return next(iter(there.values()))
+    there = [(one.started, member) for member, one in servers.items() if same_server(one.made, change.server)]
+    if len({started for started, _ in there}) == 1:
+        return there[0][1]
     here = servers[name].made if name in servers else ""
     if change.server and any(same_server(here, other) and not same_server(here, change.server) for other in known):
         return ""
