@@ -9,6 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, stop, wheel_bin
 from tests.fixtures.wal_writer import COMMIT, WalWriter, ended, read
@@ -73,10 +74,7 @@ def test_a_text_at_the_end_of_the_wal_commits_nothing(
         _run(pair, "n1", [*rows, "CREATE ROLE attacker LOGIN PASSWORD 'attacker'"])
         time.sleep(1)
         promote(pair)
-        salvager = (
-            "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data"
-        )
-        pair.sql("n2", salvager)
+        pair.sql("n2", SALVAGER)
         _run(pair, "n1", ["CHECKPOINT"])
         with psycopg.connect(pair.member_endpoint("n1").client_conninfo()) as victim:
             victim.execute("UPDATE acc SET v = 'never' WHERE id = 1")

@@ -15,6 +15,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run as Walproof
+from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, free_port, plain_pair, promote, start, stop, wheel_bin
 from tests.lab.test_salvage import _run, _typed
@@ -25,7 +26,6 @@ from walproof.salvaging.wal import position, segment
 __all__ = ["own_folder"]
 pytestmark = pytest.mark.lab
 SIZE = 1 << 24
-SALVAGER = "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data"
 
 
 @dataclass(frozen=True, slots=True)

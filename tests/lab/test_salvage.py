@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.lost_rows import BEFORE, EXPECTED, LOST, OPEN_AT_FORK, TRAPS
+from tests.fixtures.lost_rows import BEFORE, EXPECTED, LOST, OPEN_AT_FORK, SALVAGER, TRAPS
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, plain_pair, promote, start, stop, wheel_bin
+from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, await_replay, plain_pair, promote, start, stop, wheel_bin
 from walproof.lab.privileges import number_of_no_lab
 from walproof.salvaging.changes import REWRITTEN
 from walproof.salvaging.data_directory import copy
@@ -40,11 +39,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         pytest.skip("PostgreSQL 15 from Debian is not installed")
     with plain_pair(DEBIAN_BIN if request.param == "15" else wheel_bin()) as pair:
         _run(pair, "n1", BEFORE)
-        ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
-        until = time.monotonic() + 60
-        while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        await_replay(pair)
         open_at_fork = psycopg.connect(pair.member_endpoint("n1").client_conninfo())
         for text in OPEN_AT_FORK:
             open_at_fork.execute(text)
@@ -55,10 +50,7 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
         _run(pair, "n1", ["DELETE FROM big WHERE id = 5"])
         ((toast,),) = pair.sql("n1", "SELECT reltoastrelid::regclass::text FROM pg_class WHERE relname = 'big'")
         _run(pair, "n1", [f"VACUUM {toast}", *LOST])  # the row's version at the fork is there, its TOAST is not
-        pair.sql(
-            "n2",
-            "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data",
-        )
+        pair.sql("n2", SALVAGER)
         pair.sql(
             "n2",
             "CREATE ROLE applier LOGIN BYPASSRLS PASSWORD 'applier' IN ROLE pg_read_all_data, pg_write_all_data",

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, stop, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, await_replay, plain_pair, promote, stop, wheel_bin
 
 __all__ = ["own_folder"]
 pytestmark = pytest.mark.lab
@@ -50,11 +50,7 @@ def failed_over() -> Iterator[PlainPair]:
         tables = tuple(b"CREATE TABLE %s (id int PRIMARY KEY, v text)" % name for name in (b"a1", b"large", b"z1"))
         _do(pair, "n1", NAMED, "bytes")
         _do(pair, "n1", tables, "postgres")
-        ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
-        until = time.monotonic() + 60
-        while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        await_replay(pair)
         promote(pair)
         _do(pair, "n1", LOST_NAMED, "bytes")
         _do(pair, "n2", NEW_NAMED, "bytes")
@@ -63,10 +59,7 @@ def failed_over() -> Iterator[PlainPair]:
         rows = (large % 200_000_000, *(b"INSERT INTO large VALUES (%d, repeat('x', %d))" % (20 + at, 100_000_000 >> at)
                                        for at in range(16)))  # fmt: skip
         _do(pair, "n1", (*rows, b"INSERT INTO a1 VALUES (1, 'x')", b"INSERT INTO z1 VALUES (1, 'x')"), "postgres")
-        pair.sql(
-            "n2",
-            "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data",
-        )
+        pair.sql("n2", SALVAGER)
         stop(pair, "n1")
         yield pair
 

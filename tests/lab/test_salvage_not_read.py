@@ -4,7 +4,6 @@ One failover: rows that cannot be read, transactions that were prepared before i
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, start, stop, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, await_replay, plain_pair, promote, start, stop, wheel_bin
 from walproof.salvaging.rows import UNLOGGED_SINCE
 
 __all__ = ["own_folder", "walproof"]
@@ -121,11 +121,7 @@ def failed_over() -> Iterator[PlainPair]:
         for name in (NAMED, DAMAGED, CLOSED):
             _do(pair, "n1", IN_EACH, name)
         _do(pair, "n1", IN_LATIN, "latin")
-        ((position,),) = pair.sql("n1", "SELECT pg_current_wal_lsn()")
-        until = time.monotonic() + 60
-        while pair.sql("n2", f"SELECT pg_last_wal_replay_lsn() >= '{position}'") != [(True,)]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        await_replay(pair)
         promote(pair)
         _do(
             pair,
@@ -137,10 +133,7 @@ def failed_over() -> Iterator[PlainPair]:
             _do(pair, "n1", LOST_IN_EACH, name)
         _do(pair, "n1", LOST)
         catalog = _rows(pair, "SELECT pg_relation_filepath('pg_namespace')", DAMAGED, "n1")
-        pair.sql(
-            "n2",
-            "CREATE ROLE salvager LOGIN REPLICATION PASSWORD 'salvager' IN ROLE pg_read_all_data, pg_write_all_data",
-        )
+        pair.sql("n2", SALVAGER)
         with _casts(pair, "n1"), _casts(pair, "n2"):
             stop(pair, "n1")
             with (pair.data("n1") / str(catalog[0][0])).open("r+b") as file:

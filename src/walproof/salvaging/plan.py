@@ -2,8 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,6 +33,8 @@ _MOST = 200
 
 Planned: TypeAlias = tuple[int, int]
 """The new primary of a plan: its system identifier and its timeline, on which no other server has led."""
+Sessions: TypeAlias = Callable[..., AbstractContextManager["psycopg.Connection[Any]"]]
+"""What opens sessions of the new primary that was planned with (`new_session`)."""
 
 
 @dataclass(frozen=True, slots=True)

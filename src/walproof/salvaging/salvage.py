@@ -9,9 +9,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import psycopg
 from psycopg.pq import TransactionStatus
 
 from walproof.errors import Error
@@ -23,7 +21,7 @@ from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
 from walproof.salvaging.changes import Table, TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
-from walproof.salvaging.plan import Plan, new_session, of_new_primary
+from walproof.salvaging.plan import Plan, Sessions, new_session, of_new_primary
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
 from walproof.salvaging.refusals import refused
@@ -56,10 +54,6 @@ UNTOLD = (
 )
 _RECORDS = 10_000
 """After so many the share is told again."""
-
-
-Sessions: TypeAlias = Callable[..., AbstractContextManager["psycopg.Connection[Any]"]]
-"""What opens sessions of the new primary that was planned with."""
 
 
 def run(plan: Plan, dsn: str, out: Path, progress: Progress, check: Check | None = None) -> Tree:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Container, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 
 import psycopg
@@ -19,7 +19,7 @@ from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Table, TableLoss
-from walproof.salvaging.plan import Planned, new_session
+from walproof.salvaging.plan import Planned, Sessions, new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
 from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
@@ -57,10 +57,7 @@ def _in_no_sql(losses: Sequence[TableLoss], files: Sequence[SqlFile]) -> list[st
 
 
 def _tried_there(
-    sessions: Callable[..., AbstractContextManager[Session]],
-    allowed: Collection[str],
-    losses: Sequence[TableLoss],
-    files: Sequence[SqlFile],
+    sessions: Sessions, allowed: Collection[str], losses: Sequence[TableLoss], files: Sequence[SqlFile]
 ) -> list[str]:
     try:
         # As psql's: functions of users find what they name by the search_path that role and database have.
