@@ -188,14 +188,15 @@ def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, als
         ours = target.members()
         able = target.capabilities()
         assert able.inspection and able.member_states and able.configuration and able.commit_waits
-        facts = able.inspection.facts()
-        assert {(m.user, m.superuser) for m in facts.members} == {("postgres", True)}
-        assert all(state.answers for state in able.member_states.states())
+        facts, states = able.inspection.facts, able.member_states.states
+        seen = {("postgres", True)}
+        wait_for(Wait.PROGRAM_READY, lambda: {(m.user, m.superuser) for m in facts().members} == seen, clock)
+        wait_for(Wait.PROGRAM_READY, lambda: all(state.answers for state in states()), clock)
         assert target.describe().settings
         able.configuration.plan(ConfigChange(parameters={"commit_delay": "7"}))
         assert next(able.commit_waits.watch(0.1, lambda: False)).leader
         sampler = Sampler(ours, clock)
-        assert sampler.snapshot(clock.now(), ()).counters.keys() == ours.keys()
+        wait_for(Wait.PROGRAM_READY, lambda: sampler.snapshot(clock.now(), ()).counters.keys() == ours.keys(), clock)
         sampler.poll(str(target.observe().leader), Polled())
         sampler.close()
         # The poller's question, of `watch` and of a drill.

@@ -11,7 +11,7 @@ import pytest
 from tests.fixtures.records import full_record, price_events
 from walproof.errors import MachineError, UsageError
 from walproof.model.drill import Verdict
-from walproof.model.event import Ended, Event, LoadSeen, Note, ScenarioLeftOut, SearchStep, Started
+from walproof.model.event import Ended, Event, LoadSeen, Note, SampleDone, ScenarioLeftOut, SearchStep, Started
 from walproof.model.guarantee import Level
 from walproof.model.load import LoadFigures
 from walproof.model.observed_waits import SessionSums, StandbySeen, WaitsSeen
@@ -45,6 +45,15 @@ def test_every_kind_of_event_comes_back_equal() -> None:
     assert {e.kind for e in events} == set(KINDS)
     for event in events:
         assert decode(encode(event)) == (event, "")
+
+
+@pytest.mark.parametrize("counted", [{"-5": 3}, {"9": 0}, {"9": 1, "8": -1}, {"9": 10**400}, {str(10**9): 3}])
+def test_a_histogram_that_cannot_have_been_counted_is_left_out(counted: dict[str, int]) -> None:
+    sampled = json.loads(encode(next(e for e in full_record() if isinstance(e, SampleDone))))
+    for odd in ({"histogram": counted}, {"per_level": {"on": counted}}):
+        event, why = decode(json.dumps(sampled | {"result": sampled["result"] | odd}))
+        assert event is None
+        assert why.startswith("unknown value of sample-done.result")
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, 1e-308, 0.1 + 0.2])

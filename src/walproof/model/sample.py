@@ -290,6 +290,12 @@ class SampleResult:
     series: Series = NO_SERIES
     retries: int = 0
 
+    def __post_init__(self) -> None:
+        """ValueError where a histogram, of a stranger's record, cannot have been counted: nothing is made of it."""
+        for histogram in (self.histogram, *self.per_level.values()):
+            if any(not (0 <= bucket < 10_000 and 0 < count < 2**53) for bucket, count in histogram.items()):
+                raise ValueError("a histogram counts what cannot be")
+
     @property
     def tps(self) -> float:
         """Transactions per second, all time counted."""
