@@ -11,7 +11,7 @@ from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication, read_standby_names
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
-from walproof.targets.external import faults_by_command
+from walproof.targets.external import commands
 from walproof.targets.external.faults_by_command import CommandOperations, UserCommands
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.postgres import target as postgres
@@ -40,7 +40,7 @@ def test_no_name_of_a_cluster_runs_a_command(odd: str, command: str, place: str,
     mark = tmp_path / "mark"
     places = {"member": "n1", "host": "10.0.0.1", "port": "5432", "member2": "n2", place: odd.format(mark)}
     with pytest.raises(TargetError, match="enters no command") as refused:
-        faults_by_command.run(faults_by_command.filled(command % place, places))
+        commands.run(commands.filled(command % place, places))
     assert refused.value.exit_code == 3
     assert "\n" not in refused.value.message
     assert not mark.exists()
@@ -51,7 +51,7 @@ def test_no_name_of_a_cluster_runs_a_command(odd: str, command: str, place: str,
 )
 def test_an_option_a_path_and_what_is_no_word_are_refused(word: str) -> None:
     with pytest.raises(TargetError):
-        faults_by_command.filled("kill {member}", {"member": word})
+        commands.filled("kill {member}", {"member": word})
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,14 @@ def test_an_option_a_path_and_what_is_no_word_are_refused(word: str) -> None:
 )
 def test_ordinary_names_and_addresses_are_filled_in_as_they_are(word: str) -> None:
     assert (
-        faults_by_command.filled("ssh {host} -- kill {member}", {"host": word, "member": word})
-        == f"ssh {word} -- kill {word}"
+        commands.filled("ssh {host} -- kill {member}", {"host": word, "member": word}) == f"ssh {word} -- kill {word}"
     )
 
 
 def test_what_the_command_does_not_name_is_not_asked_about() -> None:
     """A member behind a socket has a folder as its host."""
-    places = faults_by_command.places_of("n1", Endpoint((("/var/run/postgresql", 5432),)))
-    assert faults_by_command.filled("pg_ctl kill {member}", places) == "pg_ctl kill n1"
+    places = commands.places_of("n1", Endpoint((("/var/run/postgresql", 5432),)))
+    assert commands.filled("pg_ctl kill {member}", places) == "pg_ctl kill n1"
 
 
 @pytest.mark.parametrize(
@@ -75,17 +74,17 @@ def test_what_the_command_does_not_name_is_not_asked_about() -> None:
 )
 def test_another_place_is_one_sentence(command: str) -> None:
     with pytest.raises(UsageError, match="cannot be filled in"):
-        faults_by_command.filled(command, {"member": "n1", "host": "h$(x)"})
+        commands.filled(command, {"member": "n1", "host": "h$(x)"})
 
 
 @given(st.text(max_size=12))
 def test_a_name_is_either_refused_or_one_plain_word(name: str) -> None:
     try:
-        filled = faults_by_command.filled('echo "{member}"', {"member": name})
+        filled = commands.filled('echo "{member}"', {"member": name})
     except TargetError:
         return
     assert name == "" or filled == f'echo "{name}"'
-    assert faults_by_command.run(filled).strip("\n").strip("'") == name
+    assert commands.run(filled).strip("\n").strip("'") == name
 
 
 def test_a_fault_on_such_a_member_is_refused_before_anything_and_leaves_nothing_to_undo(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
-from tests.fixtures.plain_pair import PlainPair, await_streaming, start, stop
+from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
 from tests.fixtures.runs_on_a_pair import NOW, Runs
 from walproof.cli.runs import APPLIED, runs_folder
 from walproof.errors import TargetError
@@ -317,3 +317,31 @@ def test_a_member_of_a_given_name_that_was_made_anew_is_the_one_of_that_name(
         runs.target = target
         moved(runs, made_at_another_time)
     assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_nothing_is_set_where_a_host_is_another_clusters_by_now(
+    pair: PlainPair, walproof: Walproof, tmp_path: Path, named: bool
+) -> None:
+    """Its address was given to that cluster: the names of this one's standbys, set there, held all its commits."""
+    password = pair.passfile.read_text().rpartition(":")[2].strip()
+    with plain_pair() as other:
+        other.sql("n1", f"ALTER ROLE postgres PASSWORD '{password}'")
+        other.passfile.write_text(pair.passfile.read_text())
+        ports = [pair.ports["n1"], pair.ports["n2"], other.ports["n1"]]
+        file = pair_file(pair, tmp_path)
+        file.write_text(
+            file.read_text().replace(f",{ports[1]}", f",{ports[1]},{ports[2]}").replace("1,1", "1,127.0.0.1,1")
+        )
+        if named:
+            file.write_text(f"{file.read_text()}[members]\n" + "".join(f'm{p} = "127.0.0.1:{p}"\n' for p in ports))
+        code, _, said = walproof("doctor", "--target", str(file))
+        assert (code, "these are servers of different clusters" in said) == (3, True), said
+        with opened(pair_dsn(pair, "n1", "n2")) as target:
+            first = next(iter(target.members().values()))
+            members = {"n1": first, "c": first.at(("127.0.0.1", ports[2]))}
+            journal = Journal(tmp_path / "journal.jsonl")
+            changed = settings.AutoConf("t", RealClock(), members, {"n1", "c"} if named else set())
+            with pytest.raises(TargetError, match="different clusters"):
+                changed.set({"synchronous_commit": "off"}, journal)
+        assert (journal.pending(), other.sql("n1", NOW), pair.sql("n1", NOW)) == ((), [], [])

@@ -105,6 +105,7 @@ def test_apply_then_undo_leaves_everything_as_it_was(
     pair.sql("n1", "ALTER SYSTEM SET wal_sender_timeout = '33s'")
     pair.sql("n1", "ALTER SYSTEM SET log_min_duration_statement = '9s'")
     pair.sql("n1", "SELECT pg_reload_conf()")
+    pair.sql("n1", "ALTER DATABASE template1 SET synchronous_commit = off")
     file = str(pair_file(pair, tmp_path))
     files = [pair.data(m) / "postgresql.auto.conf" for m in ("n1", "n2")]
     with opened(file) as target:
@@ -117,11 +118,14 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         code, output = run("apply", str(advice), "--target", file, "--allow", "config", "--json")
         assert code == 0
         assert json.loads(output)["in_effect"]["synchronous"] == ["n2"]
+        other = "these commits have another level: every role in template1: synchronous_commit=off"
+        assert other in json.loads(output)["caveats"]
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
         assert run("revert")[1].startswith("nothing to revert")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0
         assert is_back(target, before)
         assert [entries(f.read_text()) for f in files] == [entries(t) for t in texts]
+    pair.sql("n1", "ALTER DATABASE template1 RESET synchronous_commit")
 
 
 def test_advise_and_apply_list_the_same_and_that_is_what_is_set(

@@ -1,5 +1,8 @@
 """Commands of a target file that undo a fault: run on the server that the fault was of, and on no other."""
 
+import os
+import re
+import signal
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from walproof.errors import TargetError
+from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT
 from walproof.model.topology import Endpoint
-from walproof.model.waiting import Wait
+from walproof.model.waiting import Wait, wait_for
 from walproof.records.journal import Journal
+from walproof.targets.external import commands
 from walproof.targets.external.faults_by_command import UserCommands
 from walproof.targets.sql import known_servers
 
@@ -26,17 +31,17 @@ def test_a_fault_is_not_undone_on_another_server_of_its_address(tmp_path: Path, 
     journal, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "undone"
     server = ["first"]
 
-    def commands() -> UserCommands:
+    def made() -> UserCommands:
         at = Endpoint((("vip", 7),))
         given = {"freeze": "true", "thaw": f"touch {undone}"}
         clock = RealClock({Wait.NEW_LEADER.name: 0.1})
         return UserCommands(given, lambda _: at, None, lambda: journal, "t", clock, lambda _, there: server[0])
 
-    first = commands()
+    first = made()
     first.inject(Capability.FREEZE, "n1")
     server[0] = answers
     if killed:
-        said = "; ".join(commands().revert(journal, SILENT))
+        said = "; ".join(made().revert(journal, SILENT))
     else:
         said = ""
         with suppress(TargetError):
@@ -55,11 +60,11 @@ def test_a_server_that_starts_is_asked_until_it_tells_which_it_is(tmp_path: Path
     given, at = {"kill": "true", "recover": f"touch {undone}"}, Endpoint((("vip", 7),))
     who: Callable[..., str] = lambda *_: answers.pop() if len(answers) > 1 else answers[0]  # noqa: E731
     clock = RealClock({Wait.NEW_LEADER.name: 1.2})
-    commands = UserCommands(given, lambda _: at, None, lambda: journal, "t", clock, who)
-    commands.inject(Capability.KILL, "n1")
+    able = UserCommands(given, lambda _: at, None, lambda: journal, "t", clock, who)
+    able.inject(Capability.KILL, "n1")
     answers[:] = [then, known_servers.UNTOLD, known_servers.UNTOLD]
     with suppress(TargetError):
-        commands.undo_all()
+        able.undo_all()
     assert (undone.exists(), len(journal.pending())) == ((True, 0) if then else (False, 1))
 
 
@@ -67,14 +72,14 @@ def test_no_second_fault_of_an_address_hides_the_first(tmp_path: Path) -> None:
     """The live page froze the next leader at that address too, and thawing that one was noted of both."""
     journal, server = Journal(tmp_path / "journal.jsonl"), ["first"]
     given, at = {"freeze": "true", "thaw": "true", "kill": "true", "recover": "true"}, Endpoint((("vip", 7),))
-    commands = UserCommands(given, lambda _: at, None, lambda: journal, "t", who=lambda _, there: server[0])
-    commands.inject(Capability.FREEZE, "n1")
+    able = UserCommands(given, lambda _: at, None, lambda: journal, "t", who=lambda _, there: server[0])
+    able.inject(Capability.FREEZE, "n1")
     server[0] = "second"
     with pytest.raises(TargetError, match="freeze of n1 is not undone yet, on first"):
-        commands.inject(Capability.FREEZE, "n1")
-    commands.inject(Capability.KILL, "n1")
+        able.inject(Capability.FREEZE, "n1")
+    able.inject(Capability.KILL, "n1")
     with pytest.raises(TargetError, match="is second now, and the fault is of first"):
-        commands.undo_all()
+        able.undo_all()
     assert [change.name for change in journal.pending()] == ["freeze n1"]
 
 
@@ -100,9 +105,87 @@ def test_who_lets_nobody_in_answers_all_the_same() -> None:
 def test_nothing_is_done_to_a_server_that_would_not_be_known_again(tmp_path: Path) -> None:
     journal, done = Journal(tmp_path / "journal.jsonl"), tmp_path / "done"
     given = {"freeze": f"touch {done}", "thaw": "true"}
-    commands = UserCommands(
-        given, lambda _: Endpoint((("vip", 7),)), None, lambda: journal, "t", who=lambda _, there: ""
-    )
+    able = UserCommands(given, lambda _: Endpoint((("vip", 7),)), None, lambda: journal, "t", who=lambda _, there: "")
     with pytest.raises(TargetError, match="freeze is not done"):
-        commands.inject(Capability.FREEZE, "n1")
-    assert (done.exists(), journal.pending(), commands.injected) == (False, (), [])
+        able.inject(Capability.FREEZE, "n1")
+    assert (done.exists(), journal.pending(), able.injected) == (False, (), [])
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(("thaw", "runs"), [("touch {host}", False), ("touch old; : {member}", True)])
+def test_a_fault_is_undone_where_it_was_done_whoever_has_the_name_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, thaw: str, runs: bool
+) -> None:
+    """A member was replaced while it was frozen: the new machine was thawed, the old one forgotten as undone."""
+    monkeypatch.chdir(tmp_path)
+    journal, at = Journal(tmp_path / "journal.jsonl"), ["old"]
+
+    def made() -> UserCommands:
+        given = {"freeze": "true", "thaw": thaw}
+        return UserCommands(given, lambda _: Endpoint(((at[0], 7),)), None, lambda: journal, "t")
+
+    first = made()
+    first.inject(Capability.FREEZE, "n1")
+    at[0] = "new"
+    if killed:
+        said = "; ".join(made().revert(journal, SILENT))
+    else:
+        said = ""
+        with suppress(TargetError):
+            first.undo_all()
+    assert ("n1 was at old:7 when that was done, and is at new:7 now: thaw is not run" in said) is (killed and not runs)
+    assert ((tmp_path / "old").exists(), (tmp_path / "new").exists(), not journal.pending()) == (runs, False, runs)
+    at[0] = "old"
+    assert made().revert(journal, SILENT) == []
+    assert (tmp_path / "old").exists()
+    assert journal.pending() == ()
+
+
+def command_lines() -> list[str]:
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            texts.append(path.read_text(errors="replace"))
+    return texts
+
+
+def test_a_command_that_is_given_up_ends_and_its_fault_stays_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It isolated its host after `recover` had run, and nothing was left to undo."""
+    monkeypatch.setattr(commands, "_LONGEST_S", 0.2)
+    journal = Journal(tmp_path / "journal.jsonl")
+    given = {"isolate": f"sh -c 'sleep 600; touch {tmp_path}/late'; true", "recover": f"touch {tmp_path}/undone"}
+    able = UserCommands(given, lambda _: Endpoint((("h", 7),)), None, lambda: journal, "t")
+    with pytest.raises(TargetError, match="did not end within"):
+        able.inject(Capability.ISOLATE, "n1")
+    wait_for(Wait.PROGRAM_GONE, lambda: not any(str(tmp_path) in one for one in command_lines()), RealClock())
+    with pytest.raises(TargetError, match="may still act on n1 after recover, which was run"):
+        able.undo_all()
+    assert (tmp_path / "undone").exists()
+    assert [change.name for change in journal.pending()] == ["isolate n1"]
+    able.undo_all()
+
+
+def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(tmp_path: Path) -> None:
+    """Revert ran `recover` before it, and told that the fault was undone."""
+    journal, begun, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "begun", tmp_path / "undone"
+    given = {"isolate": f"touch {begun}; sleep 600; true", "recover": f"touch {undone}"}
+
+    def made() -> UserCommands:
+        return UserCommands(given, lambda _: Endpoint((("h", 7),)), None, lambda: journal, "t")
+
+    run = os.fork()
+    if not run:
+        made().inject(Capability.ISOLATE, "n1")
+        os._exit(0)
+    wait_for(Wait.PROGRAM_READY, begun.exists, RealClock())
+    os.kill(run, signal.SIGKILL)
+    os.waitpid(run, 0)
+    (said,) = made().revert(journal, SILENT)
+    still = re.search(r"its command still runs here, as process (\d+)", said)
+    assert still
+    assert not undone.exists()
+    os.killpg(int(still[1]), signal.SIGKILL)
+    wait_for(Wait.PROGRAM_READY, lambda: pid_files.identity(int(still[1])) is None, RealClock())
+    assert (made().revert(journal, SILENT), undone.exists(), journal.pending()) == ([], True, ())

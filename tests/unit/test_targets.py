@@ -20,7 +20,7 @@ from walproof.model.waiting import Wait, longest_s
 from walproof.pricing.estimates import mixed_versions
 from walproof.records.journal import Journal
 from walproof.targets.choose import choose
-from walproof.targets.external import consent, faults_by_command
+from walproof.targets.external import commands, consent
 from walproof.targets.external.faults_by_command import BY_COMMAND, UserCommands
 from walproof.targets.external.target_file import TargetFile, read_tree, validated
 from walproof.targets.patroni.target_file import read_address as patroni_address
@@ -296,11 +296,11 @@ def test_missing_consent_names_the_exact_flag() -> None:
 
 def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
     endpoint = Endpoint((("10.0.0.1", 5432),))
-    places = faults_by_command.places_of("n1", endpoint)
-    assert faults_by_command.filled("ssh {host} kill {member} {member2}", places) == "ssh 10.0.0.1 kill n1 ''"
-    assert faults_by_command.run(faults_by_command.filled("echo {port}", places)) == "5432\n"
+    places = commands.places_of("n1", endpoint)
+    assert commands.filled("ssh {host} kill {member} {member2}", places) == "ssh 10.0.0.1 kill n1 ''"
+    assert commands.run(commands.filled("echo {port}", places)) == "5432\n"
     with pytest.raises(TargetError, match="no such thing"):
-        faults_by_command.run("echo no such thing >&2; exit 3")
+        commands.run("echo no such thing >&2; exit 3")
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_member_that_is_gone_keeps_no_other_from_being_undone(
 
     monkeypatch.setattr(known_servers, "connected", connected)
     monkeypatch.setattr(settings, "answering", lambda _: ({}, None))
-    monkeypatch.setattr(settings, "server_of", lambda _: known_servers.Server("", datetime.now(UTC), {}))
+    monkeypatch.setattr(settings, "server_of", lambda _: known_servers.Server("", datetime.now(UTC), {}, "1"))
     monkeypatch.setattr(settings, "auto_conf", lambda _: {"commit_delay": "9"})
     monkeypatch.setattr(settings, "alter", lambda *words: altered.append(words))
     monkeypatch.setattr(settings.AutoConf, "_reload", lambda *_: None)

@@ -20,6 +20,7 @@ from walproof.cli.runs import APPLIED, Layer, applied_as, applying, covering, jo
 from walproof.errors import ExitCode, MachineError, UndecidedError, UsageError
 from walproof.machine.quoting import pasted
 from walproof.machine.signals import shielded
+from walproof.machine.untrusted import one_line
 from walproof.model.advice import Advice, Choice
 from walproof.model.guarantee import ConfigPlan
 from walproof.model.ports import Configuration, Reverting, Target
@@ -64,7 +65,7 @@ def apply(
             "give advice, a record, or --undo", "walproof advise RECORD --rpo 0 --json > advice.json; apply it"
         )
     stored = None if advice is None else _stored(advice, options)
-    cluster = choose(target)
+    cluster = choose(target, answering=not undo)
     configuration = configuration_of(cluster)
     if advice is None or undo:
         if not dry_run:
@@ -79,6 +80,7 @@ def apply(
         if not dry_run:
             layer.check_undone(name)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
+        choice = replace(choice, caveats=(*choice.caveats, *_other_levels(choice, cluster)))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
         if dry_run or not plan.differences:
@@ -123,6 +125,14 @@ def _choice(advice: Advice, number: int | None, target: str) -> tuple[Choice, Un
         return choice, None
     why = f"choice 1 ({choice.text}) is not proven: {choice.undecided}"
     return choice, UndecidedError(why, f"{prove_command(advice.choices, target)}; or name it: --choice 1")
+
+
+def _other_levels(choice: Choice, cluster: Target) -> list[str]:
+    """A caveat for each role, database and function of the cluster that sets another level than the choice's itself."""
+    asked = cluster.capabilities().member_states
+    set_there = {text for state in asked.states() for text in state.overrides} if asked else set()
+    others = sorted(text for text in set_there if not text.endswith(f"={choice.level}"))
+    return [f"these commits have another level: {one_line(text, 200)}" for text in others]
 
 
 def _check_listed(choice: Choice, plan: ConfigPlan, where: str) -> None:

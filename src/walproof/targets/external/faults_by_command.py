@@ -1,18 +1,11 @@
-"""Faults of an external cluster: each is a command of the target file with the command that undoes it; nothing else.
+"""Faults of an external cluster: each is a command of the target file with the command that undoes it; nothing else."""
 
-Names and addresses come from the cluster, which may be a liar: what a shell could take for more than a word
-is refused."""
-
-import re
-import shlex
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from string import Formatter
 
-from walproof.errors import ODD, Error, TargetError, UsageError, WaitTimeout, all_undone, as_error
+from walproof.errors import ODD, Error, TargetError, WaitTimeout, all_undone, as_error
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.guarantee import SERVER, same_server
@@ -20,66 +13,11 @@ from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
+from walproof.targets.external.commands import CutOff, filled, places_in, places_of, run, running
 from walproof.targets.sql.known_servers import MAY_LOOK, UNTOLD
-
-_LONGEST_S = 120
-_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
-"""No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
 
 BY_COMMAND = "fault by command"
 """What kind of change a journal calls it."""
-
-
-def filled(template: str, places: Mapping[str, str]) -> str:
-    """The command with {host}, {port}, {member} and {member2} filled in; UsageError for another place.
-
-    TargetError for a name or an address that a shell could take for more than a word: quotes do not hold where the
-    command itself quotes once more (ssh {host} "kill {member}").
-    """
-    try:
-        named = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-        used = {name: _word(name, places[name]) for name in sorted(named)}
-        return template.format(**used)
-    except (KeyError, IndexError, ValueError) as wrong:
-        raise UsageError(
-            f"the command {template!r} cannot be filled in: {wrong}", "use {host}, {port}, {member}"
-        ) from None
-
-
-def _word(place: str, value: str) -> str:
-    if value and not _WORD.fullmatch(value):
-        raise TargetError(
-            f"the cluster gives {value[:80]!r} for {{{place}}}: outside A-Z a-z 0-9 . _ : - it enters no command",
-            "rename it, name it under [members], or write the command without that place",
-        )
-    return shlex.quote(value)
-
-
-def places_of(member: str, endpoint: Endpoint, other: str = "") -> dict[str, str]:
-    host, port = endpoint.hosts[0]
-    return {"member": member, "host": host, "port": str(port), "member2": other}
-
-
-def run(command: str) -> str:
-    """Run it by the shell and give its output; TargetError with its last words when it fails."""
-    try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_LONGEST_S,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        raise TargetError(f"your command did not end within {_LONGEST_S} s: {command}", "run it by hand") from None
-    if done.returncode:
-        words = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-        raise TargetError(f"your command failed ({done.returncode}): {command}: {words[-1]}", "run it by hand")
-    return done.stdout
-
-
 UNDOES: dict[Capability, str] = {
     Capability.KILL: "recover",
     Capability.STOP: "recover",
@@ -141,11 +79,14 @@ class UserCommands:
     """What tells the server that answers there, "" where nothing does; None where its name is the user's word."""
     injected: list[tuple[Capability, str]] = field(default_factory=list)
     _known: dict[str, Endpoint] = field(default_factory=dict)
-    _made: dict[tuple[Capability, str], str] = field(default_factory=dict)
+    _noted: dict[tuple[Capability, str], str] = field(default_factory=dict)
+    """Where each was done, and on which server, as the journal says it."""
+    _cut_off: set[tuple[Capability, str]] = field(default_factory=set)
+    """Those whose command was ended before it had ended."""
 
-    def run(self, name: str, member: str, other: str = "") -> str:
+    def run(self, name: str, member: str, other: str = "", mark: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
-        return run(self.filled(name, member, other))
+        return run(self.filled(name, member, other), mark)
 
     def filled(self, name: str, member: str, other: str = "") -> str:
         """The command of that name for a member; TargetError when there is none, or the member's name is no word."""
@@ -187,6 +128,10 @@ class UserCommands:
                 raise
         return self._known[member]
 
+    def _place(self, member: str) -> str:
+        host, port = self._endpoint(member).hosts[0]
+        return f"{host}:{port}"
+
     def inject(self, fault: Capability, member: str) -> None:
         """Run the fault's command; noted before, so that recovery undoes it even on an error, `revert` after a kill."""
         for name in (UNDOES[fault], fault.value):
@@ -194,21 +139,29 @@ class UserCommands:
                 # Refused before anything is done: what could not be undone afterwards is not done either.
                 self.filled(name, member)
         if UNDOES[fault] in self.commands:
-            host, port = self._endpoint(member).hosts[0]
+            told = f"{self._place(member)}{self._server(fault, member)}"
             named = (self.target, BY_COMMAND, f"{fault} {member}")
-            self.journal().note(
-                self.clock.now(), *named, before=f"{host}:{port}{self._server(fault, member)}", after=None
-            )
+            self.journal().note(self.clock.now(), *named, before=told, after=None)
+            self._noted[fault, member] = told
         # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
         self.injected.append((fault, member))
-        self.run(fault.value, member)
+        try:
+            self.run(fault.value, member, mark=self._mark(fault, member))
+        except BaseException as wrong:
+            if isinstance(wrong, CutOff) or not isinstance(wrong, Error):
+                self._cut_off.add((fault, member))
+            raise
+
+    def _mark(self, fault: Capability, member: str) -> str:
+        return f"{fault} of {member} of {self.target}"
 
     def _server(self, fault: Capability, member: str) -> str:
         """What a note says of the member's server, to which its address may belong no more when the fault is undone."""
         made = self.who(member, self._endpoint(member))
         if made is None:
             return ""
-        made = made or next((made for (_, other), made in self._made.items() if other == member), "")
+        earlier = (told.partition(SERVER)[2] for (_, other), told in self._noted.items() if other == member)
+        made = made or next(filter(None, earlier), "")
         if made in ("", UNTOLD):
             raise TargetError(
                 f"nothing tells {member} from other servers, to which its address may move: {fault} is not done",
@@ -220,7 +173,6 @@ class UserCommands:
                 raise TargetError(
                     f"{fault} of {member} is not undone yet, on {other}", "undo it there, then walproof revert"
                 )
-        self._made[fault, member] = made
         return f"{SERVER}{made}"
 
     def _who_answers(self, member: str) -> str | None:
@@ -239,20 +191,38 @@ class UserCommands:
             wait_for(Wait.NEW_LEADER, tells, self.clock, pace_s=0.5)
         return told[-1] if told else UNTOLD
 
-    def _undo(self, fault: Capability, member: str, made: str) -> None:
-        """Run the command that undoes it; TargetError where another server answers there now than the fault was of."""
-        now = self._who_answers(member) if made else None
+    def _undo(self, fault: Capability, member: str, told: str) -> None:
+        """Run the command that undoes it; TargetError where it would go to another place or server than the fault did.
+
+        A server that tells which it is may answer elsewhere by now; nothing else may.
+        """
+        was, _, made = told.partition(SERVER)
+        now, place = self._who_answers(member) if made else None, self._place(member)
         if now and not same_server(now, made):
-            host, port = self._endpoint(member).hosts[0]
             raise TargetError(
-                f"{host}:{port} is {now} now, and the fault is of {made}: {UNDOES[fault]} is not run",
+                f"{place} is {now} now, and the fault is of {made}: {UNDOES[fault]} is not run",
                 "do on that server by hand what the command does, and remove the journal; best name it under [members]",
+            )
+        addressed = {"host", "port"} & places_in(self.commands.get(UNDOES[fault], ""))
+        if told and was != place and addressed and not now:
+            raise TargetError(
+                f"{member} was at {was} when that was done, and is at {place} now: {UNDOES[fault]} is not run",
+                f"let {member} mean {was} until it is undone; or do there by hand what the command does, and remove"
+                " the journal",
             )
         self.run(UNDOES[fault], member)
 
     def undo(self, fault: Capability, member: str) -> None:
+        """Run the command that undoes it; TargetError too where the fault may still come: then it stays noted."""
         if UNDOES[fault] in self.commands:
-            self._undo(fault, member, self._made.get((fault, member), ""))
+            self._undo(fault, member, self._noted.get((fault, member), ""))
+            if (fault, member) in self._cut_off:
+                self.injected = [pair for pair in self.injected if pair != (fault, member)]
+                raise TargetError(
+                    f"the command of {fault} was cut off, and may still act on {member} after {UNDOES[fault]}, which"
+                    " was run",
+                    "once its host is quiet: walproof revert runs that again",
+                )
             for change in noted(self.journal(), self.target, BY_COMMAND, f"{fault} {member}"):
                 self.journal().undone(change)
         self.injected = [pair for pair in self.injected if pair != (fault, member)]
@@ -265,11 +235,12 @@ class UserCommands:
         """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""
 
         def undo(fault: str, member: str, where: str) -> None:
-            place, _, made = where.partition(SERVER)
-            host, _, port = place.rpartition(":")
+            host, _, port = where.partition(SERVER)[0].rpartition(":")
             # Where it was: its manager may no longer list it.
             self._known.setdefault(member, Endpoint(((host, int(port)),)))
-            self._undo(Capability(fault), member, made)
+            if pid := running(self._mark(Capability(fault), member)):
+                raise TargetError(f"its command still runs here, as process {pid}", "let it end, or end it; once more")
+            self._undo(Capability(fault), member, where)
 
         stay = undo_noted(journal, self.target, BY_COMMAND, undo, reverting)
         return [f"{fault} of {member} is not undone: {why}" for fault, member, why in stay]

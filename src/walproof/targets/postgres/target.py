@@ -31,7 +31,7 @@ from walproof.targets.sql.connection import (
     streams_as,
 )
 from walproof.targets.sql.doctor_facts import Inspector, query
-from walproof.targets.sql.known_servers import AUTO
+from walproof.targets.sql.known_servers import AUTO, check_one_cluster
 from walproof.targets.sql.settings import AutoConf
 
 NAMES = "synchronous_standby_names"
@@ -175,8 +175,9 @@ class Servers:
         return max(leaders, key=lambda server: server.row.get("timeline") or 0, default=None)
 
     def need_leader(self) -> None:
-        """TargetError when none was reached."""
+        """TargetError when none was reached, or servers of two clusters were: which one is meant is not guessed."""
         self.members()
+        check_one_cluster({f"{h}:{p}": str(one.row.get("system_identifier")) for (h, p), one in self._found.items()})
         if self.leader is None:
             (host, port), standby = next(iter(self._found.items()))
             where = standby.upstream or "see primary_conninfo there"

@@ -44,6 +44,8 @@ class Server:
     started: datetime
     conf: Mapping[str, str]
     """Its postgresql.auto.conf."""
+    system: str
+    """The identifier of its cluster."""
 
 
 def auto_conf(connection: Connected) -> dict[str, str]:
@@ -69,7 +71,22 @@ def auto_conf(connection: Connected) -> dict[str, str]:
 
 def server_of(connection: Connected) -> Server:
     """The server of that session."""
-    return Server(_made(connection), _started(connection), auto_conf(connection))
+    return Server(_made(connection), _started(connection), auto_conf(connection), system_of(connection))
+
+
+def system_of(connection: Connected) -> str:
+    """The system identifier of that session's cluster; copies of it have the same."""
+    row = connection.execute("SELECT system_identifier::text AS system FROM pg_control_system()").fetchone() or {}
+    return str(row["system"])
+
+
+def check_one_cluster(systems: Mapping[str, str]) -> None:
+    """TargetError where places (place → system identifier) are of more than one cluster: an address may have moved."""
+    if len(set(systems.values())) > 1:
+        raise TargetError(
+            "these are servers of different clusters: " + ", ".join(f"{at} of {one}" for at, one in systems.items()),
+            "leave in the DSN and under [members] the hosts of one: what is set or loaded would reach the other too",
+        )
 
 
 def _started(connection: Connected) -> datetime:
@@ -140,8 +157,8 @@ def as_error(member: str, wrong: Exception) -> Error:
 
 
 def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> list[tuple[list[str], Server]]:
-    """Every server with its names, that the user gave first; TargetError where one would not be known again. `made` is
-    "" where nothing tells it but that name.
+    """Every server with its names, that the user gave first; TargetError where one would not be known again, or is
+    another cluster's. `made` is "" where nothing tells it but that name.
     """
     servers: dict[datetime, tuple[list[str], Server]] = {}
     for member, endpoint in members.items():
@@ -155,6 +172,7 @@ def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> list[t
             )
         names, _ = servers.setdefault(one.started, ([], one))
         names.insert(0 if member in named else len(names), member)
+    check_one_cluster({names[0]: one.system for names, one in servers.values()})
     alike = Counter(one.made for _, one in servers.values())
     told = [(names, one if alike[one.made] == 1 else replace(one, made="")) for names, one in servers.values()]
     if unknown := [names[0] for names, one in told if not one.made and names[0] not in named]:

@@ -31,6 +31,7 @@ from walproof.targets.sql.known_servers import (
     copies,
     server_of,
     session_of,
+    system_of,
     told_apart,
     unplaced,
     where_is,
@@ -275,8 +276,7 @@ def _check_system(connection: Connected, member: str, changes: Sequence[Any]) ->
     noted_on = {change.cluster for change in changes} - {""}
     if not noted_on:
         return
-    row = connection.execute("SELECT system_identifier::text AS system FROM pg_control_system()").fetchone()
-    if others := noted_on - {row["system"] if row else ""}:
+    if others := noted_on - {system_of(connection)}:
         raise TargetError(
             f"{member} is a server of another cluster now, and was changed on {min(others)}: left alone",
             "name that server again under [members] or in the DSN",

@@ -1,0 +1,104 @@
+"""One command of a target file: its places filled in, run by the shell, found again.
+
+Names and addresses come from the cluster, which may be a liar: what a shell could take for more than a word
+is refused."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from string import Formatter
+
+import psutil
+
+from walproof.errors import TargetError, UsageError
+from walproof.model.topology import Endpoint
+
+_LONGEST_S = 120
+_MARK = "WALPROOF_FAULT"
+"""The variable by which a command is found again once walproof itself was killed."""
+_WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
+"""No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
+
+
+def places_in(template: str) -> set[str]:
+    """The places {…} of a command, by name; ValueError where it is no template.
+
+    >>> sorted(places_in("ssh {host} kill {member}"))
+    ['host', 'member']
+    """
+    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+
+
+def filled(template: str, places: Mapping[str, str]) -> str:
+    """The command with {host}, {port}, {member} and {member2} filled in; UsageError for another place.
+
+    TargetError for a name or an address that a shell could take for more than a word: quotes do not hold where the
+    command itself quotes once more (ssh {host} "kill {member}").
+    """
+    try:
+        used = {name: _word(name, places[name]) for name in sorted(places_in(template))}
+        return template.format(**used)
+    except (KeyError, IndexError, ValueError) as wrong:
+        raise UsageError(
+            f"the command {template!r} cannot be filled in: {wrong}", "use {host}, {port}, {member}"
+        ) from None
+
+
+def _word(place: str, value: str) -> str:
+    if value and not _WORD.fullmatch(value):
+        raise TargetError(
+            f"the cluster gives {value[:80]!r} for {{{place}}}: outside A-Z a-z 0-9 . _ : - it enters no command",
+            "rename it, name it under [members], or write the command without that place",
+        )
+    return shlex.quote(value)
+
+
+def places_of(member: str, endpoint: Endpoint, other: str = "") -> dict[str, str]:
+    host, port = endpoint.hosts[0]
+    return {"member": member, "host": host, "port": str(port), "member2": other}
+
+
+class CutOff(TargetError):
+    """It was ended here before it had ended: what it began on another host may go on."""
+
+
+def run(command: str, mark: str = "") -> str:
+    """Run it by the shell, in a session of its own, and give its output; TargetError with its last words when it fails.
+
+    None of its processes outlives the wait for it: `CutOff` after two minutes. mark: by which `running` finds it.
+    """
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        env={**os.environ, _MARK: mark} if mark else None,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=_LONGEST_S)
+        except BaseException as wrong:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(wrong, subprocess.TimeoutExpired):
+                raise CutOff(f"your command did not end within {_LONGEST_S} s: {command}", "run it by hand") from None
+            raise
+    if process.returncode:
+        words = (errors or output).strip().splitlines() or ["no output"]
+        raise TargetError(f"your command failed ({process.returncode}): {command}: {words[-1]}", "run it by hand")
+    return output
+
+
+def running(mark: str) -> int | None:
+    """The pid of a command of that mark that still runs here, whoever began it; not of what it left behind itself."""
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):
+            if process.environ().get(_MARK) == mark and os.getsid(process.pid) == process.pid:
+                return process.pid
+    return None
