@@ -251,6 +251,22 @@ def test_a_password_goes_into_memory_and_nowhere_else(monkeypatch: pytest.Monkey
     assert "a:b" not in parameters.at(("h", 1)).conninfo()
 
 
+@pytest.mark.parametrize("given", ["dsn", "service", "environment", "both"])
+def test_a_host_beside_another_hostaddr_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """Libpq went to the copy at hostaddr, walproof set all on production, where the name led."""
+    path = tmp_path / "services"
+    path.write_text("[copy]\nhost=/nowhere\nhostaddr=127.0.0.2\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(path))
+    if given == "environment":
+        monkeypatch.setenv("PGHOST", "/nowhere")
+        monkeypatch.setenv("PGHOSTADDR", "127.0.0.2")
+    dsn = {"dsn": "host=/nowhere hostaddr=127.0.0.2", "both": "host=/nowhere"}.get(given, "user=me")
+    with pytest.raises(UsageError, match=r"host=/nowhere and hostaddr=127\.0\.0\.2 are both given"):
+        resolved(dsn, "copy" if given in ("service", "both") else "")
+    monkeypatch.delenv("PGHOST", raising=False)
+    assert resolved("host=127.0.0.2 hostaddr=127.0.0.2").hosts == resolved("hostaddr=127.0.0.2").hosts
+
+
 def test_a_service_is_resolved_as_libpq_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "services"
     path.write_text("[mine]\nhost=db7\nport=5444\nuser=me\ndbname=app\n")

@@ -52,6 +52,7 @@ def resolved(dsn: str, service: str = "") -> Endpoint:
     """What a DSN or service means, as libpq itself reads it (PG* variables, pgpass and service file included).
 
     libpq resolves all that only for a connection, so one is started; it need not succeed. A Unix socket stays one.
+    UsageError for a host with another hostaddr.
     """
     conninfo = conninfo_of(dsn, service, connect_timeout="2")
     raw = psycopg.pq.PGconn.connect_start(conninfo.encode())
@@ -62,6 +63,7 @@ def resolved(dsn: str, service: str = "") -> Endpoint:
         given = {o.keyword.decode() for o in raw.info if o.val not in (None, o.compiled, assumed.get(o.keyword))}
     finally:
         raw.finish()
+    _refuse_two_ways(words, conninfo_to_dict(conninfo))
     hosts = (words.get("host") or words.get("hostaddr") or "localhost").split(",")
     ports = (words.get("port") or "5432").split(",")
     ports = ports * len(hosts) if len(ports) == 1 else ports
@@ -74,6 +76,20 @@ def resolved(dsn: str, service: str = "") -> Endpoint:
         raise UsageError("the DSN's port is not a number", "host=a,b port=5432 user=postgres")
     pairs = tuple((h, int(p or 5432)) for h, p in zip(hosts, ports, strict=False))
     return Endpoint(pairs, words.get("dbname") or "postgres", words.get("user", ""), passfile, options)
+
+
+def _refuse_two_ways(words: Mapping[str, str], written: Mapping[str, Any]) -> None:
+    """UsageError where a host is named, and libpq would go to a hostaddr, perhaps of another server, in its place.
+
+    Not where only the environment has one (PGHOSTADDR, PGSERVICE) and the DSN names a host: that is another cluster's.
+    """
+    host, address = words.get("host", ""), words.get("hostaddr", "")
+    of_environment = "host" in written and not written.keys() & {"hostaddr", "service"}
+    if host and address not in ("", host) and not of_environment:
+        raise UsageError(
+            f"host={host} and hostaddr={address} are both given: walproof goes where one name leads",
+            f"leave one of them out of DSN, service and PG* variables; or write {host} as {address} in /etc/hosts",
+        )
 
 
 def _filled_in() -> dict[bytes, bytes | None]:
