@@ -67,9 +67,10 @@ class CutOff(TargetError):
 
 
 def run(command: str, mark: str = "") -> str:
-    """Run it by the shell, in a session of its own, and give its output; TargetError with its last words when it fails.
+    """Run it by the shell and give its output; TargetError with its last words when it fails.
 
-    None of its processes outlives the wait for it: `CutOff` after two minutes. mark: by which `running` finds it.
+    It is a process group of its own, none of which outlives the wait for it: `CutOff` after two minutes. mark: by which
+    `running` finds it.
     """
     with subprocess.Popen(
         ["/bin/sh", "-c", command],
@@ -78,7 +79,7 @@ def run(command: str, mark: str = "") -> str:
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        start_new_session=True,
+        process_group=0,  # and the terminal's session: sudo knows a user by it
         env={**os.environ, _MARK: mark} if mark else None,
     ) as process:
         try:
@@ -99,6 +100,6 @@ def running(mark: str) -> int | None:
     """The pid of a command of that mark that still runs here, whoever began it; not of what it left behind itself."""
     for process in psutil.process_iter():
         with suppress(OSError, psutil.Error):
-            if process.environ().get(_MARK) == mark and os.getsid(process.pid) == process.pid:
+            if process.environ().get(_MARK) == mark and os.getpgid(process.pid) == process.pid:
                 return process.pid
     return None
