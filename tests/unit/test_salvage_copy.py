@@ -23,7 +23,7 @@ from walproof.salvaging import data_directory
 from walproof.salvaging.data_directory import inspect, links, size
 from walproof.salvaging.server import Copy, try_here
 from walproof.salvaging.wal import Span, segment
-from walproof.salvaging.wal_folders import check_linked, wal_files
+from walproof.salvaging.wal_folders import check_own, wal_files
 
 __all__ = ["directory"]
 
@@ -263,13 +263,16 @@ def test_wal_of_another_timeline_behind_a_link_is_that_of_a_rewound_server(
     wal(directory / "pg_wal", 3, 4)
     (directory / "pg_wal/00000002.history").touch()  # of a server that came back, and could not follow
     (directory / "pg_wal" / name).write_bytes(bytes(SEGMENT))
-    check_linked(old)
+    new = (Span(1, 0, 2 * SEGMENT), Span(3, 2 * SEGMENT))
+    check_own(old, new)
+    with pytest.raises(MachineError, match=r"that .* never had: a rewind was begun"):
+        check_own(old, (Span(1, 0, SEGMENT), Span(2, SEGMENT)))
     (directory / "pg_wal").rename(tmp_path / "wal")
     (directory / "pg_wal").symlink_to(tmp_path / "wal")
     with pytest.raises(MachineError, match=f"{name} is of a timeline that it never had"):
-        check_linked(replace(old, wal=tmp_path / "wal"))
+        check_own(replace(old, wal=tmp_path / "wal"), new)
     (tmp_path / "wal" / name).unlink()
-    check_linked(replace(old, wal=tmp_path / "wal"))
+    check_own(replace(old, wal=tmp_path / "wal"), new)
 
 
 def test_numbers_in_a_strangers_pg_control_take_no_memory_before_anything_is_copied(

@@ -174,7 +174,7 @@ def test_a_place_is_not_looked_up_in_another_file_of_that_number(
         asked.append(set(words[-1]))
         return []
 
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 9)], [], 0))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 9)], [], 0, []))
     monkeypatch.setattr(rows, "_at", at)
     monkeypatch.setattr(rows, "_unread", lambda *_: Unread())
     monkeypatch.setattr(rows, "_file_there", lambda *_: one.relation)
@@ -301,7 +301,7 @@ def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.
 
 def test_old_rows_that_share_a_key_are_paired_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = Copied([("1", "a")], SHAPE)
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0, []))
     loss = read_one(monkeypatch, copied, None)
     assert (loss.changes, loss.unkeyed_old, loss.notes) == ([], 2, [rows.KEY_SINCE])
 
@@ -313,7 +313,7 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
     lost.ended[1, 2, 4] = Counter({(0, 1): 1})
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, []))
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]

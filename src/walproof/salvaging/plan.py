@@ -81,8 +81,8 @@ def plan(directory: Path, new: str, archive: Path | None, programs: Path | None,
     try:
         outside = data_directory.links(old)
         old = replace(old, history=history(old.timeline, (old.wal, archive)))
-        wal_folders.check_linked(old)
         theirs = history(timeline, (archive,), new)
+        wal_folders.check_own(old, theirs)
         spans = lost_spans(old.history, theirs)
         if not spans:
             return Plan(old, timeline, ())

@@ -179,6 +179,15 @@ SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
 -- rows asks it too, by any search_path.
 (xmin OPERATOR(pg_catalog.=) ANY ('{{{1}}}'::pg_catalog.xid[]) OR (xmin::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0} OPERATOR(pg_catalog.+) 4294967296) OPERATOR(pg_catalog.%) 4294967296 OPERATOR(pg_catalog.<) ((pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) {0}) OPERATOR(pg_catalog.%) 4294967296))
 
+-- name: stale
+-- Blocks that are older than the record which wrote there last, zeros, or not there. A page begins with the position
+-- behind the last record that wrote it, in two halves.
+SELECT block FROM unnest(%(blocks)s::int8[], %(lsns)s::int8[]) record(block, lsn),
+  LATERAL (SELECT CASE WHEN block < pg_relation_size(%(name)s::text::regclass) / current_setting('block_size')::int
+    THEN {0}.get_raw_page(%(name)s::text, 'main'::text, block) END) page(raw),
+  LATERAL (SELECT sum(get_byte(raw, place)::int8 << (place + 4) %% 8 * 8) FROM generate_series(0, 7) place) position(lsn)
+WHERE coalesce(position.lsn, 0) <= record.lsn ORDER BY 1
+
 -- name: freeze
 SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
 

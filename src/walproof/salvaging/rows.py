@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 from walproof.machine.untrusted import one_line
+from walproof.model.units import counted
 from walproof.salvaging.answers import answered, many, maybe, number, truth, word
 from walproof.salvaging.changes import (
     REWRITTEN,
@@ -112,10 +113,11 @@ def _read_both(
     for relation, toast in [table.toast] if table.toast else []:
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
     name = plain_table(table.schema, table.name)
-    *places, superseded = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
+    *places, superseded, stale = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
     unread = dict[Place, str]()
     made, replaced, updated, deleted = (list(_at(copied, table, some, unread)) for some in places)
     at_fork, ended = {*places[2], *places[3]}, lost.ended[table.relation]
+    _note_stale(loss, stale)
     if not (made or replaced or at_fork or unread or ended or table.is_new_file):
         return
     there, old = None, updated + deleted
@@ -145,7 +147,10 @@ def _read_both(
     if table.key and len({key(table, row) for row in old}) < len(old):
         loss.table = table = replace(table, key=())
         loss.notes.append(KEY_SINCE)
-    final, before = (_unread(copied, table, unread.keys() & some) for some in ({*places[0], *places[1]}, at_fork))
+    blind = Unread(is_any=True) if stale else None
+    final, before = (
+        blind or _unread(copied, table, unread.keys() & some) for some in ({*places[0], *places[1]}, at_fork)
+    )
     untold = Untold(final, before, {key(table, row) for row in deleted})
     loss.changes = changes(table, made, replaced, old, untold)
     loss.versions_gone = max(0, ends - found - superseded)
@@ -164,13 +169,24 @@ def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]
 
 
 def _note_unread(loss: TableLoss, unread: dict[Place, str]) -> None:
-    loss.unread = len(unread)
+    loss.unread += len(unread)
     shown = list(unread.items())[:_SHOWN]
     loss.notes += [f"the version at {place} cannot be read: {why}" for place, why in shown]
     if len(unread) > _SHOWN:
         loss.notes.append(f"nor can {len(unread) - _SHOWN:,} others")
     if unread:
         loss.undecided.append(f"{len(unread):,} versions of its rows cannot be read: no SQL changes these rows")
+
+
+def _note_stale(loss: TableLoss, stale: Sequence[int]) -> None:
+    loss.unread += len(stale)
+    if stale:
+        said = f"{counted(len(stale), 'block')} of it, as {stale[0]}, {'is' if len(stale) == 1 else 'are'} not"
+        loss.notes.append(
+            f"{said} what the WAL wrote there: the disk has lost a write, or is of another time; none of its rows is"
+            " taken for deleted"
+        )
+        loss.undecided.append(loss.notes[-1])
 
 
 def _unread(copied: Session, table: Table, places: Collection[Place]) -> Unread:
@@ -218,15 +234,28 @@ def _held_against_its_owner(new: Session, table: Table) -> str:
     return ""
 
 
+def _written(copied: Session, schema: str, name: str, relation: Relation, lost: LostWal) -> tuple[list[int], list[int]]:
+    """Blocks that lost transactions wrote to, and may have; and those of them that are not as the WAL left them."""
+    ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
+    blocks, last = set(lost.blocks[relation]), lost.last[relation]
+    if not lost.knows(relation):
+        blocks.update(range(size), last)
+    known = sorted(blocks & last.keys())
+    expected = {"name": name, "blocks": known, "lsns": [last[block] for block in known]}
+    query = sql.SQL(QUERIES["stale"]).format(sql.Identifier(schema))
+    stale = [block for (block,) in answered(copied.execute(query, expected).fetchall() if known else [], number)]
+    return sorted(one for one in blocks - set(stale) if one < size), stale
+
+
 def _versions(
     copied: Session, schema: str, name: str, relation: Relation, lost: LostWal, moved: Iterable[int] = ()
-) -> tuple[list[Place], list[Place], list[Place], list[Place], int]:
+) -> tuple[list[Place], list[Place], list[Place], list[Place], int, list[int]]:
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
-    which are made visible, replaced and ended by a DELETE, and how many were in between."""
-    ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
-    written = sorted(lost.blocks[relation]) if lost.knows(relation) else range(size)
+    which are made visible, replaced and ended by a DELETE, how many were in between, and blocks that are not as the WAL
+    left them, of which none is looked at."""
+    blocks, stale = _written(copied, schema, name, relation, lost)
     xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
-    asked = {**xids, "blocks": [one for one in written if one < size]}
+    asked = {**xids, "blocks": blocks}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     answer = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
     seen = answered(answer, number, number, truth, maybe(truth), truth, truth)
@@ -240,7 +269,7 @@ def _versions(
     )
     for part in parts(updated + deleted, _TIDS):
         copied.execute(freeze, (name, _tids(part)))
-    return made, replaced, updated, deleted, len(seen) - sum(map(len, (made, replaced, updated, deleted)))
+    return made, replaced, updated, deleted, len(seen) - sum(map(len, (made, replaced, updated, deleted))), stale
 
 
 def parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:

@@ -13,8 +13,8 @@ from walproof.salvaging.wal_records import Manager, Record, Relation
 
 _FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
 """What no catalog has until it is rewritten; pg_shdepend, which all databases share: DDL of any one writes there."""
-_DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE = 0x10, 0x20, 0x40, 0x60, 0x70
-"""What a record of Heap does (heapam_xlog.h)."""
+_DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE, _MULTI_INSERT = 0x10, 0x20, 0x40, 0x60, 0x70, 0x50
+"""What a record of Heap does, and the last of Heap2 (heapam_xlog.h)."""
 _TO_ANOTHER_PARTITION = 0x10
 """XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE."""
 _COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
@@ -24,9 +24,9 @@ _DATABASE, _SUBTRANSACTIONS, _FILES, _MESSAGES, _PREPARED, _STATISTICS = 1, 2, 4
 _SHUTDOWN, _ONLINE, _CUT_OFF = 0x00, 0x10, 0xD0
 """Of XLOG: the two checkpoints, and a record that came in the place of one that a crash had cut off (pg_control.h)."""
 _DATABASE_MOVED = "a database was moved to another tablespace: rows of it written before are not seen"
-_RUNNING, _CREATED, _MAIN, _INIT = 0x10, 0x10, 0, 3
-"""Of Standby: transactions that run; of Storage: a file was made, and which of a relation's: WAL tells of no other one
-of an unlogged relation than that from which a crash makes it anew."""
+_RUNNING, _CREATED, _TRUNCATED, _MAIN, _INIT = 0x10, 0x10, 0x20, 0, 3
+"""Of Standby: transactions that run; of Storage: a file was made or cut off, and which of a relation's: WAL tells of no
+other one of an unlogged relation than that from which a crash makes it anew."""
 _ITEM, _NUMBER, _TIME = struct.Struct("=4xHxB"), struct.Struct("=I"), struct.Struct("=q")
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
@@ -110,6 +110,7 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
+    `last`: of relations and blocks, where the record is that wrote a row there last.
     `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
     `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
@@ -138,6 +139,7 @@ class LostWal:
     xids: set[int] = field(default_factory=set)
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
+    last: defaultdict[Relation, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     moved: set[int] = field(default_factory=set)
     wrote: Counter[frozenset[Relation]] = field(default_factory=Counter)
     catalogs: set[tuple[int, int]] = field(default_factory=set)
@@ -224,6 +226,12 @@ class LostWal:
                 if database and fork in (_MAIN, _INIT):
                     made = self.created if lost else self._making[record.xid] if record.xid else self.of_whom
                     made.add((tablespace, database, node))
+            elif record.kind == _TRUNCATED:
+                blocks, tablespace, database, node, forks = struct.unpack_from("=IIIII", data)
+                relation = tablespace, database, node
+                if forks & 1:
+                    last = self.last[relation].items()
+                    self.last[relation] = {block: at for block, at in last if block < blocks}
         elif record.manager == Manager.DATABASE:
             if lost and record.kind == 0 and data[:4] == data[8:12]:
                 self.undecided.append(_DATABASE_MOVED)
@@ -237,6 +245,9 @@ class LostWal:
         if kind in (_LOCK, _INPLACE):
             return
         self._open[record.xid].update((relation, block, 0) for relation, block in record.blocks)
+        if kind is not None or (record.manager == Manager.HEAP2 and record.kind & 0x70 == _MULTI_INSERT):
+            for relation, block in record.blocks:
+                self.last[relation][block] = record.lsn
         if kind in (_DELETE, _UPDATE, _HOT_UPDATE):
             item, flags = _ITEM.unpack_from(record.data)
             self._open[record.xid].add((*record.blocks[-1], item))

@@ -153,13 +153,15 @@ def needed_wal(
     return names
 
 
-def check_linked(old: OldServer) -> None:
-    """A refusal where pg_wal is a link to WAL of a timeline that the directory never had: what lies there now is that
-    of a server which was rewound, or made anew."""
-    if not old.wal.is_relative_to(old.directory):
-        for name, path, _ in _named(old, None):
-            if int(name[:8], 16) not in [one.timeline for one in old.history]:
-                raise refused("link-rewound", place=old.directory / "pg_wal", file=path)
+def check_own(old: OldServer, new: Sequence[Span]) -> None:
+    """A refusal where pg_wal has WAL of a timeline that the directory never had: a rewind that was begun, which fetches
+    the new primary's and has written to files by then, or a link to the WAL of a server that was made anew."""
+    is_linked, theirs = not old.wal.is_relative_to(old.directory), [one.timeline for one in new]
+    for name, path, _ in _named(old, None):
+        timeline = int(name[:8], 16)
+        if timeline not in [one.timeline for one in old.history] and (is_linked or timeline in theirs):
+            words = {"place": old.directory / "pg_wal", "directory": old.directory, "file": path}
+            raise refused("link-rewound" if is_linked else "rewind-begun", **words)
 
 
 def not_read(unread: Mapping[Path, str], span: Span, end: int, size: int) -> list[str]:
