@@ -143,6 +143,7 @@ INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALU
         ([insert("2", "a", "unsure")], {}, [f"{INSERT_2} -- unsure ON CONFLICT DO NOTHING;"]),
         ([insert("2", "a", "conflict")], {}, [f"{INSERT_2} -- conflict ON CONFLICT DO NOTHING;"]),
         ([insert("2", "a", "there")], {}, []),
+        ([replace(insert("2", "a", "conflict"), is_left=True)], {}, []),
         (
             [Change("update", ("1", None), ("1", "a"), state="clean")],
             {},
@@ -231,9 +232,8 @@ class Server:
         if "extname" in text:
             assert self.is_held
             oid = 9 if self.swapped else 1
-            return [
-                (1, 1, None, None, False, True, oid, "public", "t1", ["id", "v"], [0], oid, True, False, False, [], [])
-            ]
+            shape = ["id", "v"], [0], oid, True, False, False, *[[]] * 4
+            return [(1, 1, None, None, False, True, oid, "public", "t1", *shape)]
         if "CASE c.reltablespace" in text:
             return [(9 if self.swapped else 1, 1, None, False, 1)]
         if "SHARE UPDATE" in text:

@@ -292,6 +292,30 @@ def test_rows_of_a_rewritten_table_need_not_have_been_inserted(
     assert (change.kind, change.state, change.is_in_sql) == says
 
 
+@pytest.mark.parametrize(
+    ("change", "there", "is_left"),
+    [
+        (Change("insert", ("1", "a"), None, None, "clean"), ("t", "2", "a"), True),
+        (Change("insert", ("1", "a"), None, None, "unsure"), ("t", "2", "a"), True),
+        (Change("insert", ("1", "a"), None, None, "clean"), ("f", "2", "a"), False),  # lost work took it from there
+        (Change("insert", ("1", "a"), None, ("1", "a"), "there"), ("t", "1", "a"), False),
+        (Change("insert", ("1", "a"), None, ("1", "b"), "conflict"), ("t", "1", "a"), False),  # its own
+        (Change("insert", ("1", None), None, None, "clean"), ("t", "2", None), False),
+        (Change("update", ("1", "a"), ("1", "b"), ("1", "b"), "clean"), ("t", "2", "a"), True),
+        (Change("update", ("1", "a"), ("1", "a"), ("1", "a"), "clean"), ("t", "2", "a"), False),
+        (Change("delete", None, ("1", "a"), ("1", "a"), "clean"), ("t", "2", "a"), False),
+    ],
+)
+def test_a_change_whose_unique_value_the_new_primary_gave_to_another_row_is_in_conflict(
+    change: Change, there: tuple[str, ...], is_left: bool
+) -> None:
+    new: Any = Copied([there])
+    (found,) = rows.taken(new, table(key=(0,), uniques=((0,), (1,))), [change], "false")
+    assert found == (
+        replace(change, state="conflict", is_left=True, now=change.now or there[1:]) if is_left else change
+    )
+
+
 def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[tuple[str, ...]] = [("1", "a")]
     unread = ["the version at (0, 1) cannot be read: no query shows it"]

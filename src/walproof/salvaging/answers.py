@@ -55,6 +55,11 @@ def many(kind: Kind) -> Kind:
     return read
 
 
+def numbers(value: object) -> tuple[int, ...]:
+    """Whole numbers in one text, apart by spaces; ValueError for anything else."""
+    return tuple(map(number, word(value).split()))
+
+
 def maybe(kind: Kind) -> Kind:
     """That kind, or None."""
     return lambda value: None if value is None else kind(value)

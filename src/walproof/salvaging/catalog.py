@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from walproof.salvaging.answers import Kind, answered, many, maybe, number, shown, truth, word
+from walproof.salvaging.answers import Kind, answered, many, maybe, number, numbers, shown, truth, word
 from walproof.salvaging.changes import ForeignKey, Table
 from walproof.salvaging.quoting import is_operator
 from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, reason
@@ -85,12 +85,13 @@ def tables(
     ]
     naming, found = _foreign_keys(session, {oid for oid, *_ in known}), []
     kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
-    more = (many(word), many(number), number, truth, truth, truth, many(word), many(word))
+    more = (many(word), many(number), number, truth, truth, truth, many(word), many(word), many(numbers), many(number))
     rows, unread = _each(session, "tables", [oid for oid, *_ in known], *kinds, *more)
     for space, node, toast, toast_name, unlogged, is_heap, oid, schema, name, *rest in rows:
         relation = (space, database, node or 0)
         why = "" if is_heap else "its table access method is not heap"
-        columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, extensions = rest
+        columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, *most = rest
+        extensions, uniques, above = most
         references = tuple(naming.get(oid, ()))
         strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
         warnings = [f"the SQL fires its trigger {one}" for one in triggers]
@@ -110,7 +111,9 @@ def tables(
                 is_key_builtin=is_builtin,
                 is_deferrable=is_deferrable,
                 has_other_unique=has_other_unique,
+                uniques=tuple(one for one in uniques if all(0 <= place < len(columns) for place in one)),
                 references=references,
+                above=above,
                 warnings=tuple(warnings),
             )
         )
@@ -129,16 +132,16 @@ def _foreign_keys(session: Session, tables: Container[int]) -> dict[int, list[Fo
     """By the table that they name, of these."""
     columns: dict[tuple[int, int, str, str, int, bool], list[tuple[str, str, str, str]]] = {}
     kinds = (number, number, word, word, number, truth, word, word, word, word)
-    known = answered(session.execute(QUERIES["named-by"]), number, number)
-    named = {key: of for key, of in known if of in tables}
+    known = answered(session.execute(QUERIES["named-by"]), number, number, number)
+    named = {key: (of, by) for key, of, by in known if of in tables}
     rows, unread = _each(session, "foreign-keys", [*named], *kinds)
     for row in rows:
         columns.setdefault(row[:6], []).append(row[6:])
     found: dict[int, list[ForeignKey]] = {}
     for (of, _, schema, table, oid, is_builtin), pairs in columns.items():
         found.setdefault(of, []).append(ForeignKey(schema, table, tuple(pairs), oid, is_builtin))
-    for key in unread:
-        found.setdefault(named[key], []).append(NO_NAMES)
+    for broken in unread:
+        found.setdefault(named[broken][0], []).append(replace(NO_NAMES, oid=named[broken][1]))
     return found
 
 

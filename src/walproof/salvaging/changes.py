@@ -33,10 +33,11 @@ class Table:
 
     `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
-    a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `references`:
-    the foreign keys that name it; `warnings`: what SQL does there besides. `is_new_file`: nothing tells that its file
-    was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it
-    has; its name is then for people alone.
+    a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `uniques`: of
+    these the columns' places, where each value is compared as its key's; `references`: the foreign keys that name it;
+    `above`: the tables that it is a partition of; `warnings`: what SQL does there besides. `is_new_file`: nothing tells
+    that its file was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it has;
+    its name is then for people alone.
     """
 
     relation: Relation
@@ -51,7 +52,9 @@ class Table:
     is_key_builtin: bool = False
     is_deferrable: bool = False
     has_other_unique: bool = False
+    uniques: tuple[tuple[int, ...], ...] = ()
     references: tuple[ForeignKey, ...] = ()
+    above: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     is_new_file: bool = False
     unread: str = ""
@@ -63,7 +66,8 @@ class Change:
 
     `state`: of STATES; conflict: it was changed there too; there: it holds the lost state already; unsure: an update
     wrote it, and what was before is gone: inserted after the fork, or deleted on the new primary; NOT_READ: of its two
-    versions the other one cannot be read, so that nothing tells what became of it.
+    versions the other one cannot be read, so that nothing tells what became of it. `is_left`: in conflict though nobody
+    wrote the row there, so that no condition of the SQL would tell: it is in none.
     """
 
     kind: str
@@ -71,11 +75,16 @@ class Change:
     old: Row | None
     now: Row | None = None
     state: str = "not compared"
+    is_left: bool = False
 
     @property
     def is_in_sql(self) -> bool:
-        """Not what is there or was not read, nor an update of which nothing tells which row it was."""
-        return self.state not in ("there", NOT_READ) and (self.kind != "update" or self.old is not None)
+        """Not what is there, was not read or is left, nor an update of which nothing tells which row it was."""
+        return (
+            self.state not in ("there", NOT_READ)
+            and not self.is_left
+            and (self.kind != "update" or self.old is not None)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,8 @@ NOTHING = Untold()
 class TableLoss:
     """What was lost of one table; `notes` say what cannot be told, `undecided` that there may be more.
 
-    `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost.
+    `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
+    `followed`: foreign keys by which rows in the SQL name it.
     """
 
     table: Table
@@ -117,6 +127,7 @@ class TableLoss:
     is_read: bool = True
     notes: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    followed: list[ForeignKey] = field(default_factory=list)
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ WHERE c.oid = ANY (%(oids)s::oid[])
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
 -- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
--- no = of their own.
+-- no = of their own. Then come columns of unique indexes as their places in a text, and what it is a partition of.
 SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid::regclass),
   pg_relation_filenode(t.oid::regclass), t.relname::text, c.relpersistence = 'u', c.relam = 2,
   c.oid, n.nspname::text, c.relname::text, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
@@ -37,7 +37,14 @@ SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END
   ARRAY(SELECT tgname::text FROM pg_trigger
     WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled IN ('O', 'A') ORDER BY tgname),
   ARRAY(SELECT extname::text FROM pg_depend JOIN pg_extension x ON x.oid = refobjid
-    WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refclassid = 'pg_extension'::regclass AND deptype = 'e')
+    WHERE classid = 'pg_class'::regclass AND objid = c.oid AND refclassid = 'pg_extension'::regclass AND deptype = 'e'),
+  ARRAY(SELECT array_to_string(u.places, ' '::text) FROM pg_index CROSS JOIN LATERAL (
+      SELECT ARRAY(SELECT array_position(stored.numbers, k) - 1 FROM unnest((indkey::int2[])[0:indnkeyatts - 1]) k) AS places) u
+    WHERE indrelid = c.oid AND indisunique AND indisvalid AND indpred IS NULL AND array_position(u.places, NULL) IS NULL
+      AND NOT EXISTS (SELECT FROM pg_collation o WHERE o.oid = ANY (indcollation) AND NOT o.collisdeterministic)
+      AND NOT EXISTS (SELECT FROM pg_attribute JOIN pg_type y ON y.oid = atttypid WHERE attrelid = c.oid
+        AND attnum = ANY (indkey) AND (atttypid >= 16384 OR typname::text ~ '^reg')) ORDER BY indexrelid),
+  ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid::regclass) WHERE relid::oid <> c.oid)
 FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
 CROSS JOIN LATERAL (
@@ -57,7 +64,7 @@ ORDER BY c.oid
 
 -- name: named-by
 -- Foreign keys, and the tables that they name. One of a partition that repeats its parent's is left out.
-SELECT k.oid, k.confrelid FROM pg_constraint k WHERE k.contype = 'f'
+SELECT k.oid, k.confrelid, k.conrelid FROM pg_constraint k WHERE k.contype = 'f'
   AND NOT EXISTS (SELECT FROM pg_constraint up WHERE up.oid = k.conparentid AND up.confrelid = k.confrelid)
 ORDER BY k.oid
 

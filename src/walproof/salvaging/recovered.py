@@ -11,7 +11,8 @@ from jinja2 import Environment, Template
 
 from walproof.salvaging.answers import answered, number
 from walproof.salvaging.catalog import RanOn
-from walproof.salvaging.changes import Change, ForeignKey, Row, Table, TableLoss
+from walproof.salvaging.changes import Change, ForeignKey, Row, TableLoss
+from walproof.salvaging.naming import values
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
 from walproof.salvaging.rows import UNREADABLE, Session, reason
@@ -21,6 +22,8 @@ SEQUENCES = "sequences.sql"
 NO_SQL = (
     "no SQL is written: there are names that it cannot say (in SQL_ASCII: that are not ASCII); the CSV has the rows"
 )
+SINCE_READ = "another row was put in the place of one that others here name: pause writes, and run salvage again"
+"""How a file ends where the new primary wrote what would be named instead of a lost row since that was read."""
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
 
@@ -80,7 +83,7 @@ def write(
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
-    jinja.globals.update(zip=zip, since=since)
+    jinja.globals.update(zip=zip, since=since, since_read=SINCE_READ)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     steps = [step for step in _steps(ordered) if _chosen(*step)]
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
@@ -100,7 +103,7 @@ def write(
                     loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            text = template.generate(table=None, changes=(), held=held, moving=moved)
+            text = template.generate(table=None, changes=(), held=held, guarded=(), moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
         is_empty = not folder.names()
     if is_empty:
@@ -116,11 +119,13 @@ def _write_table(
     template: Template,
 ) -> list[SqlFile]:
     """All files of a table, or none of them: its CSV and, of `_steps`, its SQL, by their numbers."""
-    done, names = list[SqlFile](), list[str]()
+    done, names, met = list[SqlFile](), list[str](), set[int]()
     try:
         for number, (loss, is_delete) in steps.items():
-            held, chosen = _tables_held(quote, loss.table, names_others=is_delete), _chosen(loss, is_delete)
-            text = template.generate(table=loss.table, changes=chosen, held=held, moving=())
+            held, chosen = _tables_held(quote, loss, names_others=is_delete), _chosen(loss, is_delete)
+            guarded = _guarded(loss, chosen) if loss.table.oid not in met else ()  # once more, and they are ours
+            met |= set() if is_delete else {loss.table.oid}
+            text = template.generate(table=loss.table, changes=chosen, held=held, guarded=guarded, moving=())
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
             names.append(done[-1].path.name)
         for number, loss in leaves.items():
@@ -146,17 +151,30 @@ def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
     return [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
 
 
+def _guarded(loss: TableLoss, changes: Sequence[Change]) -> Iterator[tuple[list[int], bool, list[Change]]]:
+    """By which columns rows in the SQL name the table, as places, whether PostgreSQL's own = serves there, and the
+    changes that make a row which may be named so."""
+    keys = {tuple(own for own, *_ in key.pairs): key.is_builtin for key in loss.followed}
+    for columns, is_builtin in keys.items():
+        if not {*columns} <= {*loss.table.columns}:
+            continue
+        at = [loss.table.columns.index(column) for column in columns]
+        made = [one for one in changes if one.new and one.state in ("clean", "unsure")]
+        yield at, is_builtin, [one for one in made if not one.old or values(one.old, at) != values(one.new or (), at)]
+
+
 def _size(leaves: Sequence[TableLoss]) -> int:
     rows = (row for loss in leaves for one in loss.changes for row in (one.new, one.old, one.now) if row)
     return sum(len(value) for row in rows for value in row if value)
 
 
-def _tables_held(quote: Quoting, table: Table, *, names_others: bool) -> Iterator[str]:
+def _tables_held(quote: Quoting, loss: TableLoss, *, names_others: bool) -> Iterator[str]:
     """What locks the tables that a file names, so that none is renamed, and ends it where one is no longer the table
     that was read: a name may have come to another table by now, or to a view, which runs what its owner wrote."""
+    table = loss.table
     keys = [key for key in table.references if names_others]
     builtin = {table.columns[at] for at in table.key if table.is_key_builtin}
-    builtin |= {pair[0] for key in keys if key.is_builtin for pair in key.pairs}
+    builtin |= {pair[0] for key in (*keys, *loss.followed) if key.is_builtin for pair in key.pairs}
     named = [(table.oid, table.schema, table.name, {*table.columns}, builtin)]
     for key in keys:
         theirs = {pair[3] for pair in key.pairs}

@@ -37,6 +37,7 @@ Place = tuple[int, int]
 """Block and item of a row version."""
 NO_TABLE = "the new primary has no such table: made or renamed after the fork, or dropped there"
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
+TAKEN = "in conflict, and in no SQL, as another row has a unique value of theirs on the new primary"
 UNLOGGED = "unlogged: a crash empties it, nothing of it can be told"
 UNLOGGED_SINCE = "unlogged since the fork: of the rows that it lost while it was logged nothing can be told"
 _TIDS, _KEYS, _SHOWN = 2000, 500, 5
@@ -156,7 +157,9 @@ def _read_both(
     loss.versions_gone = max(0, ends - found - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
-        loss.changes = list(compared(new, table, loss.changes, since))
+        loss.changes = list(taken(new, table, list(compared(new, table, loss.changes, since)), since))
+        left = sum(one.is_left for one in loss.changes)
+        loss.notes += [f"{TAKEN}: {left:,}"] if left else []
 
 
 def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]) -> Iterator[tuple[Place, Row]]:
@@ -315,15 +318,44 @@ def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Pla
 
 def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
-    # By its text where a type is a user's: its owner may add a cast at any time, which a comparison would then run.
-    name = "{}" if table.is_key_builtin else "format('%s', {}) COLLATE \"C\""
-    names = sql.SQL(", ").join(sql.SQL(name).format(sql.Identifier(table.columns[place])) for place in table.key)
     for part in parts(lost, _KEYS):
         keys = [key(table, one.new or one.old or ()) for one in part]
-        typed = [map(sql.Literal, values) for values in keys]
-        tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
-        rows = _select(new, table, f"{since}, ", sql.SQL("({}) IN ({})").format(names, tuples))
-        now = {key(table, row[1:]): row for row in rows}
+        now = _now(new, table, keys, since)
         for values, one in zip(keys, part, strict=True):
             changed, *rest = now.get(values, ("f",))
             yield judged(one, tuple(rest) or None, unchanged=changed == "f")
+
+
+def taken(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
+    """Each change; it is in conflict where a unique value that it writes is another row's, which the new primary has
+    written since the fork. One that it has not is a row that lost work deleted or gave another value."""
+    for part in parts(lost, _KEYS):
+        for places in table.uniques if table.key else ():
+            alone = replace(table, key=places, is_key_builtin=True)
+            mine = [_written(alone, one) for one in part]
+            asked = [values for values in mine if values]
+            now = _now(new, alone, asked, since) if asked and {*places} != {*table.key} else {}
+            for at, (one, values) in enumerate(zip(part, mine, strict=True)):
+                changed, *row = now.get(values, ("f",))
+                if changed == "t" and key(table, tuple(row)) != key(table, one.new or ()):
+                    part[at] = replace(one, state="conflict", is_left=True, now=one.now or tuple(row))
+        yield from part
+
+
+def _written(table: Table, change: Change) -> Row:
+    """The values of the key that the change gives a row; () for none, or NULL, which is nobody's."""
+    if change.new is None or not change.is_in_sql:
+        return ()
+    wanted = key(table, change.new)
+    return () if None in wanted or (change.old and key(table, change.old) == wanted) else wanted
+
+
+def _now(new: Session, table: Table, keys: Sequence[Row], since: str) -> dict[Row, Row]:
+    """The new primary's rows of these keys, each behind whether it has written it."""
+    # By its text where a type is a user's: its owner may add a cast at any time, which a comparison would then run.
+    name = "{}" if table.is_key_builtin else "format('%s', {}) COLLATE \"C\""
+    names = sql.SQL(", ").join(sql.SQL(name).format(sql.Identifier(table.columns[place])) for place in table.key)
+    typed = [map(sql.Literal, values) for values in keys]
+    tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
+    rows = _select(new, table, f"{since}, ", sql.SQL("({}) IN ({})").format(names, tuples))
+    return {key(table, row[1:]): row for row in rows}

@@ -21,6 +21,7 @@ from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
 from walproof.salvaging.changes import Table, TableLoss, leave_untold
 from walproof.salvaging.data_directory import copy
+from walproof.salvaging.naming import leave_named
 from walproof.salvaging.plan import Plan, Sessions, new_session, of_new_primary
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
 from walproof.salvaging.recovered import SqlFile
@@ -223,13 +224,14 @@ def _read_tables(
             why = UNLOGGED_SINCE
         unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
         warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
-        one = replace(found, why_not=why, references=there.references, warnings=warnings, is_new_file=is_new_file)
-        chosen.append(one)
+        one = replace(found, references=there.references, uniques=there.uniques, warnings=warnings)
+        chosen.append(replace(one, why_not=why, is_new_file=is_new_file))
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new) for table in chosen]
     read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
+    leave_named(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
 

@@ -1,0 +1,156 @@
+"""Lost rows that name a row which on the new primary is not the lost one are in conflict too, and nothing else is."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit import test_salvage_recovered as recovered
+from walproof.salvaging.changes import NOT_READ, Change, ForeignKey, Row, Table, TableLoss
+from walproof.salvaging.naming import leave_named
+from walproof.salvaging.recovered import SINCE_READ
+
+ANOTHER, SAME, FORK = ("1", "u", "another"), ("1", "u", "lost"), ("1", "u", "at the fork")
+
+
+def key(by: int, own: str = "id", theirs: str = "up", operator: str = "=") -> ForeignKey:
+    return ForeignKey("public", f"t{by}", ((own, "pg_catalog", operator, theirs),), by, is_builtin=True)
+
+
+def loss(oid: int, changes: Iterable[Change], *references: ForeignKey, **more: Any) -> TableLoss:
+    words = {"columns": ("id", "up", "v"), "key": (0,), "root": oid, **more}
+    return TableLoss(Table((1, 2, oid), None, "", oid, "public", f"t{oid}", references=references, **words), [*changes])
+
+
+def insert(id: str, up: str | None, state: str = "clean", **more: Any) -> Change:
+    return Change("insert", (id, up, "lost"), None, state=state, **more)
+
+
+def update(state: str, now: Row | None, old: Row = FORK) -> Change:
+    return Change("update", SAME, old, now, state)
+
+
+def left(*losses: TableLoss) -> set[tuple[int, str]]:
+    """Tables and keys of what is left by this; each is in conflict, and told once by its table."""
+    before = {id(change): change for one in losses for change in one.changes}
+    leave_named(losses)
+    found = [(one, change) for one in losses for change in one.changes if id(change) not in before]
+    assert all(change.state == "conflict" and change.is_left and not change.is_in_sql for _, change in found)
+    told = (note.rpartition(" ")[2] for one in losses for note in one.notes if note.startswith("in conflict too"))
+    assert sum(int(count.replace(",", "")) for count in told) == len(found)
+    return {(one.table.oid, str(change.new and change.new[0])) for one, change in found}
+
+
+@pytest.mark.parametrize(
+    ("named", "is_left"),
+    [
+        (insert("1", None), False),
+        (insert("1", None, "there"), False),
+        (insert("1", None, "unsure"), False),  # it is inserted
+        (insert("1", None, "conflict", now=ANOTHER), True),
+        (insert("1", None, "conflict", is_left=True), True),  # a unique value of it is taken
+        (insert("1", None, "not compared"), True),
+        (insert("1", None, NOT_READ), True),
+        (Change(NOT_READ, None, FORK, state=NOT_READ), True),
+        (Change("update", SAME, None, state="unsure"), True),  # without a key: in no SQL
+        (update("clean", FORK), False),
+        (update("conflict", ANOTHER), False),  # it was there at the fork, and has its key
+        (update("not compared", None), False),
+        (update("conflict", None), True),  # deleted there
+        (insert("2", None, "conflict", now=ANOTHER), False),  # another one
+    ],
+)
+def test_a_row_is_left_where_what_it_names_is_not_the_lost_one(named: Change, is_left: bool) -> None:
+    naming = [insert("9", "1"), insert("8", None), insert("7", "3"), insert("6", "1", "there")]
+    naming += [Change("update", ("5", "1", "v"), ("5", "1", "w"), ("5", "1", "w"), "clean")]  # names it since the fork
+    naming += [Change("update", ("4", "1", "v"), ("4", "3", "v"), ("4", "3", "v"), "clean")]
+    naming += [Change("delete", None, ("3", "1", "v"), ("3", "1", "v"), "clean")]
+    assert left(loss(1, [named], key(2)), loss(2, naming)) == ({(2, "9"), (2, "4")} if is_left else set())
+
+
+def test_what_is_named_by_another_unique_value_is_left_where_that_has_moved() -> None:
+    """The first keeps it, that of the second was changed by lost work, that of the third on the new primary."""
+    named = [Change("update", (id, new, "lost"), (id, old, "v"), (id, now, "other"), "conflict") for id, old, new, now
+             in (("1", "a", "a", "a"), ("2", "x", "b", "x"), ("3", "c", "c", "y"))]  # fmt: skip
+    naming = [insert(id, up) for id, up in (("7", "a"), ("8", "b"), ("9", "c"))]
+    assert left(loss(1, named, key(2, own="up")), loss(2, naming)) == {(2, "8"), (2, "9")}
+
+
+def test_rows_that_name_one_that_is_left_are_left_whatever_the_way() -> None:
+    rows = [insert(str(at), str(at - 1)) for at in range(1, 3000)]  # each names the one before it
+    assert len(left(loss(1, [insert("0", None, "conflict"), *rows], key(1)))) == 2999
+    circle = [loss(1, [insert("1", "2")], key(2)), loss(2, [insert("2", "1"), insert("3", "4")], key(1))]
+    assert left(*circle, loss(3, [insert("1", None)])) == set()
+    circle[0].changes = [insert("1", "2", "conflict")]
+    assert left(*circle) == {(1, "1"), (2, "2")}
+    assert {one.state for one in circle[0].changes} == {"conflict"}
+
+
+def test_partitions_are_named_and_name_by_the_tables_above_them() -> None:
+    leaves = [loss(11, [insert("1", None, "conflict")], key(2), root=1), loss(12, [insert("2", None)], key(2), root=1)]
+    naming = [loss(21, [insert("8", "1"), insert("7", "2")], root=2, above=(2,)), loss(3, [insert("9", "1")])]
+    assert left(*leaves, *naming) == {(21, "8")}
+
+
+@pytest.mark.parametrize("blind", [{"unread": 1}, {"is_read": False}])
+def test_where_a_table_was_not_read_whole_what_names_no_row_that_was_read_is_left(blind: dict[str, Any]) -> None:
+    leaves = [loss(11, [], key(2), root=1), loss(12, [insert("2", None), insert("1", None)], key(2), root=1)]
+    for name, value in blind.items():
+        setattr(leaves[0], name, value)
+    assert left(*leaves, loss(2, [insert("8", "1"), insert("7", "3"), insert("6", None)], root=2)) == {(2, "7")}
+
+
+@pytest.mark.parametrize("of", [key(2, theirs="generated"), key(2, operator="&&"), ForeignKey("", "", (("",) * 4,), 2)])
+def test_where_what_is_named_is_not_known_all_is_left_that_may_name_it(of: ForeignKey) -> None:
+    naming = [insert("8", "5"), Change("update", ("7", "5", "v"), ("7", "5", "w"), ("7", "5", "w"), "clean")]
+    assert left(loss(1, [insert("1", None)], of), loss(2, naming)) == set()
+    assert left(loss(1, [insert("1", None, "conflict")], of), loss(2, naming)) == {(2, "8"), (2, "7")}
+
+
+def test_a_key_of_two_columns_names_by_both() -> None:
+    both = ForeignKey("public", "t2", (("id", "pg_catalog", "=", "up"), ("up", "pg_catalog", "=", "v")), 2)
+    naming = [Change("insert", (id, "1", v), None, state="clean") for id, v in (("7", "a"), ("8", "b"), ("9", None))]
+    assert left(loss(1, [insert("1", "a", "conflict"), insert("1", "b")], both), loss(2, naming)) == {(2, "7")}
+
+
+def test_a_table_knows_by_which_keys_rows_in_the_sql_name_it() -> None:
+    named = loss(1, [insert("1", None)], key(2), key(3), key(4))
+    leave_named([named, loss(2, [insert("8", "1")]), loss(3, [insert("9", "1", "there")])])
+    assert named.followed == [key(2)]
+
+
+def test_what_others_name_is_looked_for_before_it_is_inserted_and_once(tmp_path: Path) -> None:
+    """After the first time what is there is ours."""
+    to = recovered.KEY.pairs[0]
+    keys = [
+        replace(recovered.KEY, is_builtin=True, oid=3),
+        replace(recovered.KEY, oid=4),
+        replace(recovered.KEY, pairs=(("v", *to[1:]),)),
+    ]
+    rows = [
+        recovered.insert("2", "a"),
+        recovered.insert("3", "b", "conflict"),
+        Change("update", ("4", "c"), ("4", "d"), None, "clean"),
+    ]
+    named = recovered.loss(
+        1, changes=[*rows, recovered.delete("5", "e")], references=(recovered.KEY,), has_other_unique=True
+    )
+    named.followed += keys[1:]
+    texts = dict(enumerate(text for _, text in recovered.written(tmp_path, [named])))
+    assert [at for at, text in texts.items() if SINCE_READ in text] == [1] and len(texts) == 4
+    of_id, of_v, _ = texts[1].partition("INSERT")[0].split("::pg_catalog.bool;")
+    row = "pg_catalog.format('%s', lost.\"id\") COLLATE pg_catalog.\"C\" OPERATOR(pg_catalog.=) '2'"
+    same = recovered.HELD.removesuffix(" AND NOT (SINCE)").replace("'1'", "'2'")
+    assert of_id == (
+        f"""SELECT (CASE WHEN EXISTS (SELECT FROM ONLY "public"."t1" AS lost WHERE ( {row} AND NOT"""
+        f""" (lost."id" OPERATOR(pg_catalog.=) '2' AND {same}) ) AND (SINCE)) THEN '{SINCE_READ}' ELSE 'true' END)"""
+    )
+    assert of_v.count('lost."v") COLLATE pg_catalog."C" OPERATOR(pg_catalog.=) \'a\' AND NOT (') == 1
+    assert of_v.count("=) 'c'") == 2 and "'b'" not in of_id + of_v, "what is in conflict is somebody's"
+    named.followed = keys[:1]
+    (tmp_path / "again").mkdir()
+    text = recovered.written(tmp_path / "again", [named])[1][1]
+    of_id = f"""lost."id" OPERATOR(pg_catalog.=) '2' AND NOT (lost."id" OPERATOR(pg_catalog.=) '2' AND {same})"""
+    assert f"WHERE ( {of_id} ) AND (SINCE)" in text
