@@ -1,5 +1,6 @@
 """Which tables and databases are read, and what one that is not means for the others."""
 
+import struct
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ from unittest.mock import MagicMock
 import psycopg
 import pytest
 
+from tests.fixtures.wal_writer import INSERT, TABLE, UPDATE, wrote
 from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
@@ -20,6 +22,7 @@ from walproof.salvaging.plan import new_session
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_records import Manager, Record
 
 NODE = (1, 2, 3)
 UNKNOWN = {"known_from": None}
@@ -129,3 +132,14 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
     assert notes == ["database 7 was dropped: not read"]
     lost.xids.add((1 << 32) - 1)  # older than what was read
     assert salvage._read_databases(sessions, out, copied, lost, None)[1] == [salvage.BEGAN_BEFORE, *notes]
+
+
+def test_where_a_row_was_written_last_is_known_of_each_block_that_the_table_still_has() -> None:
+    """A page that is older was not written to the disk: what its rows became was taken for deleted."""
+    cut = Record(0x250, 0x258, 0, Manager.STORAGE, 0x20, (), struct.pack("=IIIII", 8, *TABLE, 7))
+    only_maps = Record(0x260, 0x268, 0, Manager.STORAGE, 0x20, (), struct.pack("=IIIII", 0, *TABLE, 6))
+    lock, frozen = wrote(10, 0x60, 7, lsn=0x240), Record(0x248, 0x250, 10, Manager.HEAP2, 0x40, ((TABLE, 7),), b"")
+    lost = LostWal(0x200)
+    for one in (wrote(10, INSERT, 7, lsn=0x110), wrote(11, UPDATE, 9, 7, lsn=0x230), lock, frozen, cut, only_maps):
+        lost.add(one)
+    assert lost.last == {TABLE: {7: 0x230}}

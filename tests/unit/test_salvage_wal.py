@@ -54,15 +54,6 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     assert (lost.next_xid, lost.all_blocks_known) == (12, True)
 
 
-def test_where_a_row_was_written_last_is_known_of_each_block_that_the_table_still_has() -> None:
-    """A page that is older was not written to the disk: what its rows became was taken for deleted."""
-    cut = Record(0x250, 0x258, 0, Manager.STORAGE, 0x20, (), struct.pack("=IIIII", 8, *TABLE, 7))
-    only_maps = Record(0x260, 0x268, 0, Manager.STORAGE, 0x20, (), struct.pack("=IIIII", 0, *TABLE, 6))
-    lock, frozen = wrote(10, 0x60, 7, lsn=0x240), Record(0x248, 0x250, 10, Manager.HEAP2, 0x40, ((TABLE, 7),), b"")
-    lost = folded(wrote(10, INSERT, 7, lsn=0x110), wrote(11, UPDATE, 9, 7, lsn=0x230), lock, frozen, cut, only_maps)
-    assert lost.last == {TABLE: {7: 0x230}}
-
-
 def test_catalogs_that_all_databases_share_are_none_of_a_database() -> None:
     """A lost REVOKE was told nowhere; any DDL writes who owns what, and VACUUM FULL gives a catalog another number."""
     written = [(7, (1664, 0, 1260)), (8, (1664, 0, 16999)), (9, (1664, 0, 1214)), (10, (1663, 5, 17000)), (11, TABLE)]

@@ -237,7 +237,7 @@ def _held_against_its_owner(new: Session, table: Table) -> str:
     return ""
 
 
-def _written(copied: Session, schema: str, name: str, relation: Relation, lost: LostWal) -> tuple[list[int], list[int]]:
+def _blocks(copied: Session, schema: str, name: str, relation: Relation, lost: LostWal) -> tuple[list[int], list[int]]:
     """Blocks that lost transactions wrote to, and may have; and those of them that are not as the WAL left them."""
     ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
     blocks, last = set(lost.blocks[relation]), lost.last[relation]
@@ -256,7 +256,7 @@ def _versions(
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
     which are made visible, replaced and ended by a DELETE, how many were in between, and blocks that are not as the WAL
     left them, of which none is looked at."""
-    blocks, stale = _written(copied, schema, name, relation, lost)
+    blocks, stale = _blocks(copied, schema, name, relation, lost)
     xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
     asked = {**xids, "blocks": blocks}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
