@@ -30,8 +30,8 @@ from walproof.watching.terminal import rendered
 SENDER = {"name": "n2", "state": "streaming", "sync_state": "quorum", "address": "n2", "replayed": 5000}
 ROW: dict[str, Any] = {
     "standby": False, "lsn": Decimal(5000), "timeline": 1, "names": "ANY 1 (n2)", "version": 150004,
-    "cluster_name": "n1", "receiver_conninfo": None, "commits": Decimal(100), "hidden_from": None, "waiting": 0,
-    "longest_wait_s": Decimal("0.5"), "standbys": [SENDER],
+    "system": "7", "cluster_name": "n1", "receiver_conninfo": None, "commits": Decimal(100), "hidden_from": None,
+    "waiting": 0, "longest_wait_s": Decimal("0.5"), "standbys": [SENDER],
 }  # fmt: skip
 ODD: dict[str, dict[str, Any]] = {
     "a word": {"lsn": "x"},

@@ -38,6 +38,14 @@ def test_a_member_that_nobody_named_leads_only_where_no_named_one_does() -> None
     assert combined(1.0, PLACES, {**rows, "n1": row("n1", standby=True)}, {"n3"}).view.leader == "n3"
 
 
+def test_who_is_of_another_cluster_leads_nothing_whenever_it_answers() -> None:
+    """It was silent while the target was opened; then database, load and kill went to it, for its higher timeline."""
+    rows = {"n1": {**row("n1"), "system": "7"}, "n3": {**row("n3", timeline=2), "system": "8"}}
+    seen = combined(1.0, PLACES, rows, system="7").view
+    assert (seen.leader, [m.state for m in seen.members]) == ("n1", ["running", "a server of another cluster"])
+    assert combined(1.0, PLACES, {"n3": rows["n3"]}, system="7").view.leader is None
+
+
 def test_only_members_that_were_discovered_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = {"application_name": "n3", "address": "10.0.0.3/32"}
 

@@ -106,14 +106,20 @@ class ExternalCluster(ABC):
         return Description(self.name, tuple(members), facts, settings)
 
     def observe(self) -> ClusterView:
-        return observed(self.members(), self.clock, self._found())
+        return observed(self.members(), self.clock, self._found(), self._system())
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
-        return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s, found=self._found)
+        return SqlPoller(
+            self.members, self.clock, pace_s=pace_s, silent_s=silent_s, found=self._found, system=self._system
+        )
 
     def _found(self) -> Collection[str]:
         """The members that neither the target file nor a manager names."""
         return ()
+
+    def _system(self) -> str:
+        """The system identifier of its servers as it was when it was opened, "" where none was known."""
+        return ""
 
     def admin(self, member: str) -> Endpoint:
         """Connection parameters of one member, in the database of the DSN; TargetError for an unknown member."""

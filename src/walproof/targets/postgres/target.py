@@ -153,6 +153,8 @@ class Servers:
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
+        self.system = ""
+        """Of the cluster that they are of; "" until it was asked for."""
         self.found: frozenset[str] = frozenset()
         """Those of the members that nobody named: they were standbys when their leader was asked who streams."""
         self.members = Membership(self._find)
@@ -177,7 +179,9 @@ class Servers:
     def need_leader(self) -> None:
         """TargetError when none was reached, or servers of two clusters were: which one is meant is not guessed."""
         self.members()
-        check_one_cluster({f"{h}:{p}": str(one.row.get("system_identifier")) for (h, p), one in self._found.items()})
+        systems = {f"{h}:{p}": str(one.row.get("system_identifier")) for (h, p), one in self._found.items()}
+        check_one_cluster(systems)
+        self.system = next(iter(systems.values()), "")
         if self.leader is None:
             (host, port), standby = next(iter(self._found.items()))
             where = standby.upstream or "see primary_conninfo there"
@@ -258,6 +262,9 @@ class PostgresCluster(ExternalCluster):
 
     def _found(self) -> frozenset[str]:
         return self._servers.found
+
+    def _system(self) -> str:
+        return self._servers.system
 
     @cached_property
     def configuration(self) -> Configuration:

@@ -26,6 +26,7 @@ from walproof.targets.sql.connection import asked, streams_as
 _STATEMENTS = statements("walproof.targets.sql", "observe.sql")
 OBSERVE = _STATEMENTS["observe"].encode()
 NOT_STREAMING, NOT_KNOWN, LEADS_TOO = "not streaming", "not known", "leads too (split brain)"
+ANOTHERS = "a server of another cluster"
 _LONGEST_S = 5
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=2**64)]
@@ -45,6 +46,7 @@ class _Observed(BaseModel):
     timeline: _Count | None
     names: str
     version: _Count
+    system: str
     cluster_name: str
     receiver_conninfo: str | None
     commits: _Count
@@ -80,10 +82,12 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
     return dict(rows)
 
 
-def observed(members: Mapping[str, Endpoint], clock: Clock, found: Collection[str] = ()) -> ClusterView:
+def observed(
+    members: Mapping[str, Endpoint], clock: Clock, found: Collection[str] = (), system: str = ""
+) -> ClusterView:
     """One observation of these members and, as the leader sees them, of standbys that could not be addressed."""
     rows = rows_of(members)
-    view = combined(clock.now(), members, rows, found).view
+    view = combined(clock.now(), members, rows, found, system).view
     addresses = {m.address for m in view.members}
     others = tuple(
         MemberView(
@@ -141,14 +145,21 @@ def addresses_of(members: Mapping[str, Endpoint]) -> dict[str, str]:
 
 
 def combined(
-    now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row], found: Collection[str] = ()
+    now: float,
+    members: Mapping[str, Endpoint],
+    rows: Mapping[str, Row],
+    found: Collection[str] = (),
+    system: str = "",
 ) -> Snapshot:
     """Members' rows as one snapshot: the leader is the one not in recovery on the highest timeline. Pure.
+
+    Who is not of the cluster `system`, where that is known, is none of its members, whatever its address is.
 
     Those of `found` were named by nobody, but streamed once: promoted, they lead only where no named one does, for
     whoever may replicate has a copy, and may promote it.
     """
-    addresses = addresses_of(members)
+    addresses, answering = addresses_of(members), rows
+    rows = {name: row for name, row in rows.items() if not system or row["system"] == system}
     leaders = [n for n, r in rows.items() if not r["standby"]]
     leader = max(leaders, key=lambda n: (n not in found, rows[n]["timeline"] or 0), default=None)
     first = rows[leader] if leader else None
@@ -165,7 +176,8 @@ def combined(
     def member(name: str) -> MemberView:
         row = rows.get(name)
         if row is None:
-            return MemberView(name, Role.UNKNOWN, "unreachable", address=addresses[name])
+            state_of_it = ANOTHERS if name in answering else "unreachable"
+            return MemberView(name, Role.UNKNOWN, state_of_it, address=addresses[name])
         sender = senders.get(name, {})
         lsn = int(row["lsn"])
         return MemberView(
@@ -212,9 +224,10 @@ class SqlPoller:
         pace_s: float = 0.5,
         silent_s: float = 0.9,
         found: Callable[[], Collection[str]] = tuple,
+        system: Callable[[], str] = str,
     ) -> None:
-        """`found`: the members that nobody named."""
-        self._members, self._found = members, found
+        """`found`: the members that nobody named; `system`: the identifier of their cluster, "" where none is known."""
+        self._members, self._found, self._system = members, found, system
         self._clock = clock
         self._pace_s = pace_s
         self._silent_s = silent_s
@@ -237,7 +250,7 @@ class SqlPoller:
         now = self._clock.now()
         members, oldest = self._current, now - self._pace_s - self._silent_s
         fresh = {n: a.row for n, a in list(self._answers.items()) if a.at >= oldest and n in members}
-        return combined(now, members, fresh, self._found())
+        return combined(now, members, fresh, self._found(), self._system())
 
     def _refresh(self) -> None:
         while not self._closed.wait(_REFRESH_S):

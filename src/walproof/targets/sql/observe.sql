@@ -13,6 +13,7 @@ SELECT
     END AS timeline,
     current_setting('synchronous_standby_names') AS names,
     current_setting('server_version_num')::int AS version,
+    (SELECT system_identifier::text FROM pg_control_system()) AS system,
     current_setting('cluster_name') AS cluster_name,
     (SELECT conninfo FROM pg_stat_wal_receiver) AS receiver_conninfo,
     (SELECT coalesce(sum(xact_commit), 0) FROM pg_stat_database) AS commits,
