@@ -118,8 +118,7 @@ class ExternalCluster(ABC):
         return ()
 
     def _system(self) -> str:
-        """The system identifier of its servers as it was when it was opened, "" where none was known."""
-        return ""
+        return ""  # of its servers, as it was when it was opened, where that was known
 
     def admin(self, member: str) -> Endpoint:
         """Connection parameters of one member, in the database of the DSN; TargetError for an unknown member."""
