@@ -130,9 +130,11 @@ def _choice(advice: Advice, number: int | None, target: str) -> tuple[Choice, Un
 def _other_levels(choice: Choice, cluster: Target) -> list[str]:
     """A caveat for each role, database and function of the cluster that sets another level than the choice's itself."""
     asked = cluster.capabilities().member_states
-    set_there = {text for state in asked.states() for text in state.overrides} if asked else set()
-    others = sorted(text for text in set_there if not text.endswith(f"={choice.level}"))
-    return [f"these commits have another level: {one_line(text, 200)}" for text in others]
+    states = asked.states() if asked else ()
+    if not any(state.answers for state in states):
+        return ["whether a role, database or function sets another level itself is not known"]
+    others = {text for state in states for text in state.overrides if not text.endswith(f"={choice.level}")}
+    return [f"these commits have another level: {one_line(text, 200)}" for text in sorted(others)]
 
 
 def _check_listed(choice: Choice, plan: ConfigPlan, where: str) -> None:
