@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.fixtures.external_cluster import opened, pair_dsn
@@ -16,7 +17,7 @@ from walproof.records.journal import Journal
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.target_file import TargetFile
 from walproof.targets.postgres import target as postgres
-from walproof.targets.sql.observe import combined
+from walproof.targets.sql.observe import Known, combined
 
 PLACES = {name: Endpoint(((name, 5432),)) for name in ("n1", "n3")}
 
@@ -31,19 +32,19 @@ def row(name: str, *, standby: bool = False, timeline: int = 1) -> dict[str, Any
 def test_a_member_that_nobody_named_leads_only_where_no_named_one_does() -> None:
     """Whoever may replicate has a copy of the cluster, and may promote it."""
     rows = {"n1": row("n1"), "n3": row("n3", timeline=2)}
-    seen = combined(1.0, PLACES, rows, {"n3"}).view
+    seen = combined(1.0, PLACES, rows, Known(frozenset({"n3"}))).view
     assert (seen.leader, [m.state for m in seen.members]) == ("n1", ["running", "leads too (split brain)"])
     assert combined(1.0, PLACES, rows).view.leader == "n3", "of named ones the newest timeline"
-    assert combined(1.0, PLACES, {"n3": rows["n3"]}, {"n3"}).view.leader == "n3", "after a failover"
-    assert combined(1.0, PLACES, {**rows, "n1": row("n1", standby=True)}, {"n3"}).view.leader == "n3"
+    assert combined(1.0, PLACES, {"n3": rows["n3"]}, Known(frozenset({"n3"}))).view.leader == "n3", "after a failover"
+    assert combined(1.0, PLACES, {**rows, "n1": row("n1", standby=True)}, Known(frozenset({"n3"}))).view.leader == "n3"
 
 
 def test_who_is_of_another_cluster_leads_nothing_whenever_it_answers() -> None:
     """It was silent while the target was opened; then database, load and kill went to it, for its higher timeline."""
     rows = {"n1": {**row("n1"), "system": "7"}, "n3": {**row("n3", timeline=2), "system": "8"}}
-    seen = combined(1.0, PLACES, rows, system="7").view
+    seen = combined(1.0, PLACES, rows, Known(system="7")).view
     assert (seen.leader, [m.state for m in seen.members]) == ("n1", ["running", "a server of another cluster"])
-    assert combined(1.0, PLACES, {"n3": rows["n3"]}, system="7").view.leader is None
+    assert combined(1.0, PLACES, {"n3": rows["n3"]}, Known(system="7")).view.leader is None
 
 
 def test_only_members_that_were_discovered_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,32 @@ def test_only_members_that_were_discovered_are_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(postgres, "_asked", asked)
     servers = postgres.Servers(TargetFile(kind="postgres", dsn="host=10.0.0.1"), Endpoint((("10.0.0.1", 5432),)))
-    assert list(servers.members()) == ["10.0.0.1:5432", "n3"] and servers.found == {"n3"}
+    assert list(servers.members()) == ["10.0.0.1:5432", "n3"] and servers.known.found == {"n3"}
+
+
+@pytest.mark.parametrize(("system", "asked_then"), [("7", True), ("8", False)])
+def test_a_host_that_was_silent_is_loaded_only_once_it_says_whose_it_is(
+    monkeypatch: pytest.MonkeyPatch, system: str, asked_then: bool
+) -> None:
+    """Another cluster's, it stood in libpq's list: the canary's commits went there while the own leader was down."""
+    there: dict[str, str] = {"10.0.0.1": "7"}
+
+    def asked(endpoint: Endpoint) -> Any:
+        host = endpoint.hosts[0][0]
+        if host not in there:
+            raise psycopg.OperationalError("silent")
+        self_said = {"leader": True, "timeline": 1, "system_identifier": there[host]}
+        return SimpleNamespace(endpoint=endpoint, name="", row=self_said, senders=[], upstream="")
+
+    monkeypatch.setattr(postgres, "_asked", asked)
+    file, parameters = TargetFile(kind="postgres", dsn="x"), Endpoint((("10.0.0.1", 5432), ("10.0.0.2", 5432)))
+    servers = postgres.Servers(file, parameters)
+    cluster = postgres.PostgresCluster("t", file, parameters, servers)
+    servers.need_leader()
+    assert [len(cluster.members()), *cluster.endpoint("multi-host").hosts] == [2, ("10.0.0.1", 5432)]
+    there["10.0.0.2"] = system
+    servers.members.renew()
+    assert (("10.0.0.2", 5432) in cluster.endpoint("multi-host").hosts) is asked_then
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ in the background. The folders of managers (postgres/, patroni/, cnpg/) say who 
 import atexit
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -48,7 +47,7 @@ from walproof.targets.external.target_file import WRITES, TargetFile
 from walproof.targets.sql.commit_waits import SqlCommitWaits
 from walproof.targets.sql.known_servers import made_of
 from walproof.targets.sql.ledger import OwnDatabase, SqlLedger, granting_amcheck
-from walproof.targets.sql.observe import SqlMemberStates, SqlPoller, observed
+from walproof.targets.sql.observe import NOTHING, Known, SqlMemberStates, SqlPoller, observed
 from walproof.targets.sql.price import SqlPricer, pool_size
 from walproof.targets.sql.settings import settings_of
 
@@ -106,19 +105,13 @@ class ExternalCluster(ABC):
         return Description(self.name, tuple(members), facts, settings)
 
     def observe(self) -> ClusterView:
-        return observed(self.members(), self.clock, self._found(), self._system())
+        return observed(self.members(), self.clock, self._known())
 
     def poller(self, *, pace_s: float = 0.5, silent_s: float = 0.9) -> SqlPoller:
-        return SqlPoller(
-            self.members, self.clock, pace_s=pace_s, silent_s=silent_s, found=self._found, system=self._system
-        )
+        return SqlPoller(self.members, self.clock, pace_s=pace_s, silent_s=silent_s, known=self._known)
 
-    def _found(self) -> Collection[str]:
-        """The members that neither the target file nor a manager names."""
-        return ()
-
-    def _system(self) -> str:
-        return ""  # of its servers, as it was when it was opened, where that was known
+    def _known(self) -> Known:
+        return NOTHING
 
     def admin(self, member: str) -> Endpoint:
         """Connection parameters of one member, in the database of the DSN; TargetError for an unknown member."""
@@ -160,7 +153,7 @@ class ExternalCluster(ABC):
         if route == "direct":
             return self.member_endpoint(self.leader())
         if route == "multi-host":
-            hosts = tuple(e.hosts[0] for e in self.members().values())
+            hosts = tuple(e.hosts[0] for name, e in self.members().items() if name not in self._known().unasked)
             options = {"target_session_attrs": "read-write", "connect_timeout": "2"}
             return self._inside(self._parameters.at(*hosts, **options))
         part = self.file.routes.get(route)
@@ -177,6 +170,7 @@ class ExternalCluster(ABC):
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
+        own_database.check_system(leader, self.identity)
         with shielded():
             self._database = own_database.new_name()
             self.journal.note(
@@ -202,15 +196,16 @@ class ExternalCluster(ABC):
 
     def _remove_database(self) -> None:
         self._made.clear()
+        notes = noted(self.journal, self.name, "database", self._database)
         try:
-            stay = self._dropped(self._database, None, SILENT)
+            stay = self._dropped(self._database, None, notes[0].cluster if notes else "", SILENT)
         except ODD:
             # The journal names it: `walproof revert` removes it.
             return
-        for change in () if stay else noted(self.journal, self.name, "database", self._database):
+        for change in () if stay else notes:
             self.journal.undone(change)
 
-    def _dropped(self, name: str, after: str | None, reverting: Reverting) -> list[str]:
+    def _dropped(self, name: str, after: str | None, system: str, reverting: Reverting) -> list[str]:
         """Drop what a journal's entry names; sentences about what stays, also on another that answers as leader.
 
         Where a manager is there, it will make that one follow again: what is written there meanwhile would be in its
@@ -220,7 +215,7 @@ class ExternalCluster(ABC):
         others = [m.name for m in view.members if m.role is Role.LEADER and m.name in self.members()]
         for member in dict.fromkeys((first, *others)):
             if member == first or self.manager == "none":
-                removed, theirs = own_database.remove(self.admin(member), name, after)
+                removed, theirs = own_database.remove(self.admin(member), name, after, system)
                 stay += theirs
                 for database in removed:
                     reverting.tell("database", database)
@@ -265,7 +260,7 @@ class ExternalCluster(ABC):
         stay: list[str] = []
 
         def drop() -> None:
-            stay[:] = self._dropped(change.name, change.after, reverting)
+            stay[:] = self._dropped(change.name, change.after, change.cluster, reverting)
 
         def dropped() -> bool:
             with suppress(TargetError):

@@ -5,7 +5,7 @@ Configured by ALTER SYSTEM on every member, standby names only where they are me
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ from walproof.targets.sql.connection import (
 )
 from walproof.targets.sql.doctor_facts import Inspector, query
 from walproof.targets.sql.known_servers import AUTO, check_one_cluster
+from walproof.targets.sql.observe import Known
 from walproof.targets.sql.settings import AutoConf
 
 NAMES = "synchronous_standby_names"
@@ -153,10 +154,7 @@ class Servers:
         self._named = {_place(at): label for label, at in file.members.items()}
         self._found: dict[tuple[str, int], _Server] = {}
         self._errors: dict[tuple[str, int], psycopg.Error] = {}
-        self.system = ""
-        """Of the cluster that they are of; "" until it was asked for."""
-        self.found: frozenset[str] = frozenset()
-        """Those of the members that nobody named: they were standbys when their leader was asked who streams."""
+        self.known = Known()
         self.members = Membership(self._find)
 
     def _reach_named(self) -> None:
@@ -181,7 +179,7 @@ class Servers:
         self.members()
         systems = {f"{h}:{p}": str(one.row.get("system_identifier")) for (h, p), one in self._found.items()}
         check_one_cluster(systems)
-        self.system = next(iter(systems.values()), "")
+        self.known = replace(self.known, system=next(iter(systems.values()), ""))
         if self.leader is None:
             (host, port), standby = next(iter(self._found.items()))
             where = standby.upstream or "see primary_conninfo there"
@@ -205,6 +203,8 @@ class Servers:
         """
         if self.leader is None:
             self._reach_named()
+        else:
+            self._ask_again()
         answers = (_answer(server.endpoint) for server in list(self._found.values()))
         leader = next((server for server in answers if server and server.row.get("leader")), None)
         if leader is not None:
@@ -222,11 +222,22 @@ class Servers:
             members[called] = one.endpoint
             if place not in named:
                 found.add(called)
+        unasked = set[str]()
         for place in self._errors:
             label = self._named.get(place) or f"{place[0]}:{place[1]}"
-            members.setdefault(label, self._parameters.at(place))
-        self.found = frozenset(found)
+            if label not in members:
+                members[label] = self._parameters.at(place)
+                unasked.add(label)
+        self.known = replace(self.known, found=frozenset(found), unasked=frozenset(unasked))
         return members
+
+    def _ask_again(self) -> None:
+        """Hosts that were silent so far; one of another cluster stays unasked, and is no member of this one."""
+        for place in list(self._errors):
+            server = _answer(self._parameters.at(place))
+            if server is not None and self.known.system in ("", server.row.get("system_identifier")):
+                self._found[place] = server
+                del self._errors[place]
 
     def _find_standbys(self, leader: "_Server") -> None:
         """Standbys of pg_stat_replication by their address, on the leader's port and on 5432, where they answer."""
@@ -260,11 +271,8 @@ class PostgresCluster(ExternalCluster):
         """The system identifier of its servers."""
         return self._servers.identity()
 
-    def _found(self) -> frozenset[str]:
-        return self._servers.found
-
-    def _system(self) -> str:
-        return self._servers.system
+    def _known(self) -> Known:
+        return self._servers.known
 
     @cached_property
     def configuration(self) -> Configuration:

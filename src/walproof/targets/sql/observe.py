@@ -3,7 +3,7 @@
 Each is asked in a thread or over a connection of its own, so that one that does not answer delays no other."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -28,6 +28,22 @@ OBSERVE = _STATEMENTS["observe"].encode()
 NOT_STREAMING, NOT_KNOWN, LEADS_TOO = "not streaming", "not known", "leads too (split brain)"
 ANOTHERS = "a server of another cluster"
 _LONGEST_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of members besides where they are.
+
+    `found`: names of those that nobody named, but that streamed once; `unasked`: of those that have not said yet whose
+    they are; `system`: the identifier of their cluster, "" where it is not known.
+    """
+
+    found: frozenset[str] = frozenset()
+    unasked: frozenset[str] = frozenset()
+    system: str = ""
+
+
+NOTHING = Known()
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=2**64)]
 
@@ -82,12 +98,10 @@ def rows_of(members: Mapping[str, Endpoint]) -> dict[str, Row]:
     return dict(rows)
 
 
-def observed(
-    members: Mapping[str, Endpoint], clock: Clock, found: Collection[str] = (), system: str = ""
-) -> ClusterView:
+def observed(members: Mapping[str, Endpoint], clock: Clock, known: Known = NOTHING) -> ClusterView:
     """One observation of these members and, as the leader sees them, of standbys that could not be addressed."""
     rows = rows_of(members)
-    view = combined(clock.now(), members, rows, found, system).view
+    view = combined(clock.now(), members, rows, known).view
     addresses = {m.address for m in view.members}
     others = tuple(
         MemberView(
@@ -144,24 +158,16 @@ def addresses_of(members: Mapping[str, Endpoint]) -> dict[str, str]:
     return {name: f"{host}:{port}" if hosts.count(host) > 1 else host for name, (host, port) in places.items()}
 
 
-def combined(
-    now: float,
-    members: Mapping[str, Endpoint],
-    rows: Mapping[str, Row],
-    found: Collection[str] = (),
-    system: str = "",
-) -> Snapshot:
+def combined(now: float, members: Mapping[str, Endpoint], rows: Mapping[str, Row], known: Known = NOTHING) -> Snapshot:
     """Members' rows as one snapshot: the leader is the one not in recovery on the highest timeline. Pure.
 
-    Who is not of the cluster `system`, where that is known, is none of its members, whatever its address is.
-
-    Those of `found` were named by nobody, but streamed once: promoted, they lead only where no named one does, for
-    whoever may replicate has a copy, and may promote it.
+    Those of `known.found`, once promoted, lead only where no named one does, for whoever may replicate has a copy, and
+    may promote it. Who is not of the cluster `known.system` is none of its members, whatever its address is.
     """
     addresses, answering = addresses_of(members), rows
-    rows = {name: row for name, row in rows.items() if not system or row["system"] == system}
+    rows = {name: row for name, row in rows.items() if known.system in ("", row.get("system"))}
     leaders = [n for n, r in rows.items() if not r["standby"]]
-    leader = max(leaders, key=lambda n: (n not in found, rows[n]["timeline"] or 0), default=None)
+    leader = max(leaders, key=lambda n: (n not in known.found, rows[n]["timeline"] or 0), default=None)
     first = rows[leader] if leader else None
     senders, _ = _senders(members, rows, leader)
     head = int(first["lsn"]) if first else None
@@ -223,11 +229,9 @@ class SqlPoller:
         *,
         pace_s: float = 0.5,
         silent_s: float = 0.9,
-        found: Callable[[], Collection[str]] = tuple,
-        system: Callable[[], str] = str,
+        known: Callable[[], Known] = Known,
     ) -> None:
-        """`found`: the members that nobody named; `system`: the identifier of their cluster, "" where none is known."""
-        self._members, self._found, self._system = members, found, system
+        self._members, self._known = members, known
         self._clock = clock
         self._pace_s = pace_s
         self._silent_s = silent_s
@@ -250,7 +254,7 @@ class SqlPoller:
         now = self._clock.now()
         members, oldest = self._current, now - self._pace_s - self._silent_s
         fresh = {n: a.row for n, a in list(self._answers.items()) if a.at >= oldest and n in members}
-        return combined(now, members, fresh, self._found(), self._system())
+        return combined(now, members, fresh, self._known())
 
     def _refresh(self) -> None:
         while not self._closed.wait(_REFRESH_S):
