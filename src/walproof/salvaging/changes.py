@@ -18,13 +18,15 @@ REWRITTEN = (
 class ForeignKey:
     """A foreign key by the table that it belongs to; `pairs`: the named table's column, the operator's schema and name,
     and the own column. All are names, to be quoted. `is_builtin`: the operators and the columns' types are PostgreSQL's
-    own, for which no user makes another of that name, or a cast."""
+    own, for which no user makes another of that name, or a cast. `loose`: own columns of which equal values may be
+    written in another way than the named table's."""
 
     schema: str
     table: str
     pairs: tuple[tuple[str, str, str, str], ...]
     oid: int = 0
     is_builtin: bool = False
+    loose: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ class Table:
     `why_not`: why its rows are not read; `columns`: stored, and can be written; `key`: places among them of its key's,
     () without one; `is_key_builtin`: their types are PostgreSQL's own, with an = that an index serves; `is_deferrable`:
     a unique constraint of it is, so INSERT takes no ON CONFLICT; `has_other_unique`: besides its key's; `uniques`: of
-    these the columns' places, where each value is compared as its key's; `references`: the foreign keys that name it;
+    these the columns' places, where each value is compared as its key's; `references`: the foreign keys that name it,
+    `old_references` those that did so on the old primary;
     `above`: the tables that it is a partition of; `warnings`: what SQL does there besides. `is_new_file`: nothing tells
     that its file was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it has;
     its name is then for people alone.
@@ -54,6 +57,7 @@ class Table:
     has_other_unique: bool = False
     uniques: tuple[tuple[int, ...], ...] = ()
     references: tuple[ForeignKey, ...] = ()
+    old_references: tuple[ForeignKey, ...] = ()
     above: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     is_new_file: bool = False
@@ -68,6 +72,7 @@ class Change:
     wrote it, and what was before is gone: inserted after the fork, or deleted on the new primary; NOT_READ: of its two
     versions the other one cannot be read, so that nothing tells what became of it. `is_left`: in conflict though nobody
     wrote the row there, so that no condition of the SQL would tell: it is in none.
+    `is_since`: the new primary wrote its row since the fork.
     """
 
     kind: str
@@ -76,6 +81,7 @@ class Change:
     now: Row | None = None
     state: str = "not compared"
     is_left: bool = False
+    is_since: bool = False
 
     @property
     def is_in_sql(self) -> bool:
@@ -200,4 +206,5 @@ def judged(change: Change, now: Row | None, *, unchanged: bool) -> Change:
         kind, old = "update", now  # the old primary has pruned the version at the fork
     is_at_fork = now == old and (now is None or unchanged)  # it may have been written, and have its values again
     state = "there" if now == change.new else "clean" if is_at_fork else "conflict"
-    return Change(kind, change.new, old, now, NOT_READ if kind == NOT_READ and state != "there" else state)
+    state = NOT_READ if kind == NOT_READ and state != "there" else state
+    return Change(kind, change.new, old, now, state, is_since=now is not None and not unchanged)

@@ -43,8 +43,9 @@ class _Link:
 
 def _links(losses: Sequence[TableLoss]) -> Iterator[_Link]:
     for named in losses:
-        for key in named.table.references:
-            equal = [(own, theirs) for own, _, operator, theirs in key.pairs if operator == "="]  # a PERIOD is not
+        for key in dict.fromkeys((*named.table.references, *named.table.old_references)):
+            pairs = [pair for pair in key.pairs if pair[2] == "=" and pair[3] not in key.loose]  # a PERIOD is not
+            equal = [(own, theirs) for own, _, _, theirs in pairs]
             for naming in losses:
                 if key.oid in (naming.table.oid, *naming.table.above):
                     tables = (named.table.columns, naming.table.columns)
@@ -63,7 +64,9 @@ def _is_the_lost_one(one: Change, at: Places) -> bool:
     """
     if one.kind == "update" and one.old and one.new and values(one.old, at) == values(one.new, at):
         return one.state != "conflict" or (one.now is not None and values(one.now, at) == values(one.new, at))
-    return one.kind == "delete" or one.state == "there" or (one.state in ("clean", "unsure") and one.is_in_sql)
+    if one.state == "there":  # but one that was inserted on both sides has its values alone in common
+        return not one.is_since
+    return one.kind == "delete" or (one.state in ("clean", "unsure") and one.is_in_sql)
 
 
 def _other(link: _Link, one: Change) -> Iterator[tuple[_Link, Row]]:

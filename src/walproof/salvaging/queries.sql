@@ -70,10 +70,19 @@ ORDER BY k.oid
 
 -- name: foreign-keys
 -- A column of each foreign key: the table it names, its id, its own table, whether operators and types of all its
--- columns are PostgreSQL's own, and both columns with the operator between.
+-- columns are PostgreSQL's own, both columns with the operator between, and whether values that are equal by it may be
+-- written differently in the two: not of one type, or of kinds of integers or of text of any length.
 SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, f.oid,
   bool_and(o.oid < 16384 AND own.atttypid < 16384 AND theirs.atttypid < 16384) OVER (PARTITION BY k.oid),
-  own.attname::text, opn.nspname::text, o.oprname::text, theirs.attname::text
+  own.attname::text, opn.nspname::text, o.oprname::text, theirs.attname::text,
+  EXISTS (SELECT FROM pg_collation l WHERE l.oid IN (own.attcollation, theirs.attcollation) AND NOT l.collisdeterministic)
+  OR NOT (SELECT CASE WHEN array_agg(known.type) <@ '{20,21,23}'::oid[] OR array_agg(known.type) <@ '{25,1043}'::oid[] THEN true
+    ELSE min(known.type) = max(known.type) AND min(known.mod) = max(known.mod) AND bool_and(known.kind = 'e' OR known.type = ANY
+      ('{16,17,18,19,26,869,1042,1082,1083,1114,1184,2950}'::oid[]) OR known.type = 1700 AND known.mod >= 0) END
+    FROM (SELECT CASE y.typtype WHEN 'd' THEN y.typbasetype ELSE y.oid END AS type, y.typtype AS kind,
+      CASE y.typtype WHEN 'd' THEN y.typtypmod ELSE a.mod END AS mod
+      FROM (VALUES (own.atttypid, own.atttypmod), (theirs.atttypid, theirs.atttypmod)) a(type, mod) JOIN pg_type y ON y.oid = a.type
+    ) known)
 FROM pg_constraint k JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace
 CROSS JOIN LATERAL unnest(k.conkey, k.confkey, k.conpfeqop) AS part(naming, named, equal)
 JOIN pg_attribute theirs ON theirs.attrelid = k.conrelid AND theirs.attnum = part.naming

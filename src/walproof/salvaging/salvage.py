@@ -224,7 +224,8 @@ def _read_tables(
             why = UNLOGGED_SINCE
         unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
         warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
-        one = replace(found, references=there.references, uniques=there.uniques, warnings=warnings)
+        one = replace(found, references=there.references, old_references=found.references)
+        one = replace(one, uniques=there.uniques, warnings=warnings)
         chosen.append(replace(one, why_not=why, is_new_file=is_new_file))
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
