@@ -341,7 +341,8 @@ def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: Plai
     with opened(dba) as target:
         target.open_database()
         name = target.member_endpoint(target.leader()).database
-        row = own_database._row(target.member_endpoint(target.leader()), name)
+        with own_database._session(target.member_endpoint(target.leader())) as connection:
+            row = own_database._row(connection, name)
         assert row is not None and (row["owner"], row["me"]) == ("dba", "dba")
 
 

@@ -212,7 +212,7 @@ def test_an_answer_of_a_false_patroni_has_an_end(says: Says, words: str) -> None
         assert rest.status(url) == {}
         if says is not deep:
             with pytest.raises(TargetError, match=words):
-                rest.send("PATCH", url, {})
+                rest.send("PATCH", "/config", {})
         rest.close()
 
 

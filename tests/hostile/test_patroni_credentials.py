@@ -55,7 +55,7 @@ def test_a_member_that_only_cluster_names_is_never_sent_a_change(
     listing(named, stranger)
     rest = rest_of(named.url)
     with pytest.raises(UsageError, match=r"not sent to 127\.0\.0\.2:\d+, which you did not name") as refused:
-        rest.send("POST", f"{rest.member_url('n2')}/{path}", {})
+        rest.send("POST", f"/{path}", {}, at=rest.member_url("n2"))
     assert refused.value.exit_code == 2
     assert stranger.url in refused.value.hint
     assert stranger.asked == []
@@ -69,7 +69,7 @@ def test_another_port_of_a_named_host_is_not_sent_the_password(named: FakePatron
         rest.versions()
         assert [a.authorization for a in other.asked] == [None]
         with pytest.raises(UsageError, match="which you did not name"):
-            rest.send("POST", f"{rest.member_url('n2')}/restart", {})
+            rest.send("POST", "/restart", {}, at=rest.member_url("n2"))
 
 
 def test_a_patch_goes_to_the_named_host_even_while_only_the_stranger_answers_reads(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.external_cluster import opened
+from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
@@ -17,6 +17,7 @@ from walproof.errors import TargetError
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
 from walproof.targets.external import own_database
+from walproof.targets.sql.connection import resolved
 
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 KILLED = """
@@ -171,6 +172,29 @@ def test_a_member_that_is_another_clusters_server_now_keeps_its_settings(
         assert ended(capsys, ["revert"])[0] == 0 and not is_set(pair, "n2")
     finally:
         other.sql("n1", "ALTER SYSTEM RESET ALL")
+
+
+def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
+    pair: PlainPair, other: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that led to another cluster's server after who answers was asked."""
+    elsewhere = resolved(pair_dsn(other, "n1"))
+    with opened(named(pair, tmp_path, "n1")) as target, monkeypatch.context() as moved:
+        keep_journal(target, None)
+        moved.setattr(target, "admin", lambda member: elsewhere)
+        with pytest.raises(TargetError, match="is a server of another cluster"):
+            target.open_database()
+        assert databases(other) == [] and pending() == []
+        moved.undo()
+        target.open_database()
+        moved.setattr(target, "admin", lambda member: elsewhere)
+        target.close()
+        assert pending() == ["database"] and len(databases(pair)) == 1
+        with pytest.raises(TargetError, match="is a server of another cluster"):
+            target.revert(target.journal)
+        moved.undo()
+        assert target.revert(target.journal) == []
+    assert databases(pair) == [] and pending() == []
 
 
 @pytest.mark.parametrize(

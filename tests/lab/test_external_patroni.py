@@ -97,8 +97,7 @@ PATRONI_SEEDS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def replaced(target: ExternalCluster, config: dict[str, Any]) -> None:
     """Patroni answers /config from a view that may be a loop old."""
-    rest = rest_of(target)
-    rest.send("PUT", f"{rest.to_change()}/config", config)
+    rest_of(target).send("PUT", "/config", config)
     wait_for(Wait.SETTING_IN_EFFECT, lambda: rest_of(target).config() == config, target.clock)
 
 

@@ -51,7 +51,7 @@ def test_a_database_is_dropped_on_the_successor_too_where_the_primary_just_thawe
         api.change(CLUSTERS, "pg", {"status": status})
         return view(leader) if leader else replace(view("pg-1"), leader=None)
 
-    def remove(leader: Endpoint, name: str, after: str | None) -> tuple[list[str], list[str]]:
+    def remove(leader: Endpoint, name: str, after: str | None, system: str) -> tuple[list[str], list[str]]:
         told.append((leader.user, place := names[leader.hosts]))
         if len(told) == 2:
             raise TargetError("the server is shutting down")

@@ -141,7 +141,7 @@ def switch_over(blueprint: Blueprint, leader: str, to: str | None, clock: Clock,
     if hold:
         pool_command(blueprint, "PAUSE")
     try:
-        patroni.rest(blueprint).switch_over(blueprint.rest_url(leader), leader, to)
+        patroni.rest(blueprint).switch_over(leader, to, at=blueprint.rest_url(leader))
         return _wait_for_other(blueprint, leader, clock)
     finally:
         if hold:

@@ -1,6 +1,7 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from walproof.patroni.private_http import private_client
 
 _MOST_URLS = 300
 _NO_KEY = "walproof_reads"
+_STATUS = "/patroni"
 MOST_MEMBERS = 100
 """Each is asked."""
 
@@ -88,9 +90,11 @@ def _place(url: str) -> tuple[str, int | None]:
 
 
 class PatroniRest:
-    """A client of Patroni. Any member will do for the cluster as a whole: the first URL that answers is used.
+    """A client of one cluster's Patroni. Any member will do for it as a whole: the first URL that answers is used.
 
-    Members' own URLs are learned from /cluster. Safe to use from several threads.
+    Which cluster that is, the first to tell it in its /patroni says for good: a name may lead to another one later, and
+    who tells another, or none any more, has not answered. Members' own URLs are learned from /cluster. Safe to use from
+    several threads.
     """
 
     def __init__(self, access: RestAccess) -> None:
@@ -103,6 +107,10 @@ class PatroniRest:
             timeout_s=access.timeout_s,
         )
         self._known = list(access.urls)
+        self.system = ""
+        """The system identifier of PostgreSQL, "" until a member has told it."""
+        self._scope = ""
+        self._telling = threading.Lock()
 
     def close(self) -> None:
         self._client.close()
@@ -119,10 +127,10 @@ class PatroniRest:
     def _auth(self) -> tuple[str, str] | None:
         return (self.access.user, self.access.password) if self.access.user else None
 
-    def _first(self, path: str, at: str = "") -> tuple[str, Any]:
-        """(URL, parsed answer) of the first member that answers, or of the one `at` that URL."""
-        error = ""
-        for url in [at] if at else list(self._known):
+    def _first(self, path: str, *at: str) -> tuple[str, Any]:
+        """(URL, parsed answer) of the first member that answers and is the cluster's, or of those `at` these URLs."""
+        error, other = "", ""
+        for url in list(filter(None, at)) or list(self._known):
             try:
                 answer = self._get(url.rstrip("/") + path)
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as wrong:
@@ -139,13 +147,33 @@ class PatroniRest:
                 error = f"{url} redirects, which is not followed"
                 continue
             try:
-                return url, from_json(answer.content)
+                parsed = from_json(answer.content)
             except ValueError:
                 error = f"{url} answers, but is not Patroni"
+                continue
+            stranger = self._stranger(parsed if path == _STATUS else self._status(url.rstrip("/") + _STATUS))
+            if not stranger:
+                return url, parsed
+            other = f"{url} {stranger}"
+        hint = pasted("check the REST address: curl {url:argument}", url=(self._known or ["URL"])[0])
         raise TargetError(
-            f"no Patroni answers ({error})",
-            pasted("check the REST address: curl {url:argument}", url=(self._known or ["URL"])[0]),
+            f"no Patroni answers ({'; '.join(filter(None, (error, other)))})",
+            "let each name in rest lead to that one cluster" if other else hint,
         )
+
+    def _stranger(self, status: object, *, may_be_untold: bool = False) -> str:
+        """What /patroni says of a member that is not known to be of the cluster, "" of one that is; the first to tell
+        which cluster it is of is believed.
+        """
+        system, scope = _told(status)
+        with self._telling:
+            for one, kept in ((system, self.system), (scope, self._scope)):
+                if one and kept and one != kept:
+                    return f"is of another cluster, {one}, not {kept}"
+            if self.system and not system and not may_be_untold:
+                return f"does not tell which cluster it is of, and {self.system} is meant"
+            self.system, self._scope = self.system or system, self._scope or scope
+        return ""
 
     def cluster(self, *, at: str = "") -> dict[str, Any]:
         """GET /cluster of the first member that answers, or of the one at that URL; members' addresses are learned."""
@@ -171,8 +199,21 @@ class PatroniRest:
         """
         return _configuration(self._first("/config", at)[1])
 
+    def identity(self) -> str:
+        """The system identifier of PostgreSQL, as the first member told it that told one; "" where none does."""
+        for member in () if self.system else self.cluster()["members"]:
+            if not self.system:
+                self.status(member["api_url"])
+        return self.system
+
     def status(self, url: str) -> dict[str, Any]:
-        """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer."""
+        """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer, or another
+        cluster's does.
+        """
+        status = self._status(url)
+        return {} if self._stranger(status, may_be_untold=True) else status
+
+    def _status(self, url: str) -> dict[str, Any]:
         try:
             status = from_json(self._get(url).content)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
@@ -197,14 +238,13 @@ class PatroniRest:
                 return str(listed["api_url"]).removesuffix("/patroni")
         raise TargetError(f"Patroni knows no member {member!r}", "patronictl list")
 
-    def send(self, method: str, url: str, body: dict[str, Any], *, timeout_s: float = 120.0) -> str:
-        """Request a change; Patroni's answer. TargetError when it refuses, naming missing credentials on 401.
+    def send(self, method: str, path: str, body: dict[str, Any], *, at: str = "", timeout_s: float = 120.0) -> str:
+        """Request a change of the member at that URL, or of the first that takes it; Patroni's answer.
 
-        UsageError before anything is sent where user and password are needed and may not go there.
+        TargetError when it refuses, naming missing credentials on 401, or does not tell just before that it is the
+        cluster's. UsageError before anything is sent where user and password are needed and may not go there.
         """
-        withheld = self.access.withheld(url)
-        if withheld:
-            raise withheld
+        url = f"{self._to_change(at).rstrip('/')}{path}"
         try:
             answer = self._client.request(method, url, json=body, timeout=timeout_s, auth=self._auth)
         except (httpx2.HTTPError, OSError) as wrong:
@@ -220,9 +260,17 @@ class PatroniRest:
             raise TargetError(f"Patroni refuses: {answer.text.strip()}", self.access.hint)
         return str(answer.text)
 
+    def _to_change(self, at: str) -> str:
+        """The first URL that answers, of all or of that one, that may be sent user and password."""
+        urls = [at] if at else list(self._known)
+        allowed = [url for url in urls if self.access.withheld(url) is None]
+        if not allowed:
+            raise self.access.withheld(urls[0]) or TargetError("no Patroni is named", self.access.hint)
+        return self._first(_STATUS, *allowed)[0]
+
     def patch(self, change: dict[str, Any], *, at: str = "") -> None:
         """PATCH /config: these keys and no other; None removes a key."""
-        self._patched(change, at)
+        self.send("PATCH", "/config", change, at=at, timeout_s=10)
 
     def newest_config(self) -> dict[str, Any]:
         """The dynamic configuration as the DCS holds it now, whereas GET /config may answer from a loop ago.
@@ -230,39 +278,23 @@ class PatroniRest:
         Patroni reads the DCS before it patches and answers with the result: removing a missing key reads only.
         """
         try:
-            return _configuration(from_json(self._patched({_NO_KEY: None}, "")))
+            return _configuration(from_json(self.send("PATCH", "/config", {_NO_KEY: None}, timeout_s=10)))
         except ValueError:
             return _configuration(None)
 
-    def _patched(self, change: dict[str, Any], at: str) -> str:
-        url = at or self.to_change()
-        return self.send("PATCH", f"{url.rstrip('/')}/config", change, timeout_s=10)
-
-    def to_change(self) -> str:
-        """The first URL that answers among those that may be sent user and password; TargetError, UsageError."""
-        allowed = [url for url in self._known if self.access.withheld(url) is None]
-        if not allowed:
-            raise self.access.withheld(self._known[0]) or TargetError("no Patroni is named", self.access.hint)
-        error: TargetError | None = None
-        for url in allowed:
-            try:
-                return self._first("/cluster", url)[0]
-            except TargetError as wrong:
-                error = error or wrong
-        assert error is not None
-        raise error
-
     def restart(self, url: str) -> None:
         """Restart PostgreSQL of the member at that URL; returns when Patroni has done it."""
-        self.send("POST", f"{url}/restart", {})
+        self.send("POST", "/restart", {}, at=url)
 
     def reinitialize(self, url: str) -> None:
         """Remove the data of the member at that URL and clone it from the leader; returns once it has started."""
-        self.send("POST", f"{url}/reinitialize", {"force": True}, timeout_s=30)
+        self.send("POST", "/reinitialize", {"force": True}, at=url, timeout_s=30)
 
-    def switch_over(self, url: str, leader: str, to: str | None) -> None:
-        """Planned switchover from `leader`, at that URL, to `to` (None: Patroni chooses); returns when it is done."""
-        self.send("POST", f"{url}/switchover", {"leader": leader, **({"candidate": to} if to else {})})
+    def switch_over(self, leader: str, to: str | None, *, at: str = "") -> None:
+        """Planned switchover from `leader` to `to` (None: Patroni chooses), asked of any member, or of the one `at`
+        that URL; returns when it is done.
+        """
+        self.send("POST", "/switchover", {"leader": leader, **({"candidate": to} if to else {})}, at=at)
 
 
 def _are_members(listed: object) -> bool:
@@ -271,6 +303,18 @@ def _are_members(listed: object) -> bool:
         isinstance(one, dict) and isinstance(one.get("port", 0), int) and isinstance(one.get("tags") or {}, dict)
         for one in listed
     )
+
+
+def _told(status: object) -> tuple[str, str]:
+    """(system identifier, scope) in an answer of /patroni, "" for each that it does not tell.
+
+    >>> _told({"database_system_identifier": "77", "patroni": {"scope": "main"}}), _told({"patroni": 1}), _told([])
+    (('77', 'main'), ('', ''), ('', ''))
+    """
+    of = status if isinstance(status, dict) else {}
+    system, patroni = str(of.get("database_system_identifier")), of.get("patroni")
+    scope = patroni.get("scope") if isinstance(patroni, dict) else ""
+    return system if system.isdecimal() else "", one_line(str(scope or ""), 200)
 
 
 def _configuration(config: object) -> dict[str, Any]:

@@ -40,7 +40,10 @@ KEY_SINCE = "rows that it held at the fork share a key: it has had that since, s
 TAKEN = "in conflict, and in no SQL, as another row has a unique value of theirs on the new primary"
 UNLOGGED = "unlogged: a crash empties it, nothing of it can be told"
 UNLOGGED_SINCE = "unlogged since the fork: of the rows that it lost while it was logged nothing can be told"
-_TIDS, _KEYS, _SHOWN = 2000, 500, 5
+SCANNED = "updates and deletes that each read the whole table, as no index there finds its key by a type of PostgreSQL"
+LONGEST_S = 300
+"""Of a query that compares, in a transaction in which nothing of the new primary can be vacuumed."""
+_TIDS, _KEYS, _SCANNED, _SHOWN = 2000, 500, 20_000, 5
 UNREADABLE = (psycopg.Error, ValueError, MemoryError)
 """A database in SQL_ASCII hands out bytes as they are; an answer may be no answer to the question."""
 
@@ -157,9 +160,21 @@ def _read_both(
     loss.versions_gone = max(0, ends - found - superseded)
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
-        loss.changes = list(taken(new, table, list(compared(new, table, loss.changes, since)), since))
-        left = sum(one.is_left for one in loss.changes)
-        loss.notes += [f"{TAKEN}: {left:,}"] if left else []
+        _compare(new, loss, since)
+
+
+def _compare(new: Session, loss: TableLoss, since: str) -> None:
+    table = loss.table
+    try:
+        with new.transaction():
+            new.execute(f"SET LOCAL statement_timeout = '{LONGEST_S}s'")
+            loss.changes = list(taken(new, table, list(compared(new, table, loss.changes, since)), since))
+    except psycopg.errors.QueryCanceled:
+        loss.notes.append(f"not compared: a query of it took longer than {LONGEST_S} s")
+    left = sum(one.is_left for one in loss.changes)
+    loss.notes += [f"{TAKEN}: {left:,}"] if left else []
+    reads = sum(one.is_in_sql and one.kind in ("update", "delete") for one in loss.changes)
+    loss.notes += [f"{SCANNED}: {reads:,}"] if reads and not _is_indexed(table) else []
 
 
 def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]) -> Iterator[tuple[Place, Row]]:
@@ -290,12 +305,16 @@ def _at_places(places: Sequence[Place]) -> sql.Composed:
 
 
 def _select(session: Session, table: Table, before: str, condition: sql.Composable) -> list[Row]:
+    return list(_selected(session, table, before, condition))
+
+
+def _selected(session: Session, table: Table, before: str, condition: sql.Composable) -> Iterator[Row]:
     """Rows as text by the types' output functions alone: no cast, which may be a function of theirs."""
     names = sql.SQL(", ").join(map(sql.Identifier, table.columns))
     words = (sql.SQL(before), names, sql.Identifier(table.schema, table.name), condition)
     query = sql.SQL("COPY (SELECT {}{} FROM ONLY {} WHERE {}) TO STDOUT").format(*words)
     with session.cursor() as cursor, cursor.copy(query) as rows:
-        return list(rows.rows())
+        yield from rows.rows()
 
 
 def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Place, str]) -> Iterator[Row]:
@@ -318,7 +337,7 @@ def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Pla
 
 def compared(new: Session, table: Table, lost: Sequence[Change], since: str) -> Iterator[Change]:
     """Each change beside the new primary's row of its key."""
-    for part in parts(lost, _KEYS):
+    for part in parts(lost, _KEYS if _is_indexed(table) else _SCANNED):
         keys = [key(table, one.new or one.old or ()) for one in part]
         now = _now(new, table, keys, since)
         for values, one in zip(keys, part, strict=True):
@@ -350,12 +369,22 @@ def _written(table: Table, change: Change) -> Row:
     return () if None in wanted or (change.old and key(table, change.old) == wanted) else wanted
 
 
+def _is_indexed(table: Table) -> bool:
+    return table.is_key_builtin and {*table.key} in map(set, table.uniques)
+
+
 def _now(new: Session, table: Table, keys: Sequence[Row], since: str) -> dict[Row, Row]:
     """The new primary's rows of these keys, each behind whether it has written it."""
     # By its text where a type is a user's: its owner may add a cast at any time, which a comparison would then run.
     name = "{}" if table.is_key_builtin else "format('%s', {}) COLLATE \"C\""
-    names = sql.SQL(", ").join(sql.SQL(name).format(sql.Identifier(table.columns[place])) for place in table.key)
-    typed = [map(sql.Literal, values) for values in keys]
-    tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
-    rows = _select(new, table, f"{since}, ", sql.SQL("({}) IN ({})").format(names, tuples))
-    return {key(table, row[1:]): row for row in rows}
+    names = [sql.SQL(name).format(sql.Identifier(table.columns[place])) for place in table.key]
+    if _is_indexed(table):
+        typed = [map(sql.Literal, values) for values in keys]
+        tuples = sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(one)) for one in typed)
+        condition = sql.SQL("({}) IN ({})").format(sql.SQL(", ").join(names), tuples)
+    else:  # each row of the table is looked at: of each column by a hash, not by each key
+        lists = [sql.SQL(", ").join(map(sql.Literal, dict.fromkeys(some))) for some in zip(*keys, strict=True)]
+        conditions = [sql.SQL("{} IN ({})").format(*one) for one in zip(names, lists, strict=True)]
+        condition = sql.SQL(" AND ").join(conditions)
+    wanted = {*keys}
+    return {of: row for row in _selected(new, table, f"{since}, ", condition) if (of := key(table, row[1:])) in wanted}

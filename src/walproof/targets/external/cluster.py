@@ -170,6 +170,7 @@ class ExternalCluster(ABC):
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
+        own_database.check_system(leader, self.identity)
         with shielded():
             self._database = own_database.new_name()
             self.journal.note(
@@ -195,15 +196,16 @@ class ExternalCluster(ABC):
 
     def _remove_database(self) -> None:
         self._made.clear()
+        notes = noted(self.journal, self.name, "database", self._database)
         try:
-            stay = self._dropped(self._database, None, SILENT)
+            stay = self._dropped(self._database, None, notes[0].cluster if notes else "", SILENT)
         except ODD:
             # The journal names it: `walproof revert` removes it.
             return
-        for change in () if stay else noted(self.journal, self.name, "database", self._database):
+        for change in () if stay else notes:
             self.journal.undone(change)
 
-    def _dropped(self, name: str, after: str | None, reverting: Reverting) -> list[str]:
+    def _dropped(self, name: str, after: str | None, system: str, reverting: Reverting) -> list[str]:
         """Drop what a journal's entry names; sentences about what stays, also on another that answers as leader.
 
         Where a manager is there, it will make that one follow again: what is written there meanwhile would be in its
@@ -213,7 +215,7 @@ class ExternalCluster(ABC):
         others = [m.name for m in view.members if m.role is Role.LEADER and m.name in self.members()]
         for member in dict.fromkeys((first, *others)):
             if member == first or self.manager == "none":
-                removed, theirs = own_database.remove(self.admin(member), name, after)
+                removed, theirs = own_database.remove(self.admin(member), name, after, system)
                 stay += theirs
                 for database in removed:
                     reverting.tell("database", database)
@@ -258,7 +260,7 @@ class ExternalCluster(ABC):
         stay: list[str] = []
 
         def drop() -> None:
-            stay[:] = self._dropped(change.name, change.after, reverting)
+            stay[:] = self._dropped(change.name, change.after, change.cluster, reverting)
 
         def dropped() -> bool:
             with suppress(TargetError):

@@ -10,10 +10,10 @@ superuser owns anything in it, it is dropped unused, and one of template0, which
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -26,6 +26,7 @@ from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
+from walproof.targets.sql.known_servers import Connected, system_of
 
 _NAME = re.compile(r"walproof_[0-9a-f]{32}")
 _COMMENT = "made by walproof; safe to drop"
@@ -48,7 +49,14 @@ def new_name() -> str:
 
 
 def is_there(endpoint: Endpoint, name: str) -> bool:
-    return _row(endpoint, name) is not None
+    with _session(endpoint) as connection:
+        return _row(connection, name) is not None
+
+
+def check_system(endpoint: Endpoint, system: str) -> None:
+    """TargetError where another cluster's server answers there; `system`: see `remove`."""
+    with _session(endpoint, system):
+        pass
 
 
 def make(leader: Endpoint, name: str) -> None:
@@ -121,30 +129,32 @@ def arrived(standbys: dict[str, Endpoint], name: str, clock: Clock) -> None:
             ) from None
 
 
-def remove(leader: Endpoint, name: str, after: str | None) -> tuple[list[str], list[str]]:
+def remove(leader: Endpoint, name: str, after: str | None, system: str = "") -> tuple[list[str], list[str]]:
     """Drop what a journal's entry names, with everything in it, whoever is connected.
 
     The names of what was dropped, and sentences about what is there and not dropped: only what the role owns that asks
-    is, or, where a superuser asks, what the role owns that the entry names. What is gone is in neither.
+    is, or, where a superuser asks, what the role owns that the entry names. What is gone is in neither. TargetError
+    where the server is not of the cluster of that system identifier: nothing is gone there ("", or what is none: any).
     """
     dropped, stay = [], []
-    for database, maker in _noted(leader, name, after):
-        # The server may still be making it, for a client that was killed.
-        _asked(leader, _END, {"statement": f"%{database}%"})
-        row = _row(leader, database)
-        if row is None:
-            continue
-        if row["owner"] == row["me"] or (row["superuser"] and row["owner"] == maker):
-            _drop_now(leader, database)
-            dropped.append(database)
-        else:
-            statement = pasted("DROP DATABASE {name:sql_name} WITH (FORCE)", name=database)
-            owner = row["owner"]
-            stay.append(f"database {database} stays: {owner} owns it, not {row['me']}; as {owner}: {statement}")
+    with _session(leader, system) as connection:
+        for database, maker in _noted(connection, name, after):
+            # The server may still be making it, for a client that was killed.
+            connection.execute(_END, {"statement": f"%{database}%"})
+            row = _row(connection, database)
+            if row is None:
+                continue
+            if row["owner"] == row["me"] or (row["superuser"] and row["owner"] == maker):
+                _drop_now(connection, database)
+                dropped.append(database)
+            else:
+                statement = pasted("DROP DATABASE {name:sql_name} WITH (FORCE)", name=database)
+                owner = row["owner"]
+                stay.append(f"database {database} stays: {owner} owns it, not {row['me']}; as {owner}: {statement}")
     return dropped, stay
 
 
-def _noted(leader: Endpoint, name: str, after: str | None) -> Iterator[tuple[str, str | None]]:
+def _noted(connection: Connected, name: str, after: str | None) -> Iterator[tuple[str, str | None]]:
     """The databases that a journal's entry means, each with the role that made it, None for the one that asks.
 
     `name` is a database of the role `after`, or a role of walproof's own whose journal is lost. Entries of earlier
@@ -154,50 +164,57 @@ def _noted(leader: Endpoint, name: str, after: str | None) -> Iterator[tuple[str
     if _NAME.fullmatch(name):
         yield name, after
     elif _ROLE.fullmatch(name):
-        yield from ((one, name) for one in left(leader, name))
+        yield from ((one, name) for one in _owned(connection, name))
     else:
         if after and _DRAFT.fullmatch(after):
             yield after, None
-        if (_row(leader, name) or {}).get("comment") in (_COMMENT, f"{_COMMENT}: {after}"):
+        if (_row(connection, name) or {}).get("comment") in (_COMMENT, f"{_COMMENT}: {after}"):
             yield name, None
 
 
 def left(endpoint: Endpoint, name: str) -> list[str]:
     """The databases there of a journal's entry of that name."""
-    if not _ROLE.fullmatch(name):
-        return [name] if is_there(endpoint, name) else []
-    with connected(endpoint) as connection:
-        try:
-            rows = connection.execute(_STATEMENTS["databases_of_role"], {"role": name}).fetchall()
-        except psycopg.Error as wrong:
-            raise connection_error(wrong) from None
+    with _session(endpoint) as connection:
+        if _ROLE.fullmatch(name):
+            return _owned(connection, name)
+        return [name] if _row(connection, name) else []
+
+
+def _owned(connection: Connected, role: str) -> list[str]:
+    rows = connection.execute(_STATEMENTS["databases_of_role"], {"role": role}).fetchall()
     return [str(row["name"]) for row in rows]
 
 
-def _row(endpoint: Endpoint, name: str) -> dict[str, Any] | None:
-    return _asked(endpoint, _STATEMENTS["database"], {"name": name})
+def _row(connection: Connected, name: str) -> dict[str, Any] | None:
+    return connection.execute(_STATEMENTS["database"], {"name": name}).fetchone()
 
 
-def _asked(endpoint: Endpoint, query: LiteralString | bytes, words: dict[str, str]) -> dict[str, Any] | None:
-    """The first row; TargetError where the server ends meanwhile."""
+@contextmanager
+def _session(endpoint: Endpoint, system: str = "") -> Iterator[Connected]:
+    """TargetError where the server ends meanwhile, or is of another cluster than `system`, see `remove`."""
     with connected(endpoint) as connection:
         try:
-            return connection.execute(query, words).fetchone()
+            if system.isdecimal() and (other := system_of(connection)) != system:
+                host, port = endpoint.hosts[0]
+                raise TargetError(
+                    f"{host}:{port} is a server of another cluster, {other}, not {system}",
+                    "let that name or address mean the cluster again",
+                )
+            yield connection
         except psycopg.Error as wrong:
             raise connection_error(wrong) from None
 
 
-def _drop_now(leader: Endpoint, name: str) -> None:
-    with connected(leader) as connection:
-        try:
-            connection.execute("SET synchronous_commit = local")
-            _drop(connection, name)
-        except psycopg.Error as wrong:
-            is_refused = isinstance(wrong, psycopg.errors.InsufficientPrivilege)
-            raise (MachineError if is_refused else TargetError)(
-                f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
-                f"DROP DATABASE {name} WITH (FORCE)",
-            ) from None
+def _drop_now(connection: Connected, name: str) -> None:
+    try:
+        connection.execute("SET synchronous_commit = local")
+        _drop(connection, name)
+    except psycopg.Error as wrong:
+        is_refused = isinstance(wrong, psycopg.errors.InsufficientPrivilege)
+        raise (MachineError if is_refused else TargetError)(
+            f"walproof's database {name} stays: {' '.join(str(wrong).split())}",
+            f"DROP DATABASE {name} WITH (FORCE)",
+        ) from None
 
 
 def _drop(connection: "psycopg.Connection[Any]", name: str) -> None:

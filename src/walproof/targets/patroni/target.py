@@ -24,6 +24,7 @@ from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import resolved
 from walproof.targets.sql.doctor_facts import Inspector
+from walproof.targets.sql.observe import Known
 
 NO_TAKEOVER = {
     Capability.HANG_POSTMASTER: "Patroni keeps the leader lock for as long as its own session with PostgreSQL answers",
@@ -62,8 +63,7 @@ class PatroniOperations:
             raise TargetError(f"Patroni does not let {to} lead: {why}", "name another member, or patronictl list")
         if to is not None and patroni.synchronous != "off":
             wait_for(Wait.QUORUM_NAMED, lambda: self._may_lead(to), clock, pace_s=0.3)
-        # Any member takes the request: one that may be sent the password.
-        self.rest.switch_over(self.rest.to_change(), leader, to)
+        self.rest.switch_over(leader, to)
 
         def changed() -> bool:
             now = self.cluster.observe().leader
@@ -91,11 +91,11 @@ class PatroniCluster(ExternalCluster):
     def identity(self) -> str:
         """The system identifier of PostgreSQL, which Patroni knows of a member that does not answer too."""
         with suppress(Error):
-            for member in self.rest.cluster()["members"]:
-                system = str(self.rest.status(member["api_url"]).get("database_system_identifier"))
-                if system.isdecimal():
-                    return system
+            return self.rest.identity()
         return ""
+
+    def _known(self) -> Known:
+        return Known(system=self.rest.system)
 
     @cached_property
     def configuration(self) -> Configuration:

@@ -1,0 +1,122 @@
+"""Two clusters of Patroni behind the names of one target: it is one of them for as long as it is open."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from walproof.errors import TargetError
+from walproof.machine.clock import RealClock
+from walproof.model.guarantee import ConfigChange
+from walproof.model.topology import ClusterView
+from walproof.patroni.rest import PatroniRest, RestAccess
+from walproof.records.journal import Journal
+from walproof.targets.patroni.configuration import PatroniConfiguration
+from walproof.targets.patroni.leader_lease import PatroniLeaderLease
+from walproof.targets.patroni.target import open_patroni
+
+OTHER = "is of another cluster, 8, not 7"
+
+
+@pytest.fixture
+def ours() -> Iterator[FakePatroni]:
+    with fake_patroni(ttl=30) as made:
+        made.system, made.members = "7", [made.listed()]
+        yield made
+
+
+@pytest.fixture
+def theirs() -> Iterator[FakePatroni]:
+    """Another cluster of the same scope, whose members have the same names."""
+    with fake_patroni("127.0.0.2", ttl=30) as made:
+        made.system, made.members = "8", [made.listed("127.0.0.2")]
+        yield made
+
+
+def away(patroni: FakePatroni) -> None:
+    patroni.texts = dict.fromkeys(("/cluster", "/config", "/patroni"), "<html>")
+
+
+def rest_of(*patronis: FakePatroni) -> PatroniRest:
+    return PatroniRest(RestAccess(tuple(one.url for one in patronis)))
+
+
+def test_a_drill_that_takes_the_first_away_does_not_go_on_with_the_other(
+    ours: FakePatroni, theirs: FakePatroni, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.toml"
+    file.write_text(f'kind = "patroni"\nrest = ["{ours.url}", "{theirs.url}"]\n')
+    target = open_patroni(str(file))
+    away(ours)
+    with pytest.raises(TargetError, match=OTHER) as refused:
+        target.members.renew()
+    assert "rest" in refused.value.hint
+    assert target.identity == target._known().system == "7"
+    assert [endpoint.hosts for endpoint in target.members().values()] == [(("127.0.0.1", 9),)]
+
+
+def test_what_was_set_is_not_told_undone_by_the_other(ours: FakePatroni, theirs: FakePatroni, tmp_path: Path) -> None:
+    rest, journal = rest_of(ours, theirs), Journal(tmp_path / "journal.jsonl")
+    configuration = PatroniConfiguration("c", RealClock(), rest, dict, lambda: ClusterView(0.0, (), None, ""))
+    configuration.apply(configuration.plan(ConfigChange({}, None, {"ttl": 20})), journal)
+    away(ours)
+    with pytest.raises(TargetError, match=OTHER):
+        configuration.undo(journal)
+    assert len(journal.pending()) == 1 and {asked.method for asked in theirs.asked} == {"GET"}
+    ours.texts = {}
+    assert configuration.undo(journal) == [] and journal.pending() == () and ours.config == {"ttl": 30}
+
+
+@pytest.mark.parametrize("change", ["patch", "restart", "reinitialize", "switch_over"])
+@pytest.mark.parametrize(("system", "scope"), [("8", "main"), ("7", "standby-of-main"), ("", "main")])
+def test_no_change_is_sent_to_a_name_that_leads_elsewhere_by_now(
+    ours: FakePatroni, change: str, system: str, scope: str
+) -> None:
+    rest = rest_of(ours)
+    rest.cluster()
+    ours.system, ours.scope = system, scope
+    changes = {
+        "patch": lambda: rest.patch({"ttl": 20}),
+        "restart": lambda: rest.restart(ours.url),
+        "reinitialize": lambda: rest.reinitialize(ours.url),
+        "switch_over": lambda: rest.switch_over("n1", None),
+    }
+    with pytest.raises(TargetError, match=r"another cluster|does not tell which"):
+        changes[change]()
+    assert ours.written == []
+
+
+def test_a_members_name_that_leads_elsewhere_tells_nothing_of_it(ours: FakePatroni, theirs: FakePatroni) -> None:
+    """A leader that is silent is not taken for one that answers, nor another's configuration for ours."""
+    with fake_patroni() as leader:
+        leader.system, standby = "7", {**ours.listed(name="n2"), "role": "replica"}
+        ours.members = [leader.listed(), standby]
+        rest = rest_of(ours, theirs)
+        lease = PatroniLeaderLease(rest, RealClock())
+        assert (seen := lease.look()) is not None and seen.answers
+        leader.system = "8"
+        assert (seen := lease.look()) is not None and not seen.answers and seen.ttl_s == 30.0
+        assert rest.versions() == {"n1": "?", "n2": "4.1.3"}
+        away(ours)
+        for ask in (rest.cluster, rest.config, rest.newest_config):
+            with pytest.raises(TargetError, match=OTHER):
+                ask()
+        assert lease.look() is None
+
+
+def test_a_cluster_that_is_being_initialized_tells_none_and_is_asked_all_the_same(ours: FakePatroni) -> None:
+    ours.system = ""
+    rest = rest_of(ours)
+    assert rest.identity() == "" and rest.config() == {"ttl": 30}
+    rest.patch({"ttl": 20})
+    ours.system = "7"
+    assert rest.identity() == "7" and rest.newest_config() == {"ttl": 20}
+
+
+def test_an_answer_needs_one_request_more_and_a_change_none_than_it_did(ours: FakePatroni) -> None:
+    rest = rest_of(ours)
+    rest.config()
+    rest.patch({"ttl": 20})
+    paths = [(asked.method, asked.path) for asked in ours.asked]
+    assert paths == [("GET", "/config"), ("GET", "/patroni"), ("GET", "/patroni"), ("PATCH", "/config")]
