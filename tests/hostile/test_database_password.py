@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -113,6 +114,7 @@ def test_who_has_a_pods_address_is_given_no_login_to_pass_on(monkeypatch: pytest
     file = CnpgFile.model_validate({"kind": "cnpg", "cluster": "default/pg", "reach": "pods", **members})
     endpoint = CnpgAccess(FakeApi(), file).login
     with listening(SCRAM) as passes_on:
+        endpoint = replace(endpoint, named=tuple((host, passes_on.port) for host, port in endpoint.named if port == 1))
         endpoint = endpoint.at((STRANGER, passes_on.port))
         for way in (enters, WAYS["as the application"]):
             passes_on.asked.clear()
@@ -126,13 +128,16 @@ def test_who_has_a_pods_address_is_given_no_login_to_pass_on(monkeypatch: pytest
             assert "PGCHANNELBINDING=prefer" in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize("more", ['dsn = "host=127.0.0.2"', '[members]\nn1 = "127.0.0.2:5432"'])
-def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_path: Path, more: str) -> None:
+@pytest.mark.parametrize("place", ["named", "another port", "another host"])
+@pytest.mark.parametrize("more", ['dsn = "host={} port={}"', '[members]\nn1 = "{}:{}"', '[routes]\nr = "{}:{}"'])
+def test_a_member_that_the_user_named_is_told_it_as_before(thief: Thief, tmp_path: Path, more: str, place: str) -> None:
+    """At another port of that host any of its users may listen; a standby that streamed from there had it asked."""
+    host, port = NAMED if place == "another host" else STRANGER, 5432 if place == "another port" else thief.port
     with fake_patroni() as fake:
         fake.members = [fake.listed(STRANGER) | {"port": thief.port}]
-        open_patroni(str(fake.file(tmp_path / "cluster.toml", more))).observe()
+        open_patroni(str(fake.file(tmp_path / "cluster.toml", more.format(host, port)))).observe()
     assert thief.asked.wait(5)
-    assert set(thief.heard) == {SECRET.encode()}
+    assert set(thief.heard) == ({SECRET.encode()} if place == "named" else set())
 
 
 @pytest.mark.parametrize("client", [False, True], ids=["own session", "as a client"])
@@ -170,7 +175,7 @@ def test_a_standby_of_pg_stat_replication_is_told_no_password(thief: Thief) -> N
 
 
 def test_one_stranger_among_named_hosts_is_told_nothing_and_who_asks_for_more_gets_that() -> None:
-    endpoint = Endpoint(((NAMED, 1), (STRANGER, 1)), named=(NAMED,))
+    endpoint = Endpoint(((NAMED, 1), (STRANGER, 1)), named=((NAMED, 1),))
     assert "require_auth='!password'" in endpoint.conninfo()
     assert "require_auth='scram-sha-256'" in endpoint.at((STRANGER, 1), require_auth="scram-sha-256").conninfo()
 
@@ -190,7 +195,8 @@ WAYS: dict[str, Callable[[Endpoint], object]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("named", [(), (STRANGER,), (NAMED,)], ids=["of a lab", "named", "another is named"])
 def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way: str, named: tuple[str, ...]) -> None:
-    endpoint = Endpoint(((STRANGER, thief.port),), passfile=password_file(SECRET), named=named)
+    places = tuple((host, thief.port) for host in named)
+    endpoint = Endpoint(((STRANGER, thief.port),), passfile=password_file(SECRET), named=places)
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
         WAYS[way](endpoint)
     assert thief.asked.wait(5)
@@ -205,7 +211,7 @@ def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
     own = password_file("its own")
     with pytest.raises((psycopg.OperationalError, subprocess.CalledProcessError)):
-        WAYS[way](Endpoint(((STRANGER, thief.port),), passfile=own, named=(STRANGER,)))
+        WAYS[way](Endpoint(((STRANGER, thief.port),), passfile=own, named=((STRANGER, thief.port),)))
     assert thief.asked.wait(5)
     assert set(thief.heard) == {b"its own"}
 
@@ -213,14 +219,14 @@ def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
 def test_the_refusal_of_a_clear_password_says_what_to_do(thief: Thief) -> None:
     with (
         pytest.raises(TargetError, match="in clear text") as refused,
-        connected(Endpoint(((STRANGER, thief.port),), named=(NAMED,))),
+        connected(Endpoint(((STRANGER, thief.port),), named=((NAMED, thief.port),))),
     ):
         pass
     assert "name its host" in (refused.value.hint or "")
 
 
 def test_writers_in_processes_of_their_own_know_it_too(tmp_path: Path) -> None:
-    endpoint = Endpoint(((STRANGER, 1),), named=(NAMED,))
+    endpoint = Endpoint(((STRANGER, 1),), named=((NAMED, 1),))
     task = WriterTask("", endpoint, Level.ON, 1, 1, 1)
     (tmp_path / "task").write_text(task_text(task))
     assert read_writer_task(tmp_path / "task").endpoint == endpoint

@@ -120,6 +120,8 @@ def test_apply_then_undo_leaves_everything_as_it_was(
         assert json.loads(output)["in_effect"]["synchronous"] == ["n2"]
         other = "these commits have another level: every role in template1: synchronous_commit=off"
         assert other in json.loads(output)["caveats"]
+        # n1 has no cluster_name, and will stream as walreceiver.
+        assert any("after a failover to n2 every commit hangs" in one for one in json.loads(output)["caveats"])
         assert pair.sql("n1", "SHOW wal_sender_timeout") == [("15s",)]
         assert run("revert")[1].startswith("nothing to revert")
         assert run("apply", "--undo", "--target", file, "--allow", "config")[0] == 0

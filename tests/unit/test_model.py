@@ -23,6 +23,6 @@ def test_the_manuals_table() -> None:
 
 def test_conninfo_quotes_what_it_is_given() -> None:
     assert (
-        Endpoint((("h", 1),), database="o'b", named=("h",)).client_conninfo()
+        Endpoint((("h", 1),), database="o'b", named=(("h", 1),)).client_conninfo()
         == r"password='' hostaddr='' host='h' port='1' dbname='o\'b' user='postgres'"
     )

@@ -307,7 +307,7 @@ class Led:
 
     def endpoint(self, route: str) -> Endpoint:
         assert route == "direct"
-        return Endpoint((("10.0.0.6", 5433),), "app", "postgres", "/run/pgpass", named=("10.0.0.6",))
+        return Endpoint((("10.0.0.6", 5433),), "app", "postgres", "/run/pgpass", named=(("10.0.0.6", 5433),))
 
     def close(self) -> None:
         self.closed = True

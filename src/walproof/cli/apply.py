@@ -80,7 +80,7 @@ def apply(
         if not dry_run:
             layer.check_undone(name)
         plan = configuration.plan(config_change(choice, cluster_of(cluster.describe())))
-        choice = replace(choice, caveats=(*choice.caveats, *_other_levels(choice, cluster)))
+        choice = replace(choice, caveats=(*choice.caveats, *plan.caveats, *_other_levels(choice, cluster)))
         if stored is not None:
             _check_listed(choice, plan, cluster.name if cluster.external else target or "lab")
         if dry_run or not plan.differences:

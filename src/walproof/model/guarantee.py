@@ -256,9 +256,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """What a change sets, and which of it differs now; `version`: the target's own token of the configuration."""
+    """What a change sets, and which of it differs now; `version`: the target's own token of the configuration;
+    `caveats`: what it does besides, a sentence each."""
 
     change: ConfigChange
     settings: tuple[Setting, ...]
     differences: tuple[Difference, ...]
     version: str
+    caveats: tuple[str, ...] = ()

@@ -60,8 +60,8 @@ class Endpoint:
     options: tuple[tuple[str, str], ...] = ()
     pooled: bool = False
     """Behind a transaction pooler: what holds for a session must be sent with each transaction."""
-    named: tuple[str, ...] = ()
-    """Hosts that the user named, in lower case."""
+    named: tuple[tuple[str, int], ...] = ()
+    """Hosts that the user named, in lower case, each with its port: on others another user may listen."""
     binding: str = ""
     """channel_binding of walproof's own sessions on all other hosts: who passes a login on to a member has none."""
 
@@ -92,7 +92,7 @@ class Endpoint:
 
     @property
     def _has_strangers(self) -> bool:
-        return not {host.lower() for host, _ in self.hosts} <= set(self.named)
+        return not {(host.lower(), port) for host, port in self.hosts} <= set(self.named)
 
     def client_conninfo(self, **more: str) -> str:
         """`words` as a libpq connection string, of a session of walproof's own as the application has it."""

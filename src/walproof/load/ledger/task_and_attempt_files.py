@@ -68,7 +68,7 @@ def _endpoint(raw: dict[str, Any]) -> Endpoint:
         raw["passfile"],
         tuple((str(k), str(v)) for k, v in raw["options"]),
         bool(raw["pooled"]),
-        tuple(map(str, raw["named"])),
+        tuple((str(h), int(p)) for h, p in raw["named"]),
         str(raw["binding"]),
     )
 

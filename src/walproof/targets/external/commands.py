@@ -100,6 +100,8 @@ def running(mark: str) -> int | None:
     """The pid of a command of that mark that still runs here, whoever began it; not of what it left behind itself."""
     for process in psutil.process_iter():
         with suppress(OSError, psutil.Error):
+            if process.uids().real != os.getuid():  # anybody may put that into his own
+                continue
             if process.environ().get(_MARK) == mark and os.getpgid(process.pid) == process.pid:
                 return process.pid
     return None

@@ -69,6 +69,25 @@ def _own_name(view: ClusterView) -> list[str]:
     return [leader.streams_as or leader.name]
 
 
+def _hang_after_failover(view: ClusterView, quorum: Quorum) -> tuple[str, ...]:
+    """The caveat that the names, which every member is given, are not met where another one leads."""
+    leader, standbys = view.member(view.leader or ""), [one for one in _streaming(view) if one[0].name != view.leader]
+    if leader is None or not quorum.k:
+        return ()
+    later = [leader.streams_as] if leader.streams_as else []
+    hanging = [
+        member.name
+        for member, _ in standbys
+        if sum(map(quorum.counts, [*later, *(name for other, name in standbys if other is not member)])) < quorum.k
+    ]
+    if not hanging:
+        return ()
+    return (
+        f"after a failover to {' or '.join(hanging)} every commit hangs, with {leader.name} back as a standby too:"
+        " it will stream under none of these names; set cluster_name there, restart it, and apply again",
+    )
+
+
 class PostgresConfiguration:
     """Plans, applies and undoes changes on the members that `members` tells; `named`: names that the user gave."""
 
@@ -93,7 +112,8 @@ class PostgresConfiguration:
         if quorum is not None:
             self._refuse_hanging(quorum)
         auto = self._auto()
-        return ConfigPlan(change, settings_of(wanted), auto.differences(wanted), auto.version())
+        caveats = () if quorum is None else _hang_after_failover(self._observe(), quorum)
+        return ConfigPlan(change, settings_of(wanted), auto.differences(wanted), auto.version(), caveats)
 
     def _parameters(self, change: ConfigChange) -> dict[str, str | None]:
         """Synchronous replication as standby names: who streams now, and the leader."""

@@ -97,7 +97,7 @@ WHERE l.lanname NOT IN ('internal', 'c')
 ORDER BY 1
 
 -- name: senders
--- Who streams from here; lag in bytes is against this member's own position.
+-- Standbys that stream from here (see observe.sql for who is none); lag in bytes is against this member's own position.
 SELECT application_name, coalesce(client_addr::text, '') AS address, coalesce(state, 'streaming') AS state,
        coalesce(sync_state, 'async') AS sync_state,
        extract(epoch FROM flush_lag)::float8 AS flush_lag_s,
@@ -105,6 +105,8 @@ SELECT application_name, coalesce(client_addr::text, '') AS address, coalesce(st
                        flush_lsn)::int8 AS lag_bytes,
        coalesce((SELECT slot_name::text FROM pg_replication_slots s WHERE s.active_pid = r.pid LIMIT 1), '') AS slot
 FROM pg_stat_replication r
+WHERE state IS NULL OR (state <> 'streaming' OR replay_lsn IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = r.pid AND slot_type = 'logical')
 ORDER BY application_name
 
 -- name: slots

@@ -2,7 +2,8 @@
 
 -- name: observe
 -- One observation of one member, as cheap as it can be: PostgreSQL 14 to 18, no superuser needed. hidden_from is the
--- role from which PostgreSQL hides what others wait for and how standbys stream: no such row is a zero then.
+-- role from which PostgreSQL hides what others wait for and how standbys stream: no such row is a zero then. Who streams
+-- and holds a logical slot is a subscriber, who tells no place that it replayed a receiver of WAL: neither is a standby.
 SELECT
     pg_is_in_recovery() AS standby,
     CASE WHEN pg_is_in_recovery() THEN coalesce(pg_last_wal_replay_lsn(), '0/0') ELSE pg_current_wal_lsn() END
@@ -24,7 +25,9 @@ SELECT
     (SELECT coalesce(json_agg(json_build_object(
         'name', application_name, 'state', state, 'sync_state', sync_state, 'address', host(client_addr),
         'replayed', replay_lsn - '0/0'::pg_lsn)), '[]')
-       FROM pg_stat_replication) AS standbys
+       FROM pg_stat_replication r
+      WHERE state IS NULL OR (state <> 'streaming' OR replay_lsn IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE active_pid = r.pid AND slot_type = 'logical')) AS standbys
 
 -- name: member_state
 -- What a member says of itself that proves a fault or voids a verdict: PostgreSQL 14 to 18, no superuser needed.
