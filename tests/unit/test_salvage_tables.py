@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import psycopg
 import pytest
 
-from tests.fixtures.wal_writer import INSERT, TABLE, UPDATE, wrote
+from tests.fixtures.wal_writer import INSERT, TABLE, UPDATE, ended, wrote
 from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
 from walproof.salvaging import rows, salvage
@@ -143,3 +143,21 @@ def test_where_a_row_was_written_last_is_known_of_each_block_that_the_table_stil
     for one in (wrote(10, INSERT, 7, lsn=0x110), wrote(11, UPDATE, 9, 7, lsn=0x230), lock, frozen, cut, only_maps):
         lost.add(one)
     assert lost.last == {TABLE: {7: 0x230}}
+
+
+def test_a_file_that_lost_work_wrote_to_and_that_is_no_tables_is_told() -> None:
+    """A page of pg_class is lost, and with it tables: what is not there is not taken for never lost."""
+    lost = LostWal(0x200)
+    for node in (16390, 16391, 16392, 16393):
+        lost.add(wrote(7, INSERT, 0, of=(1663, 5, node)))
+    lost.add(wrote(7, INSERT, 0, of=(1663, 6, 16394)))
+    dropped = ended(7)
+    lost.add(
+        dropped._replace(kind=0x80, data=dropped.data + struct.pack("=II IIIIII", 4, 2, 1663, 5, 16392, 1663, 5, 9))
+    )
+    assert lost.dropped == {(1663, 5, 16392), (1663, 5, 9)}
+    session: Any = SimpleNamespace(execute=lambda _: [(16390,), (None,)])
+    (said,) = salvage._of_no_table(session, 5, "app", lost)
+    assert said == "lost transactions wrote to 2 files of app that its catalog has of no table: 16391, 16393"
+    session = SimpleNamespace(execute=lambda _: [(16394,)])
+    assert salvage._of_no_table(session, 6, "app", lost) == []

@@ -161,6 +161,10 @@ ORDER BY 1 LIMIT 1
 -- name: used
 SELECT oid, pg_relation_filenode(oid::regclass) FROM pg_class WHERE relkind = 'S' ORDER BY oid
 
+-- name: files
+-- Of relations of any kind, as many as have one of their own.
+SELECT pg_relation_filenode(oid::regclass) FROM pg_class WHERE relkind IN ('r', 't', 'S', 'm', 'i')
+
 -- name: catalogs
 -- With their file nodes, by database; of what all share any node is one's.
 SELECT d.oid::int8, pg_relation_filenode(c.oid::regclass)

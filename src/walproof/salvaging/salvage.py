@@ -268,6 +268,15 @@ def _apart(lost: LostWal, name: str) -> Iterator[None]:
         lost.undecided.append(f"database {name} cannot be read: {one_line(wrong, 200)}")
 
 
+def _of_no_table(session: Session, database: int, name: str, lost: LostWal) -> list[str]:
+    """That there are files to which lost transactions wrote, and of which the catalog of the copy knows nothing."""
+    known = {node for (node,) in answered(session.execute(QUERIES["files"]), maybe(number))}
+    here = {one for one in lost.blocks if one[1] == database and one[2] not in known} - lost.dropped
+    nodes = ", ".join(str(one[2]) for one in sorted(here)[:5])
+    says = f"lost transactions wrote to {len(here):,} files of {name} that its catalog has of no table: {nodes}"
+    return [says] if here else []
+
+
 def _read_databases(
     sessions: Sessions, out: PrivateFolder, copied: Copy, lost: LostWal, check: Check | None
 ) -> tuple[list[Tree], list[str]]:
@@ -295,6 +304,7 @@ def _read_databases(
                         if wrong.message == refused("another-primary").message:
                             raise
                     lost.catalogs.update(answered(session().execute(QUERIES["catalogs"]), number, number))
+                    lost.undecided += _of_no_table(session(), oid, name, lost)
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = sequences(session(), nodes)

@@ -113,6 +113,7 @@ class LostWal:
     `last`: of relations and blocks, where the record is that wrote a row there last.
     `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
     `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
+    `dropped`: files that transactions removed at their end, of tables that were dropped, rewritten or truncated.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
     `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
@@ -151,6 +152,7 @@ class LostWal:
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
     of_whom: set[Relation] = field(default_factory=set)
+    dropped: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
     _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
@@ -269,7 +271,8 @@ class LostWal:
             if kind == _PREPARE and lost:
                 self.prepared[record.xid] = self._gid(record.data)
             return
-        at, subxacts, prepared = self._ended(record)
+        at, subxacts, prepared, files = self._ended(record)
+        self.dropped.update(files)
         xid = prepared or record.xid
         written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
         made = set[Relation]().union(*(self._making.pop(one, ()) for one in (xid, *subxacts)))
@@ -303,8 +306,9 @@ class LostWal:
         (length,) = struct.unpack_from("=H", data, at)
         return data[at + 18 : at + 18 + length].rstrip(b"\0").decode(errors="backslashreplace")
 
-    def _ended(self, record: Record) -> tuple[float, tuple[int, ...], int]:
-        """When a transaction ended, its subtransactions, and, of one that was prepared, its id (ParseCommitRecord)."""
+    def _ended(self, record: Record) -> tuple[float, tuple[int, ...], int, set[Relation]]:
+        """When a transaction ended, its subtransactions, of one that was prepared its id, and the files that it removed
+        (ParseCommitRecord)."""
         data, at = record.data, _TIME.size
         ended, has = _TIME.unpack_from(data)[0] / 1e6 + _YEAR_2000, 0
         if not 0 <= ended < _YEAR_10000:
@@ -312,12 +316,15 @@ class LostWal:
         if record.kind & _HAS_MORE:
             (has,), at = _NUMBER.unpack_from(data, at), at + 4
         at += 8 if has & _DATABASE else 0
-        subxacts: tuple[int, ...] = ()
+        subxacts, files = tuple[int, ...](), set[Relation]()
         if has & _SUBTRANSACTIONS:
             (count,) = _NUMBER.unpack_from(data, at)
             subxacts = struct.unpack_from(f"={count}I", data, at + 4)
             at += 4 + 4 * count
         for flag, length in ((_FILES, 12), (_STATISTICS, 16 if self.major >= 18 else 12), (_MESSAGES, 16)):
             if has & flag:
-                at += 4 + length * _NUMBER.unpack_from(data, at)[0]
-        return ended, subxacts, _NUMBER.unpack_from(data, at)[0] if has & _PREPARED else 0
+                (count,), at = _NUMBER.unpack_from(data, at), at + 4
+                if flag == _FILES:
+                    files = {struct.unpack_from("=III", data, at + length * place) for place in range(count)}
+                at += length * count
+        return ended, subxacts, _NUMBER.unpack_from(data, at)[0] if has & _PREPARED else 0, files
