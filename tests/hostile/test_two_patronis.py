@@ -47,13 +47,26 @@ def test_a_drill_that_takes_the_first_away_does_not_go_on_with_the_other(
 ) -> None:
     file = tmp_path / "t.toml"
     file.write_text(f'kind = "patroni"\nrest = ["{ours.url}", "{theirs.url}"]\n')
+    away(theirs)
     target = open_patroni(str(file))
+    theirs.texts = {}
     away(ours)
     with pytest.raises(TargetError, match=OTHER) as refused:
         target.members.renew()
     assert "rest" in refused.value.hint
     assert target.identity == target._known().system == "7"
     assert [endpoint.hosts for endpoint in target.members().values()] == [(("127.0.0.1", 9),)]
+
+
+def test_names_of_two_clusters_are_refused_before_anything_is_done(
+    ours: FakePatroni, theirs: FakePatroni, tmp_path: Path
+) -> None:
+    """The first to answer was the cluster: load and configuration went there without a word."""
+    file = tmp_path / "t.toml"
+    file.write_text(f'kind = "patroni"\nrest = ["{ours.url}", "{theirs.url}"]\n')
+    with pytest.raises(TargetError, match=OTHER):
+        open_patroni(str(file))
+    assert not theirs.written
 
 
 def test_what_was_set_is_not_told_undone_by_the_other(ours: FakePatroni, theirs: FakePatroni, tmp_path: Path) -> None:

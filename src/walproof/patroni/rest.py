@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -212,6 +213,14 @@ class PatroniRest:
         """
         status = self._status(url)
         return {} if self._stranger(status, may_be_untold=True) else status
+
+    def check_one_cluster(self) -> None:
+        """TargetError where a URL that the user named tells another cluster than the first: a name may have moved."""
+        with ThreadPoolExecutor(8) as asking:
+            told = list(asking.map(self._status, [url.rstrip("/") + _STATUS for url in self.access.urls]))
+        for url, status in zip(self.access.urls, told, strict=True):
+            if stranger := self._stranger(status, may_be_untold=True):
+                raise TargetError(f"{url} {stranger}", "let each name in rest lead to that one cluster")
 
     def _status(self, url: str) -> dict[str, Any]:
         try:

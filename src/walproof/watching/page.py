@@ -28,7 +28,10 @@ from walproof.watching.picture import with_timeline_event
 
 STATIC = resources.files("walproof.watching") / "static"
 TOKEN_HEADER = "x-walproof-token"
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 _PARTS = {"/*STYLE*/": ("page.css",), "/*SCRIPT*/": ("chart.js", "page.js")}
 
 

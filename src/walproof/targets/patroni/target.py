@@ -161,6 +161,7 @@ def open_patroni(address: str, *, answering: bool = True) -> PatroniCluster:
     cluster = PatroniCluster(name, file, rest)
     if not answering:
         return cluster
+    rest.check_one_cluster()
     if not cluster.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}
