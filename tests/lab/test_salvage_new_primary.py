@@ -162,10 +162,10 @@ def test_what_the_old_servers_superuser_wrote_into_its_catalog_is_data(pair: Pla
     _do(
         pair,
         "CREATE SEQUENCE s; SELECT nextval('s')",
-        "CREATE TABLE named (id int PRIMARY KEY); CREATE TABLE naming (id int REFERENCES named)",
+        "CREATE TABLE named (id date PRIMARY KEY); CREATE TABLE naming (id date REFERENCES named)",
         f"CREATE FUNCTION pg_catalog.pg_sequence_last_value(oid) {answer}",
         "SET allow_system_table_mods = on",
-        "UPDATE pg_operator SET oprname = E'= 1)\\n\\\\! touch ran\\n' WHERE oid = 96",
+        "UPDATE pg_operator SET oprname = E'= 1)\\n\\\\! touch ran\\n' WHERE oid = 1093",
         user="postgres",
         database="forged",
     )
@@ -178,7 +178,7 @@ def test_what_the_old_servers_superuser_wrote_into_its_catalog_is_data(pair: Pla
         assert ["invalid literal" in one.unread for one in sequences(session)] == [True]
         (named,) = (one for one in tables(session, 0) if one.name == "named")
     assert "no operator: the SQL deletes no row of it" in named.warnings[0]
-    loss = TableLoss(named, [Change("delete", None, ("1",), state="clean")])
+    loss = TableLoss(named, [Change("delete", None, ("2026-11-30",), state="clean")])
     one, _ = _files(pair, own_folder, [loss], [])
     assert one.path.read_text().count("\\") == 1 and one.path.read_text().endswith("AND false;\n")
     pair.sql("n1", "DROP DATABASE forged")

@@ -21,8 +21,9 @@ _COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20,
 _HAS_MORE = 0x80
 """What a record of Transaction does, and whether what it has besides its time is told (xact.h)."""
 _DATABASE, _SUBTRANSACTIONS, _FILES, _MESSAGES, _PREPARED, _STATISTICS = 1, 2, 4, 8, 16, 256
-_SHUTDOWN, _ONLINE, _CUT_OFF = 0x00, 0x10, 0xD0
-"""Of XLOG: the two checkpoints, and a record that came in the place of one that a crash had cut off (pg_control.h)."""
+_SHUTDOWN, _ONLINE, _PAGES, _CUT_OFF = 0x00, 0x10, 0xB0, 0xD0
+"""Of XLOG: the two checkpoints, whole pages, and a record that came in the place of one that a crash had cut off
+(pg_control.h)."""
 _DATABASE_MOVED = "a database was moved to another tablespace: rows of it written before are not seen"
 _RUNNING, _CREATED, _TRUNCATED, _MAIN, _INIT = 0x10, 0x10, 0x20, 0, 3
 """Of Standby: transactions that run; of Storage: a file was made or cut off, and which of a relation's: WAL tells of no
@@ -214,6 +215,9 @@ class LostWal:
                 self.known_from = following if self.known_from is None else self.known_from
         elif record.kind in (_SHUTDOWN, _ONLINE):
             (following,) = _NUMBER.unpack_from(record.data, 24)  # a checkpoint's is from when it began
+        elif record.kind == _PAGES:
+            for relation, block in record.blocks:  # of a table that is rewritten
+                self.last[relation][block] = record.lsn
         if record.manager == Manager.XLOG and lost and record.kind in (_SHUTDOWN, _CUT_OFF):
             self.crashed_at = self.crashed_at or record.lsn
         if following is not None and not lost:
