@@ -53,6 +53,10 @@ class TargetError(MachineError):
     """The cluster does not answer, refuses, or is not what was expected."""
 
 
+class PartlyDone(TargetError):
+    """What was asked for failed, and may have been done in part, or whole."""
+
+
 class NotObtained(TargetError):
     """What one point of a run asks of the target cannot be brought into effect; the others can be measured."""
 

@@ -165,6 +165,10 @@ def test_a_command_that_is_given_up_ends_and_its_fault_stays_noted(
     assert (tmp_path / "undone").exists()
     assert [change.name for change in journal.pending()] == ["isolate n1"]
     able.undo_all()
+    given["isolate"] = "true"
+    able.inject(Capability.ISOLATE, "n1")
+    able.undo_all()
+    assert journal.pending() == ()
 
 
 def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(tmp_path: Path) -> None:

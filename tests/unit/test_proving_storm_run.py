@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from walproof.errors import MachineError, TargetError
+from walproof.errors import MachineError, PartlyDone, TargetError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import Event, FaultChanged, Note
 from walproof.model.guarantee import Level, Loss
@@ -182,7 +182,13 @@ def failing(monkeypatch: pytest.MonkeyPatch, capability: Capability, error: Exce
 
 
 @pytest.mark.parametrize(
-    ("error", "partly"), [(MachineError("no answer"), True), (OSError("full"), True), (TargetError("refused"), False)]
+    ("error", "partly"),
+    [
+        (MachineError("no answer"), True),
+        (OSError("full"), True),
+        (TargetError("refused"), False),
+        (PartlyDone("cut off"), True),
+    ],
 )
 def test_a_fault_that_fails_half_way_is_undone_and_counts_as_perhaps_done(
     monkeypatch: pytest.MonkeyPatch, error: Exception, partly: bool

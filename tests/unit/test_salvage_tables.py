@@ -16,10 +16,11 @@ import pytest
 from tests.fixtures.wal_writer import INSERT, TABLE, UPDATE, ended, wrote
 from tests.unit.test_salvage_rows import table
 from walproof.errors import MachineError
-from walproof.salvaging import rows, salvage
+from walproof.salvaging import recovered, rows, salvage
 from walproof.salvaging.changes import ForeignKey, Table, TableLoss
 from walproof.salvaging.plan import new_session
 from walproof.salvaging.private_folder import PrivateFolder
+from walproof.salvaging.quoting import Quoting
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Manager, Record
@@ -162,3 +163,10 @@ def test_a_file_that_lost_work_wrote_to_and_that_is_no_tables_is_told() -> None:
     assert said == "lost transactions wrote to 2 files of app that its catalog has of no table: 16391, 16393"
     session = SimpleNamespace(execute=lambda _: [(16394,)])
     assert salvage._of_no_table(session, 6, "app", lost) == []
+
+
+def test_no_sql_is_said_of_a_table_whose_rows_may_name_one_that_the_catalog_lost() -> None:
+    """Its lost payments were put under the new primary's orders, for nothing told of the lost ones."""
+    loss, quote = TableLoss(table(), no_sql=salvage.HIDDEN), Quoting()
+    assert not recovered._is_said(quote, loss) and loss.notes == [salvage.HIDDEN]
+    assert recovered._is_said(quote, TableLoss(table()))

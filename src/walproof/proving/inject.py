@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from walproof.errors import Error, TargetError, UsageError, WaitTimeout
+from walproof.errors import Error, PartlyDone, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability, Mark, Victim
 from walproof.model.event import Emit, FaultChanged, Note
 from walproof.model.ports import Capabilities, Target
@@ -241,7 +241,8 @@ class StormRun:
         try:
             inject(self.target, fault, fault.steps, victims=(member,), view=self.view)
         except (Error, OSError) as no:
-            partly = not isinstance(no, UsageError | TargetError)  # which refuse before they do anything
+            # The others refuse before they do anything.
+            partly = isinstance(no, PartlyDone) or not isinstance(no, UsageError | TargetError)
             if partly:
                 self._due[len(self.struck)] = at  # whatever is in effect is undone next
             self.struck.append(Struck(strike.fault, member, led and partly, at, at, f"{no}", partly=partly))

@@ -121,6 +121,7 @@ NOTHING = Untold()
 class TableLoss:
     """What was lost of one table; `notes` say what cannot be told, `undecided` that there may be more.
 
+    `no_sql`: why no SQL of it is written, "" where it is.
     `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
     `followed`: foreign keys by which rows in the SQL name it.
     """
@@ -131,6 +132,7 @@ class TableLoss:
     unkeyed_old: int = 0
     unread: int = 0
     is_read: bool = True
+    no_sql: str = ""
     notes: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
     followed: list[ForeignKey] = field(default_factory=list)

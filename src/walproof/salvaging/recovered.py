@@ -224,12 +224,12 @@ def _moved_on(quote: Quoting, one: RanOn) -> str:
 
 
 def _is_said(quote: Quoting, loss: TableLoss) -> bool:
-    """Whether SQL can name all of it; a note where it cannot."""
+    """Whether SQL can name all of it, and may be written; a note where not."""
     keys = ((one.schema, one.table, *(name for pair in one.pairs for name in pair)) for one in loss.table.references)
-    if quote.can_name(loss.table.schema, loss.table.name, *loss.table.columns, *(name for key in keys for name in key)):
-        return True
-    loss.notes += [NO_SQL] if NO_SQL not in loss.notes else []
-    return False
+    names = (loss.table.schema, loss.table.name, *loss.table.columns, *(name for key in keys for name in key))
+    why = loss.no_sql or ("" if quote.can_name(*names) else NO_SQL)
+    loss.notes += [why] if why and why not in loss.notes else []
+    return not why
 
 
 def _free(quote: Quoting, key: ForeignKey) -> str:

@@ -53,6 +53,7 @@ UNTOLD = (
     "the new primary does not know any more whether transactions that were prepared before the fork were committed"
     " there too: what they wrote is counted as lost"
 )
+HIDDEN = "no SQL is written: its rows may name a table that the catalog has lost; the CSV has them"
 _RECORDS = 10_000
 """After so many the share is told again."""
 
@@ -304,8 +305,10 @@ def _read_databases(
                         if wrong.message == refused("another-primary").message:
                             raise
                     lost.catalogs.update(answered(session().execute(QUERIES["catalogs"]), number, number))
-                    lost.undecided += _of_no_table(session(), oid, name, lost)
+                    lost.undecided += (hidden := _of_no_table(session(), oid, name, lost))
                     losses = _read_tables(session, copied.role, oid, lost, new)
+                    for loss in losses:
+                        loss.no_sql = HIDDEN if hidden else ""
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = sequences(session(), nodes)
                     paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))

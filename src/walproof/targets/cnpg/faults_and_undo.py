@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from walproof.errors import ODD, TargetError, UsageError, as_error, each_done, failures_of
+from walproof.errors import ODD, PartlyDone, TargetError, UsageError, as_error, each_done, failures_of
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Reverting
@@ -75,11 +75,11 @@ class Instances:
     operator_answered: bool = False
 
     def run(self, member: str, script: str) -> None:
-        """Run a script of the shell in the member's container; TargetError with its last words when it fails."""
+        """Run a script of the shell in the member's container; PartlyDone with its last words when it fails."""
         done = self.api.exec(member, ["sh", "-c", script])
         if done.code:
             words = (done.errors or done.text).strip().splitlines() or ["no output"]
-            raise TargetError(
+            raise PartlyDone(
                 f"the command in {member} failed ({done.code}): {words[-1]}",
                 pasted("kubectl get pod {pod:argument}", pod=member),
             )

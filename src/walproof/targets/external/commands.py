@@ -14,7 +14,7 @@ from string import Formatter
 
 import psutil
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import PartlyDone, TargetError, UsageError
 from walproof.model.topology import Endpoint
 
 _LONGEST_S = 120
@@ -62,12 +62,12 @@ def places_of(member: str, endpoint: Endpoint, other: str = "") -> dict[str, str
     return {"member": member, "host": host, "port": str(port), "member2": other}
 
 
-class CutOff(TargetError):
+class CutOff(PartlyDone):
     """It was ended here before it had ended: what it began on another host may go on."""
 
 
 def run(command: str, mark: str = "") -> str:
-    """Run it by the shell and give its output; TargetError with its last words when it fails.
+    """Run it by the shell and give its output; PartlyDone with its last words when it fails.
 
     It is a process group of its own, none of which outlives the wait for it: `CutOff` after two minutes. mark: by which
     `running` finds it.
@@ -92,7 +92,7 @@ def run(command: str, mark: str = "") -> str:
             raise
     if process.returncode:
         words = (errors or output).strip().splitlines() or ["no output"]
-        raise TargetError(f"your command failed ({process.returncode}): {command}: {words[-1]}", "run it by hand")
+        raise PartlyDone(f"your command failed ({process.returncode}): {command}: {words[-1]}", "run it by hand")
     return output
 
 

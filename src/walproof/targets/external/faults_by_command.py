@@ -145,6 +145,7 @@ class UserCommands:
             self._noted[fault, member] = told
         # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
         self.injected.append((fault, member))
+        self._cut_off.discard((fault, member))
         try:
             self.run(fault.value, member, mark=self._mark(fault, member))
         except BaseException as wrong:
