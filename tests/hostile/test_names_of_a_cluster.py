@@ -113,7 +113,8 @@ def standby_names(*standbys: str) -> str | None:
     members = [MemberView("n1", Role.LEADER, "running"), *(MemberView(s, Role.STANDBY, "streaming") for s in standbys)]
     view = ClusterView(1.0, tuple(members), "n1")
     configuration = PostgresConfiguration("t", VirtualClock(), dict, lambda: view)
-    return configuration._parameters(ConfigChange({}, SyncReplication(QuorumKind.ANY, 1)))[NAMES]
+    planned = configuration.plan(ConfigChange({}, SyncReplication(QuorumKind.ANY, 1)))
+    return {one.name: one.value for one in planned.settings}[NAMES]
 
 
 def test_a_standby_that_calls_itself_a_star_lets_no_other_count() -> None:

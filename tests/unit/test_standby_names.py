@@ -13,10 +13,12 @@ from walproof.model.facts import Facts, Sender
 from walproof.model.guarantee import ConfigChange, Quorum, QuorumKind, SyncReplication, read_standby_names
 from walproof.model.topology import ClusterView, Endpoint, MemberView, Role
 from walproof.pricing.level_in_effect import quorum_round_trip_ms
+from walproof.targets.configure import NoJournal
 from walproof.targets.postgres.target import NAMES, PostgresConfiguration
 from walproof.targets.simulated.clock import VirtualClock
 from walproof.targets.sql.connection import streams_as
 from walproof.targets.sql.observe import combined
+from walproof.targets.sql.settings import AutoConf
 from walproof.watching.picture import sync_status
 
 ANY, FIRST = QuorumKind.ANY, QuorumKind.FIRST
@@ -160,8 +162,22 @@ def test_a_fix_to_paste_quotes_the_names_it_lists() -> None:
 def written(*members: MemberView, number: int = 1, leader: MemberView | None = None) -> str | None:
     first = leader or MemberView("n1", Role.LEADER, "running")
     seen = ClusterView(0.0, (first, *members), first.name)
-    configuration = PostgresConfiguration("t", VirtualClock(), dict, lambda: seen)
-    return configuration._parameters(ConfigChange({}, SyncReplication(ANY, number)))[NAMES]
+    planned = PostgresConfiguration("t", VirtualClock(), dict, lambda: seen).plan(
+        ConfigChange({}, SyncReplication(ANY, number))
+    )
+    return {one.name: one.value for one in planned.settings}[NAMES]
+
+
+def test_what_was_planned_is_set_whoever_streams_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names were made anew after they had been shown."""
+    leader, wanted = MemberView("n1", Role.LEADER, "running"), list[dict[str, str | None]]()
+    views = [ClusterView(0.0, (leader, *more), leader.name) for more in ((standby("n2"),), ())]
+    monkeypatch.setattr(AutoConf, "set", lambda _self, these, _journal: wanted.append(dict(these)))
+    configuration = PostgresConfiguration("t", VirtualClock(), dict, lambda: views[0])
+    plan = configuration.plan(ConfigChange({}, SyncReplication(ANY, 1)))
+    views.pop(0)
+    configuration.apply(plan, NoJournal())
+    assert wanted == [{one.name: one.value for one in plan.settings}]
 
 
 @pytest.mark.parametrize(

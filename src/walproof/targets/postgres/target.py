@@ -107,21 +107,22 @@ class PostgresConfiguration:
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What ALTER SYSTEM would change on each member; UsageError where the names would hang every commit."""
-        wanted = self._parameters(change)
+        view = self._observe()
+        wanted = self._parameters(change, view)
         quorum = read_standby_names(wanted.get(NAMES) or "")
         if quorum is not None:
-            self._refuse_hanging(quorum)
+            self._refuse_hanging(quorum, view)
         auto = self._auto()
-        caveats = () if quorum is None else _hang_after_failover(self._observe(), quorum)
+        caveats = () if quorum is None else _hang_after_failover(view, quorum)
         return ConfigPlan(change, settings_of(wanted), auto.differences(wanted), auto.version(), caveats)
 
-    def _parameters(self, change: ConfigChange) -> dict[str, str | None]:
+    @staticmethod
+    def _parameters(change: ConfigChange, view: ClusterView) -> dict[str, str | None]:
         """Synchronous replication as standby names: who streams now, and the leader."""
         if change.replication is None:
             return dict(change.parameters)
         if change.replication.strict is False:
             raise UsageError("without a manager every commit waits for its standbys", "leave --mode degrading out")
-        view = self._observe()
         names = [name for m, name in _streaming(view) if m.name != view.leader]
         if twice := {name for name in names if sum(folded(name) == folded(other) for other in names) > 1}:
             raise UsageError(
@@ -130,8 +131,9 @@ class PostgresConfiguration:
             )
         return asked_of(change, [*names, *_own_name(view)])
 
-    def _refuse_hanging(self, quorum: Quorum) -> None:
-        streaming = [name for _, name in _streaming(self._observe())]
+    @staticmethod
+    def _refuse_hanging(quorum: Quorum, view: ClusterView) -> None:
+        streaming = [name for _, name in _streaming(view)]
         able = sum(map(quorum.counts, streaming))
         if able < quorum.k:
             raise UsageError(
@@ -140,13 +142,14 @@ class PostgresConfiguration:
             )
 
     def apply(self, plan: ConfigPlan, journal: Notebook) -> None:
-        """ALTER SYSTEM on every member, each journaled before, reload; TargetError when another user changed it."""
+        """Set what was planned, by ALTER SYSTEM on every member, each journaled before; TargetError when another user
+        changed it."""
         auto = self._auto()
         if auto.version() != plan.version:
             raise TargetError(
                 f"postgresql.auto.conf of {self._target} was changed by another user meanwhile", "do it once more"
             )
-        auto.set(self._parameters(plan.change), journal)
+        auto.set({one.name: one.value for one in plan.settings}, journal)
 
     def wait(self, plan: ConfigPlan) -> None:
         """Wait until as many standbys count as the planned names ask; parameters were awaited while they were set."""
