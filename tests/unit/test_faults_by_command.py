@@ -141,6 +141,26 @@ def test_a_fault_is_undone_where_it_was_done_whoever_has_the_name_now(
     assert journal.pending() == ()
 
 
+def test_a_command_does_nothing_before_its_process_is_noted(tmp_path: Path) -> None:
+    """Of a run killed between the two, `revert` would not know what to wait for."""
+    done = tmp_path / "done"
+
+    def refuse(process: str) -> None:
+        assert pid_files.ended(process) is False
+        raise TargetError("", "")
+
+    with pytest.raises(TargetError):
+        commands.run(f"touch {done}", refuse)
+    run = os.fork()
+    if not run:
+        with suppress(BaseException):
+            commands.run(f"touch {done}", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        os._exit(0)
+    os.waitpid(run, 0)
+    wait_for(Wait.PROGRAM_GONE, lambda: not any(str(tmp_path) in one for one in command_lines()), RealClock())
+    assert not done.exists()
+
+
 def command_lines() -> list[str]:
     texts = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -171,10 +191,13 @@ def test_a_command_that_is_given_up_ends_and_its_fault_stays_noted(
     assert journal.pending() == ()
 
 
-def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(tmp_path: Path) -> None:
-    """Revert ran `recover` before it, and told that the fault was undone."""
+@pytest.mark.parametrize("how", ["", "exec env -i /usr/bin/setpriv --reuid=12345 --clear-groups "])
+def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(tmp_path: Path, how: str) -> None:
+    """Revert ran `recover` before it, and told that the fault was undone; then where it had changed its user."""
+    if how and os.getuid():
+        pytest.skip("only root may become another user")
     journal, begun, undone = Journal(tmp_path / "journal.jsonl"), tmp_path / "begun", tmp_path / "undone"
-    given = {"isolate": f"touch {begun}; sleep 600; true", "recover": f"touch {undone}"}
+    given = {"isolate": f"touch {begun}; {how}sh -c 'sleep 600; true'", "recover": f"touch {undone}"}
 
     def made() -> UserCommands:
         return UserCommands(given, lambda _: Endpoint((("h", 7),)), None, lambda: journal, "t")

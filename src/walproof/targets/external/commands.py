@@ -1,4 +1,4 @@
-"""One command of a target file: its places filled in, run by the shell, found again.
+"""One command of a target file: its places filled in, run by the shell.
 
 Names and addresses come from the cluster, which may be a liar: what a shell could take for more than a word
 is refused."""
@@ -8,18 +8,17 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from string import Formatter
 
-import psutil
-
 from walproof.errors import PartlyDone, TargetError, UsageError
+from walproof.machine.pid_files import identity, machine
 from walproof.model.topology import Endpoint
 
 _LONGEST_S = 120
-_MARK = "WALPROOF_FAULT"
-"""The variable by which a command is found again once walproof itself was killed."""
+_GATE = 'read -r _ || exit; exec /bin/sh -c "$1" </dev/null'
+"""It waits for a line, and ends without one: where walproof was killed before it could note which process it is."""
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
 """No longer than a host name. First no dash (an option), no dot (a folder). IPv6 comes without brackets."""
 
@@ -66,24 +65,24 @@ class CutOff(PartlyDone):
     """It was ended here before it had ended: what it began on another host may go on."""
 
 
-def run(command: str, mark: str = "") -> str:
+def run(command: str, begins: Callable[[str], object] = lambda _: None) -> str:
     """Run it by the shell and give its output; PartlyDone with its last words when it fails.
 
-    It is a process group of its own, none of which outlives the wait for it: `CutOff` after two minutes. mark: by which
-    `running` finds it.
+    It is a process group of its own, none of which outlives the wait for it: `CutOff` after two minutes. `begins` is
+    told which process it is (`pid_files.ended`) before it does anything; whatever it raises, nothing was done.
     """
     with subprocess.Popen(
-        ["/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL,
+        ["/bin/sh", "-c", _GATE, "sh", command],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         process_group=0,  # and the terminal's session: sudo knows a user by it
-        env={**os.environ, _MARK: mark} if mark else None,
     ) as process:
         try:
-            output, errors = process.communicate(timeout=_LONGEST_S)
+            begins(f"{machine()} {identity(process.pid)}")
+            output, errors = process.communicate("\n", timeout=_LONGEST_S)
         except BaseException as wrong:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -94,14 +93,3 @@ def run(command: str, mark: str = "") -> str:
         words = (errors or output).strip().splitlines() or ["no output"]
         raise PartlyDone(f"your command failed ({process.returncode}): {command}: {words[-1]}", "run it by hand")
     return output
-
-
-def running(mark: str) -> int | None:
-    """The pid of a command of that mark that still runs here, whoever began it; not of what it left behind itself."""
-    for process in psutil.process_iter():
-        with suppress(OSError, psutil.Error):
-            if process.uids().real != os.getuid():  # anybody may put that into his own
-                continue
-            if process.environ().get(_MARK) == mark and os.getpgid(process.pid) == process.pid:
-                return process.pid
-    return None

@@ -4,16 +4,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from walproof.errors import ODD, Error, TargetError, WaitTimeout, all_undone, as_error
 from walproof.machine.clock import RealClock
+from walproof.machine.pid_files import ended
 from walproof.model.drill import Capability
 from walproof.model.guarantee import SERVER, same_server
 from walproof.model.ports import Clock, MemberFault, Notebook, Reverting
 from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.configure import NoJournal, noted
-from walproof.targets.external.commands import CutOff, filled, places_in, places_of, run, running
+from walproof.targets.external.commands import CutOff, filled, places_in, places_of, run
 from walproof.targets.sql.known_servers import MAY_LOOK, UNTOLD
 
 BY_COMMAND = "fault by command"
@@ -45,9 +47,9 @@ class FaultOfMember:
 
 
 def undo_noted(
-    journal: Notebook, target: str, what: str, undo: Callable[[str, str, str], object], reverting: Reverting
+    journal: Notebook, target: str, what: str, undo: Callable[[str, str, Any], object], reverting: Reverting
 ) -> list[tuple[str, str, str]]:
-    """Undo every fault that a killed run left in its journal, by its name, its member and what was noted of it before.
+    """Undo every fault that a killed run left in its journal, by its name, its member and its change.
 
     Gives those that stay: fault, member and why.
     """
@@ -55,7 +57,7 @@ def undo_noted(
     for change in noted(journal, target, what):
         fault, _, member = change.name.partition(" ")
         try:
-            undo(fault, member, change.before or "")
+            undo(fault, member, change)
         except ODD as wrong:
             stay.append((fault, member, as_error(wrong).message))
             continue
@@ -84,9 +86,9 @@ class UserCommands:
     _cut_off: set[tuple[Capability, str]] = field(default_factory=set)
     """Those whose command was ended before it had ended."""
 
-    def run(self, name: str, member: str, other: str = "", mark: str = "") -> str:
+    def run(self, name: str, member: str, other: str = "") -> str:
         """Run the command of that name for a member and give its output; TargetError when there is none."""
-        return run(self.filled(name, member, other), mark)
+        return run(self.filled(name, member, other))
 
     def filled(self, name: str, member: str, other: str = "") -> str:
         """The command of that name for a member; TargetError when there is none, or the member's name is no word."""
@@ -133,28 +135,30 @@ class UserCommands:
         return f"{host}:{port}"
 
     def inject(self, fault: Capability, member: str) -> None:
-        """Run the fault's command; noted before, so that recovery undoes it even on an error, `revert` after a kill."""
+        """Run the fault's command; noted before, so that recovery undoes it even on an error, `revert` after a kill:
+        where it is done, on which server, and by which process here.
+        """
         for name in (UNDOES[fault], fault.value):
             if name in self.commands:
                 # Refused before anything is done: what could not be undone afterwards is not done either.
                 self.filled(name, member)
-        if UNDOES[fault] in self.commands:
-            told = f"{self._place(member)}{self._server(fault, member)}"
-            named = (self.target, BY_COMMAND, f"{fault} {member}")
-            self.journal().note(self.clock.now(), *named, before=told, after=None)
-            self._noted[fault, member] = told
-        # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
-        self.injected.append((fault, member))
-        self._cut_off.discard((fault, member))
+        told = f"{self._place(member)}{self._server(fault, member)}" if UNDOES[fault] in self.commands else ""
+
+        def begins(process: str) -> None:
+            if told:
+                named = (self.target, BY_COMMAND, f"{fault} {member}")
+                self.journal().note(self.clock.now(), *named, before=told, after=process)
+                self._noted[fault, member] = told
+            # Not before: where a revert is undoing it just now, the note is refused, and it must not be undone twice.
+            self.injected.append((fault, member))
+            self._cut_off.discard((fault, member))
+
         try:
-            self.run(fault.value, member, mark=self._mark(fault, member))
+            run(self.filled(fault.value, member), begins)
         except BaseException as wrong:
             if isinstance(wrong, CutOff) or not isinstance(wrong, Error):
                 self._cut_off.add((fault, member))
             raise
-
-    def _mark(self, fault: Capability, member: str) -> str:
-        return f"{fault} of {member} of {self.target}"
 
     def _server(self, fault: Capability, member: str) -> str:
         """What a note says of the member's server, to which its address may belong no more when the fault is undone."""
@@ -235,13 +239,18 @@ class UserCommands:
     def revert(self, journal: Notebook, reverting: Reverting) -> list[str]:
         """Undo what a run that was killed left in its journal; a sentence for each fault that stays."""
 
-        def undo(fault: str, member: str, where: str) -> None:
-            host, _, port = where.partition(SERVER)[0].rpartition(":")
+        def undo(fault: str, member: str, change: Any) -> None:
+            host, _, port = change.before.partition(SERVER)[0].rpartition(":")
             # Where it was: its manager may no longer list it.
             self._known.setdefault(member, Endpoint(((host, int(port)),)))
-            if pid := running(self._mark(Capability(fault), member)):
-                raise TargetError(f"its command still runs here, as process {pid}", "let it end, or end it; once more")
-            self._undo(Capability(fault), member, where)
+            if (
+                change.after and ended(change.after, reverting.ended_on) is False
+            ):  # elsewhere: whoever reverts it says so
+                raise TargetError(
+                    f"its command still runs here, as process {change.after.split()[1]}",
+                    "let it end, or end it; once more",
+                )
+            self._undo(Capability(fault), member, change.before)
 
         stay = undo_noted(journal, self.target, BY_COMMAND, undo, reverting)
         return [f"{fault} of {member} is not undone: {why}" for fault, member, why in stay]
