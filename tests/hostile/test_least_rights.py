@@ -17,7 +17,7 @@ from walproof.errors import MachineError, TargetError
 from walproof.lab import members, privileges
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import crashes
-from walproof.lab.privileges import FIRST_UID, make_log, member_uid, numbers_in_use, write_private
+from walproof.lab.privileges import make_log, member_uid, unused, write_private
 from walproof.load.local_runner import LocalWorkspace
 from walproof.machine import pid_files, programs, untrusted
 from walproof.model.sample import SYSBENCH, Workload, WorkloadKind
@@ -266,13 +266,23 @@ def test_an_environment_that_is_closed_itself_is_named_with_the_way_out(tmp_path
     assert f"chmod -R go+rX {tmp_path}/environment" in refused.value.hint
 
 
-def test_no_lab_runs_as_an_account_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = f"somebody:x:{FIRST_UID + 7}:{FIRST_UID + 9}::/:/bin/sh".split(":")
-    entry = pwd.struct_passwd([*line[:2], int(line[2]), int(line[3]), *line[4:]])
-    group = grp.struct_group(["some", "x", FIRST_UID + 9, []])
-    monkeypatch.setattr(pwd, "getpwall", lambda: [entry])
-    monkeypatch.setattr(grp, "getgrall", lambda: [group])
-    assert {7, 9} <= numbers_in_use()
+@needs_root
+@pytest.mark.parametrize(("number", "uids"), [(7, {60607, 60861}), (510, {61110})])
+def test_nothing_runs_as_an_account_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, uids: set[int]
+) -> None:
+    """A directory (SSSD) lists nobody: it answers for the uid, or gid, that it is asked for."""
+    monkeypatch.setattr(privileges, "_running", set)
+    assert [*unused([number, number + 1])] == [number, number + 1]
+    for uid in uids:
+        for database, ask in ((pwd, "getpwuid"), (grp, "getgrgid")):
+            with monkeypatch.context() as patch:
+                patch.setattr(database, ask, {uid: "somebody"}.__getitem__)
+                assert [*unused([number, number + 1])] == [number + 1], (ask, uid)
+        (tmp_path / "subuid").write_text(f"# ours\nsomebody:{uid}:1\nodd\n")
+        with monkeypatch.context() as patch:
+            patch.setattr(privileges, "_SUBORDINATE", (tmp_path / "none", tmp_path / "subuid"))
+            assert [*unused([number, number + 1])] == [number + 1]
 
 
 @needs_root

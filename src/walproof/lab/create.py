@@ -19,7 +19,7 @@ from walproof.lab.list_and_destroy import destroy_lab, destroy_locked, sweep, te
 from walproof.lab.machine_probes import check_machine
 from walproof.lab.monitoring import Monitoring
 from walproof.lab.patroni import observe, wait_until_healthy
-from walproof.lab.privileges import MOST_LABS, check_readable, numbers_in_use, write_passwd, write_private
+from walproof.lab.privileges import MOST_LABS, WHOSE_UID, check_readable, unused, write_passwd, write_private
 from walproof.machine import pid_files, signals
 from walproof.machine.programs import postgres_bin, postgres_version
 from walproof.machine.quoting import pasted
@@ -195,10 +195,11 @@ def _numbered(planned: Blueprint, last: TextIO) -> Blueprint:
     text = last.read().strip()
     # Root's labs count from 1, an ordinary user's from the middle: names of root's namespaces reach into theirs.
     first = int(text) if text.isdigit() else 0 if os.geteuid() == 0 else MOST_LABS // 2
-    taken = network_links.taken_numbers() | home.used_numbers() | numbers_in_use()
-    free = next((n for i in range(MOST_LABS) if (n := (first + i) % MOST_LABS + 1) not in taken), None)
+    taken = network_links.taken_numbers() | home.used_numbers()
+    free = next(unused(n for i in range(MOST_LABS) if (n := (first + i) % MOST_LABS + 1) not in taken), None)
     if free is None:
-        raise MachineError("every subnet 10.77.N.0/24 is taken already", "walproof lab down for labs you do not need")
+        says = "no N is free for a lab's subnet 10.77.N.0/24 and, under root, its uids 60600 + N and 60854 + N"
+        raise MachineError(says, f"walproof lab down for labs you do not need; {WHOSE_UID}")
     last.seek(0)
     last.truncate()
     last.write(str(free))

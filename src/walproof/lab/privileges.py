@@ -8,6 +8,7 @@ import json
 import os
 import pwd
 import random
+import re
 import stat
 import struct
 import subprocess
@@ -34,6 +35,8 @@ _ALONE = range(2 * MOST_LABS + 1, 2 * MOST_LABS + 76)
 """The members of lab N run as uid and gid 60600 + N, up to 60854, its programs on the host's network as 254 more, up to
 61108, and what runs alone as one of the 75 after them: a range that neither Debian nor systemd gives to an account."""
 _USERS = "/run/walproof-users.lock"
+_SUBORDINATE = ("/etc/subuid", "/etc/subgid")
+WHOSE_UID = "whose a uid is: `ps -eo uid,args`, `getent passwd UID`, `getent group UID`, /etc/subuid, /etc/subgid"
 
 
 def member_uid(number: int) -> int:
@@ -69,20 +72,19 @@ def number_of_no_lab() -> Iterator[int]:
 
     It is held by a lock of one byte, which goes with this process. Root's alone; MachineError when none is free.
     """
-    free = {*_ALONE} - numbers_in_use()
     try:
         opened = os.open(_USERS, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as wrong:
         raise MachineError(f"{_USERS} cannot be written: {wrong.strerror}", "what is run alone takes a /run") from None
     with os.fdopen(opened) as locks:
-        for number in random.sample(sorted(free), len(free)):
+        for number in unused(random.sample(_ALONE, len(_ALONE))):
             with suppress(OSError):  # another walproof's
                 fcntl.fcntl(locks, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
                 if number not in _running():  # looked at once it is ours: what a killed one ran may end later than that
                     break
         else:
             uids = f"{FIRST_UID + _ALONE[0]} to {FIRST_UID + _ALONE[-1]}"
-            raise MachineError("no user is free to run a program alone", f"end what runs as uids {uids}: `ps`")
+            raise MachineError(f"no user of uids {uids} is free to run a program alone", WHOSE_UID)
         try:
             yield number
         finally:
@@ -108,13 +110,34 @@ def is_over(pid: int) -> bool:
     return state in "ZX" and int(fields[16]) <= 1  # num_threads, field 20 of proc(5)
 
 
-def numbers_in_use() -> set[int]:
-    """Numbers of labs of which an account of this machine has a uid or gid, or a process: no lab may run as that user.
+def unused(numbers: Iterable[int]) -> Iterator[int]:
+    """Those of these numbers, of labs or beyond, whose uids no account, group, subordinate range or process has.
 
-    A container's labs count, where it has no user namespace: the users of one kernel are the same for all of it.
+    A container's labs count, where it has no user namespace: the users of one kernel are the same for all of it. An
+    ordinary user's lab runs as that user: it may have any number.
     """
-    accounts = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
-    return {number - more for number in {a - FIRST_UID for a in accounts} | _running() for more in (0, MOST_LABS)}
+    running = {FIRST_UID + number for number in _running()}
+    for number in numbers:
+        uids = users_of_lab(number) if number <= MOST_LABS else {member_uid(number)}
+        if not uids & running and not any(map(_is_anothers, uids)):
+            yield number
+
+
+def _is_anothers(uid: int) -> bool:
+    """Whether an account, a group or a user's range of /etc/subuid (for rootless containers) has that uid or gid.
+
+    It is asked for by itself: a directory (SSSD, LDAP) lists no accounts, and knows them by their uid.
+    """
+    for known in (pwd.getpwuid, grp.getgrgid):
+        with suppress(KeyError):
+            known(uid)
+            return True
+    for path in _SUBORDINATE:
+        with suppress(OSError):
+            ranges = re.findall(r"(?m)^[^#:]*:(\d{1,10}):(\d{1,10})$", Path(path).read_text(errors="replace"))
+            if any(0 <= uid - int(first) < int(count) for first, count in ranges):
+                return True
+    return False
 
 
 _NS_GET_USERNS, _NS_GET_PARENT, _NS_GET_OWNER_UID = 0xB701, 0xB702, 0xB704
