@@ -35,6 +35,7 @@ NAMING = {
            " CREATE CAST (own AS text) WITH FUNCTION cast_of(own) AS IMPLICIT",
     "column": "ALTER TABLE named RENAME v TO w; CREATE FUNCTION v(named) RETURNS text LANGUAGE plpgsql AS"
               " 'BEGIN PERFORM trap(1)! RETURN 4! END'",
+    "attnum": "ALTER TABLE named DROP v; ALTER TABLE named ADD v text DEFAULT 'x'",
 }  # fmt: skip
 """What comes to the names of a table, of one that names it and of their columns after these were read."""
 

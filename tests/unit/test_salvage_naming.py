@@ -104,6 +104,14 @@ def test_where_a_table_was_not_read_whole_what_names_no_row_that_was_read_is_lef
     assert left(*leaves, loss(2, [insert("8", "1"), insert("7", "3"), insert("6", None)], root=2)) == {(2, "7")}
 
 
+def test_what_names_a_column_that_was_dropped_and_added_again_is_left() -> None:
+    """The same value, there in another column of that name, is another row's."""
+    kept = Change("update", SAME, ("1", "u", "v"), FORK, "not compared")
+    naming = [insert("9", "u"), insert("8", None), Change("update", ("7", "u", "w"), ("7", "u", "v"), None, "clean")]
+    assert left(loss(1, [kept], key(2, own="up"), renumbered={"v"}), loss(2, naming)) == set()
+    assert left(loss(1, [kept], key(2, own="up"), renumbered={"up"}), loss(2, naming)) == {(2, "9")}
+
+
 @pytest.mark.parametrize(
     "of",
     [

@@ -232,7 +232,7 @@ class Server:
         if "extname" in text:
             assert self.is_held
             oid = 9 if self.swapped else 1
-            shape = ["id", "v"], [0], oid, True, False, False, *[[]] * 4
+            shape = ["id", "v"], [0], oid, True, False, False, *[[]] * 5
             return [(1, 1, None, None, False, True, oid, "public", "t1", *shape)]
         if "CASE c.reltablespace" in text:
             return [(9 if self.swapped else 1, 1, None, False, 1)]

@@ -106,6 +106,19 @@ def test_the_sql_minds_what_names_the_table_on_the_new_primary_by_now(monkeypatc
     assert (loss.table.references, loss.table.warnings) == ((keys["ours"],), ("ours",))
 
 
+def test_places_of_unique_columns_are_taken_from_the_same_columns_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = replace(table(), attnums=(1, 3))
+    theirs = [replace(ours, columns=columns, attnums=attnums, uniques=((1,),)) for columns, attnums
+              in ((("id", "v"), (1, 3)), (("id", "x", "v"), (1, 2, 3)), (("id", "v"), (1, 4)))]  # fmt: skip
+    monkeypatch.setattr(salvage, "read_table", lambda _, __, one, *___: TableLoss(one, notes=["read"]))
+    found = list[object]()
+    for there in theirs:
+        monkeypatch.setattr(salvage, "tables", lambda session, *_, one=there: [one if session == "new" else ours])
+        (loss,) = salvage._read_tables(lambda: "old", "s", 5, LostWal(0x200), lambda: "new")
+        found.append((loss.table.uniques, loss.table.renumbered))
+    assert found == [(((1,),), frozenset()), ((), frozenset()), ((), {"v"})]
+
+
 @pytest.mark.parametrize(
     "wrong", [psycopg.OperationalError("gone"), psycopg.errors.DataCorrupted("a page"), MachineError("it ended", "")]
 )

@@ -85,13 +85,14 @@ def tables(
     ]
     naming, found = _foreign_keys(session, {oid for oid, *_ in known}), []
     kinds = (number, maybe(number), maybe(number), maybe(word), truth, truth, number, word, word)
-    more = (many(word), many(number), number, truth, truth, truth, many(word), many(word), many(numbers), many(number))
+    words, places = many(word), many(number)
+    more = (words, places, number, truth, truth, truth, words, words, many(numbers), places, places)
     rows, unread = _each(session, "tables", [oid for oid, *_ in known], *kinds, *more)
     for space, node, toast, toast_name, unlogged, is_heap, oid, schema, name, *rest in rows:
         relation = (space, database, node or 0)
         why = "" if is_heap else "its table access method is not heap"
         columns, key, root, is_builtin, is_deferrable, has_other_unique, triggers, *most = rest
-        extensions, uniques, above = most
+        extensions, uniques, above, attnums = most
         references = tuple(naming.get(oid, ()))
         strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
         warnings = [f"the SQL fires its trigger {one}" for one in triggers]
@@ -115,6 +116,7 @@ def tables(
                 references=references,
                 above=above,
                 warnings=tuple(warnings),
+                attnums=attnums,
             )
         )
     names = _shown(session, [*unread]) if unread else {}

@@ -40,7 +40,8 @@ class Table:
     `old_references` those that did so on the old primary;
     `above`: the tables that it is a partition of; `warnings`: what SQL does there besides. `is_new_file`: nothing tells
     that its file was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it has;
-    its name is then for people alone.
+    its name is then for people alone. `attnums`: of `columns`, () where not known: the new
+    primary's column of a name is the same one where it has the same attnum. `renumbered`: those where it has another.
     """
 
     relation: Relation
@@ -62,6 +63,13 @@ class Table:
     warnings: tuple[str, ...] = ()
     is_new_file: bool = False
     unread: str = ""
+    attnums: tuple[int, ...] = ()
+    renumbered: frozenset[str] = frozenset()
+
+    @property
+    def numbered(self) -> dict[str, int | None]:
+        """The attnum of each column, None where it is not known."""
+        return dict(zip(self.columns, self.attnums or [None] * len(self.columns), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,12 @@ class TableLoss:
         unread = max(self.unread, sum(one.state == NOT_READ for one in self.changes))
         found = {"without a key": max(self.unkeyed_old, updates), NOT_READ: unread, "no SQL can say it": unsaid}
         return {why: count for why, count in found.items() if count}
+
+
+def renumbered(table: Table, other: Table) -> frozenset[str]:
+    """Names that both tables have, each for a column of another attnum."""
+    attnums = other.numbered
+    return frozenset(name for name, attnum in table.numbered.items() if attnum and attnums.get(name, attnum) != attnum)
 
 
 def key(table: Table, row: Row) -> Row:

@@ -19,13 +19,15 @@ def values(row: Row, places: Sequence[int]) -> Row:
 
 @dataclass(slots=True)
 class _Link:
-    """A foreign key between two tables that lost rows; `waiting`: rows that name, by what, as places in the changes."""
+    """A foreign key between two tables that lost rows; `is_renumbered`: on the new primary it names another column of
+    that name; `waiting`: rows that name, by what, as places in the changes."""
 
     key: ForeignKey
     named: TableLoss
     at: Places
     naming: TableLoss
     by: Places
+    is_renumbered: bool
     waiting: dict[Row, list[int]] | None = None
 
     def those_that_name(self) -> dict[Row, list[int]]:
@@ -54,7 +56,8 @@ def _links(losses: Sequence[TableLoss]) -> Iterator[_Link]:
                         tuple(columns.index(pair[side]) for pair in equal) if is_known else ()
                         for side, columns in enumerate(tables)
                     )
-                    yield _Link(key, named, at, naming, by)
+                    is_renumbered = any(own in named.table.renumbered for own, *_ in key.pairs)
+                    yield _Link(key, named, at, naming, by, is_renumbered)
 
 
 def _is_the_lost_one(one: Change, at: Places) -> bool:
@@ -76,11 +79,12 @@ def _other(link: _Link, one: Change) -> Iterator[tuple[_Link, Row]]:
 
 
 def _not_read(links: Sequence[_Link]) -> Iterator[tuple[_Link, Row]]:
-    """What may name a lost row that was not read: no row that was read, in no partition of the table, is named so."""
+    """What may name a lost row that was not read, or a row by another column of that name: no row that was read, in no
+    partition of the table, is named so."""
     for link in links:
-        if link.named.unread or not link.named.is_read:
+        if link.named.unread or not link.named.is_read or link.is_renumbered:
             same = [one for one in links if one.naming is link.naming and one.by == link.by]
-            leaves = [one for one in same if one.named.table.root == link.named.table.root]
+            leaves = [one for one in same if one.named.table.root == link.named.table.root and not one.is_renumbered]
             read = {values(row.new, one.at) for one in leaves for row in one.named.changes if row.new}
             yield from [(link, wanted) for wanted in link.those_that_name() if wanted not in read or not wanted]
 

@@ -27,7 +27,8 @@ WHERE c.oid = ANY (%(oids)s::oid[])
 -- name: tables
 -- Of a key without the columns that an index only INCLUDEs; equal values of a nondeterministic collation are written
 -- differently. An expression, and a generated column, has no place among the stored columns. Types named reg... have
--- no = of their own. Then come columns of unique indexes as their places in a text, and what it is a partition of.
+-- no = of their own. Then come columns of unique indexes as their places in a text, what it is a partition of,
+-- and the attnum of each column.
 SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END, pg_relation_filenode(c.oid::regclass),
   pg_relation_filenode(t.oid::regclass), t.relname::text, c.relpersistence = 'u', c.relam = 2,
   c.oid, n.nspname::text, c.relname::text, coalesce(stored.names, '{}'), coalesce(key.places, '{}'),
@@ -44,7 +45,8 @@ SELECT CASE c.reltablespace WHEN 0 THEN d.dattablespace ELSE c.reltablespace END
       AND NOT EXISTS (SELECT FROM pg_collation o WHERE o.oid = ANY (indcollation) AND NOT o.collisdeterministic)
       AND NOT EXISTS (SELECT FROM pg_attribute JOIN pg_type y ON y.oid = atttypid WHERE attrelid = c.oid
         AND attnum = ANY (indkey) AND (atttypid >= 16384 OR typname::text ~ '^reg')) ORDER BY indexrelid),
-  ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid::regclass) WHERE relid::oid <> c.oid)
+  ARRAY(SELECT relid::oid FROM pg_partition_ancestors(c.oid::regclass) WHERE relid::oid <> c.oid),
+  coalesce(stored.numbers, '{}')
 FROM pg_database d, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_class t ON t.oid = c.reltoastrelid
 CROSS JOIN LATERAL (
@@ -215,9 +217,11 @@ SELECT {}.heap_force_freeze(%s::regclass, %s::tid[])
 SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int
 
 -- name: shape
--- A type's typmodout is a function too: one of theirs is not run.
-SELECT c.oid, pg_relation_filenode(c.oid::regclass), array_agg(a.attname::text || ' '::text || format_type(a.atttypid,
-  CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum),
+-- A column that was dropped and added again has its old name and type, and another attnum. A type's typmodout is a
+-- function too: one of theirs is not run.
+SELECT c.oid, pg_relation_filenode(c.oid::regclass),
+  array_agg(a.attnum::text || ' '::text || a.attname::text || ' '::text || format_type(a.atttypid,
+    CASE WHEN t.typmodout < 16384 THEN a.atttypmod ELSE -1 END) ORDER BY a.attnum),
   row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 JOIN pg_type t ON t.oid = a.atttypid

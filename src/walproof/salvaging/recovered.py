@@ -175,10 +175,10 @@ def _tables_held(quote: Quoting, loss: TableLoss, *, names_others: bool) -> Iter
     keys = [key for key in table.references if names_others]
     builtin = {table.columns[at] for at in table.key if table.is_key_builtin}
     builtin |= {pair[0] for key in (*keys, *loss.followed) if key.is_builtin for pair in key.pairs}
-    named = [(table.oid, table.schema, table.name, {*table.columns}, builtin)]
+    named = [(table.oid, table.schema, table.name, table.numbered, builtin)]
     for key in keys:
-        theirs = {pair[3] for pair in key.pairs}
-        named.append((key.oid, key.schema, key.table, theirs, theirs if key.is_builtin else set()))
+        theirs = dict[str, int | None].fromkeys(pair[3] for pair in key.pairs)
+        named.append((key.oid, key.schema, key.table, theirs, {*theirs} if key.is_builtin else set()))
     for oid, schema, name, columns, own in named:
         yield f"LOCK TABLE ONLY {quote.table(schema, name)} IN ACCESS SHARE MODE;"
         yield _as_it_was(quote, (oid, schema, name), "rp", columns, own)
@@ -189,22 +189,26 @@ def _sequences_held(quote: Quoting, sequences: Iterable[RanOn]) -> Iterator[str]
     yield "LOCK TABLE pg_catalog.pg_sequence IN ACCESS SHARE MODE; -- an error outside of a transaction"
     for one in sequences:
         yield f"SELECT pg_catalog.pg_sequence_last_value({one.oid:d}::pg_catalog.oid::pg_catalog.regclass);"
-        yield _as_it_was(quote, (one.oid, one.schema, one.name), "S", (), ())
+        yield _as_it_was(quote, (one.oid, one.schema, one.name), "S", {}, ())
 
 
 def _as_it_was(
-    quote: Quoting, what: tuple[int, str, str], kinds: str, columns: Collection[str], builtin: Collection[str]
+    quote: Quoting, what: tuple[int, str, str], kinds: str, columns: Mapping[str, int | None], builtin: Collection[str]
 ) -> str:
     """A query that fails where another relation than that of the oid has the name, or a column is gone (a function may
-    be called so), or is one of `builtin` and has a type of users by now, who may make a cast of it."""
+    be called so), has another attnum, or is one of `builtin` and has a type of users by now, who may make a cast of it.
+    """
     whole, number = plain_table(*what[1:]), f"{what[0]:d}::pg_catalog.oid"
     there = f"""EXISTS (SELECT FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) {number}
     AND oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass({quote.value(whole)})::pg_catalog.oid
     AND relkind OPERATOR(pg_catalog.=) ANY ('{{{",".join(kinds)}}}'::pg_catalog."char"[]))"""
-    names, own = (", ".join(map(quote.value, sorted(some))) for some in (columns, builtin))
+    is_numbered = None not in columns.values()
+    wanted = (f"{attnum} {name}" if is_numbered else name for name, attnum in sorted(columns.items()))
+    names, own = (", ".join(map(quote.value, some)) for some in (wanted, sorted(builtin)))
+    named = "pg_catalog.format('%s %s', attnum, attname)" if is_numbered else "attname::pg_catalog.text"
     found = f"""(SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute
     WHERE attrelid OPERATOR(pg_catalog.=) {number} AND attnum OPERATOR(pg_catalog.>) 0
-    AND attname OPERATOR(pg_catalog.=) ANY (ARRAY[{names}]::pg_catalog.name[])
+    AND {named} OPERATOR(pg_catalog.=) ANY (ARRAY[{names}]::pg_catalog.text[])
     AND (atttypid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid
       OR attname OPERATOR(pg_catalog.<>) ALL (ARRAY[{own}]::pg_catalog.name[])))"""
     says = quote.value(f"{whole} is not what was read: another has the name, or it has other columns")

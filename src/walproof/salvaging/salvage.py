@@ -19,7 +19,7 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
-from walproof.salvaging.changes import Table, TableLoss, leave_untold
+from walproof.salvaging.changes import Table, TableLoss, leave_untold, renumbered
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.naming import leave_named
 from walproof.salvaging.plan import Plan, Sessions, new_session, of_new_primary
@@ -226,7 +226,8 @@ def _read_tables(
         unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
         warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
         one = replace(found, references=there.references, old_references=found.references)
-        one = replace(one, uniques=there.uniques, warnings=warnings)
+        uniques = there.uniques if there.numbered == found.numbered else ()  # else its places are of other columns
+        one = replace(one, uniques=uniques, warnings=warnings, renumbered=renumbered(found, there))
         chosen.append(replace(one, why_not=why, is_new_file=is_new_file))
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))

@@ -18,7 +18,7 @@ from walproof.machine.answering import answering
 from walproof.machine.untrusted import one_line
 from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.catalog import tables
-from walproof.salvaging.changes import Table, TableLoss
+from walproof.salvaging.changes import Table, TableLoss, renumbered
 from walproof.salvaging.plan import Planned, Sessions, new_session
 from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
 from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
@@ -188,7 +188,7 @@ def _is_as_read(was: Table, now: Table | None) -> bool:
         return False
     keys = [[one.columns[place] for place in one.key] for one in (was, now)]
     is_same_key = not (was.key and was.is_key_builtin) or (now.is_key_builtin and keys[0] == keys[1])
-    return was.references == now.references and is_same_key and set(was.columns) <= set(now.columns)
+    return was.references == now.references and is_same_key and {*was.columns} <= {*now.columns} - renumbered(was, now)
 
 
 def _own_operators(losses: Sequence[TableLoss]) -> list[str]:
