@@ -29,9 +29,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory of PostgreSQL 15 by its looks, that left the new primary's history at 0/410000."""
     reads = data_directory._control
 
-    def control(of: Path, programs: Path) -> dict[str, str]:
-        has_ours = data_directory.small_file(of, "global/pg_control") == b"control"
-        return dict(CONTROL) if has_ours else reads(of, programs)
+    def control(of: Path, programs: Path, content: bytes) -> dict[str, str]:
+        return dict(CONTROL) if content == b"control" else reads(of, programs, content)
 
     monkeypatch.setattr(data_directory, "_control", control)
     monkeypatch.setattr(data_directory, "_programs", lambda *_: postgres_bin(None))

@@ -94,13 +94,22 @@ def test_a_directory_that_pg_rewind_has_begun_on_is_refused(directory: Path) -> 
         inspect(directory, None)
 
 
-def test_a_directory_in_which_a_server_runs_is_in_use(directory: Path) -> None:
-    program = directory.parent / "postgres"
-    program.symlink_to(sys.executable)
-    name = "import sys; open('/proc/self/comm', 'w').write('postgres'); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [program, "-c", name], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
+@pytest.mark.parametrize(
+    ("program", "arguments"),
+    [
+        ("postgres", ""), ("pg_rewind", "-D {0}"), ("pg_rewind", "-PD{0} --source-server=x"),
+        ("pg_rewind", "--source-server x -D ../old"), ("pg_rewind", "--target-pgdata={0}"),
+    ],
+)  # fmt: skip
+def test_a_directory_in_which_a_server_or_pg_rewind_runs_is_in_use(
+    directory: Path, program: str, arguments: str
+) -> None:
+    """pg_rewind has another working directory, and writes pg_control last."""
+    script = f"import sys; open('/proc/self/comm', 'w').write('{program}'); print(flush=True); sys.stdin.read()"
+    argv, where = arguments.format(directory).split(), directory.parent / "base"
+    where.mkdir()
+    folder = directory if program == "postgres" else where
+    with subprocess.Popen([sys.executable, "-c", script, *argv], cwd=folder, stdin=-1, stdout=-1) as process:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(MachineError, match=f"in use: PostgreSQL runs in it, process {process.pid}"):

@@ -135,16 +135,52 @@ def test_wal_of_another_user_is_read_where_the_archive_is_named_and_not_by_a_lin
         list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / "linked"))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
 def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / "work").mkdir()
+    """Nor is any other given away then; `size` tells it with --dry-run too."""
     (directory / name).write_bytes(b"x")
+    old, of_others = inspect(directory, None), "it has another name, and would change there too"
+    assert size(old, in_place=True)
+    for work in (tmp_path / "work", tmp_path / "later"):
+        work.mkdir()
+    list(data_directory.copy(old, {}, 0, tmp_path / "work", in_place=True))
     os.link(directory / name, tmp_path / "evidence")
-    list(data_directory.copy(inspect(directory, None), {}, 0, tmp_path / "work", in_place=True))
-    owner = (tmp_path / "evidence").stat().st_uid
-    with pytest.raises(MachineError, match="it has another name, and would change there too"):
-        data_directory.give((tmp_path / "work",), 65534)
-    assert (tmp_path / "evidence").stat().st_uid == owner
+    with pytest.raises(MachineError, match=of_others):
+        data_directory.take(old, tmp_path / "work", 65534)
+    assert {path.stat().st_uid for path in directory.rglob("*")} == {0}
+    shutil.rmtree(tmp_path / "work")
+    with pytest.raises(MachineError, match=of_others):
+        list(data_directory.copy(old, {}, 0, tmp_path / "later", in_place=True))
+    shutil.rmtree(tmp_path / "later")
+    with pytest.raises(MachineError, match=of_others):
+        size(old, in_place=True)
+    assert size(old)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_directory_that_a_server_worked_in_since_it_was_looked_at_is_not_taken(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool, at: int
+) -> None:
+    """One that is started while files are linked or copied is seen before any is given, or cannot open pg_control."""
+    old, control, owners = inspect(directory, None), directory / "global/pg_control", list[int]()
+    (tmp_path / "work").mkdir()
+    list(data_directory.copy(old, {}, 0, tmp_path / "work", in_place=True))
+
+    def look(_: Path) -> None:
+        owners.append(control.stat().st_uid)
+        if len(owners) == at:
+            control.write_bytes(b"in production")
+            if is_seen:
+                raise MachineError("a server runs")
+
+    monkeypatch.setattr(data_directory, "_check_unused", look)
+    with pytest.raises(MachineError, match="a server runs" if is_seen else "changed since"):
+        data_directory.take(old, tmp_path / "work", 65534)
+    assert owners == [0, 65534][:at]
+    assert {path.stat().st_uid for path in directory.rglob("*")} == {0}
 
 
 def test_files_that_cannot_be_linked_are_named(

@@ -12,7 +12,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, product
@@ -38,17 +38,20 @@ _KNOWN = re.compile(
     r"|[0-9A-F]+(?:_(?:fsm|vm|init))?(?:[.][0-9]+)?"
 )
 """Names of what is copied: no server needs others (temporary files, caches of catalogs), and no library has one."""
+_TARGET = re.compile(r"\0(?:-\w*D\0?|--target-pg\w*[=\0])([^\0]+)")
+"""The directory that a command line of pg_rewind names."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
 """FICLONE of linux/fs.h; bytes copied at a time, and after which it is told."""
+_ANOTHER_NAME = "it has another name, and would change there too"
 
 
 @dataclass(frozen=True, slots=True)
 class OldServer:
     """What the directory says of itself; positions and sizes in bytes. `wal`: pg_wal, or what that links to;
-    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `history`: of its
-    timeline, which lies in pg_wal or an archive."""
+    `user`: the uid to which the directory belongs; `written`: up to where it says that it has WAL; `pg_control`: the
+    file as it was then; `history`: of its timeline, which lies in pg_wal or an archive."""
 
     directory: Path
     user: int
@@ -61,6 +64,7 @@ class OldServer:
     redo: int
     wal: Path
     written: int
+    pg_control: bytes
     history: tuple[Span, ...] = ()
 
 
@@ -91,7 +95,8 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         raise refused("no-data-directory", directory=directory, why=why)
     _check_unused(directory)
     where = _programs(int(version), programs)
-    control = _control(directory, where)
+    content = small_file(directory, "global/pg_control") or b""
+    control = _control(directory, where, content)
     if "BACKUP METHOD: pg_rewind" in small_text(directory, "backup_label"):
         raise refused("rewound", directory=directory)
     try:
@@ -104,7 +109,9 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         checkpoint = position(control["Latest checkpoint location"])  # of a record of some length
         written = max(checkpoint + 24, position(control["Minimum recovery ending location"]))
         user = directory.stat().st_uid
-        return OldServer(directory, user, int(version), where, control, system, timeline, size, redo, wal, written)
+        return OldServer(
+            directory, user, int(version), where, control, system, timeline, size, redo, wal, written, content
+        )
     except (KeyError, ValueError) as wrong:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
@@ -112,8 +119,12 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
 def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
     """What pg_wal and pg_tblspc of a data directory lead to, for whom that folder is /: a server in a container."""
     links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
-    targets = [os.readlink(link) for link in links if link.is_symlink()]
-    return [root / target[1:] if target.startswith("/") else directory / target for target in targets]
+    return [_below_root(root, directory, os.readlink(link)) for link in links if link.is_symlink()]
+
+
+def _below_root(root: Path, folder: Path, name: str) -> Path:
+    """What a process whose / is that root means by a name in that folder."""
+    return root / name[1:] if name.startswith("/") else folder / name
 
 
 def links(old: OldServer) -> dict[str, Path]:
@@ -134,15 +145,19 @@ def links(old: OldServer) -> dict[str, Path]:
 
 
 def _check_unused(directory: Path) -> None:
-    """A refusal when a server works in it, its working directory, or in what it leads to, by a link of its own: a
-    copy's links lead to the folders of the server that was copied, or that has come back since."""
+    """A refusal when a server works in it, its working directory, or pg_rewind, which names it, or either in what it
+    leads to, by a link of its own: a copy's links lead to the folders of the server that was copied, or that has come
+    back since."""
     folders, able = (directory, *_elsewhere(directory)), {0, directory.stat().st_uid}
     for entry in Path("/proc").glob("[0-9]*"):
+        root, cwd = entry / "root", entry / "cwd"
         with suppress(OSError):  # it ended
             # Another user's could not write here, and may call himself so.
-            if entry.stat().st_uid in able and (entry / "comm").read_text().startswith("post"):
-                theirs = (entry / "cwd", *_elsewhere(entry / "cwd", entry / "root"))
-                for used in (one for one in theirs if one.exists()):
+            program = (entry / "comm").read_bytes() if entry.stat().st_uid in able else b""
+            if program.startswith((b"post", b"pg_rewind")):
+                line = os.fsdecode((entry / "cmdline").read_bytes()) if program.startswith(b"pg_rewind") else ""
+                homes = [cwd, *(_below_root(root, cwd, name) for name in _TARGET.findall(line))]
+                for used in (one for home in homes for one in (home, *_elsewhere(home, root)) if one.exists()):
                     for folder in folders:
                         if folder.exists() and used.samefile(folder):
                             raise refused("in-use", directory=folder, pid=entry.name)
@@ -176,12 +191,11 @@ def _output(argv: Sequence[str | Path]) -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
-def _control(directory: Path, programs: Path) -> dict[str, str]:
+def _control(directory: Path, programs: Path, content: bytes) -> dict[str, str]:
     """pg_controldata's lines, of a copy of pg_control: never a program on the directory itself."""
-    content = small_file(directory, "global/pg_control")
     with tempfile.TemporaryDirectory(prefix="walproof-control-") as folder:
         (Path(folder) / "global").mkdir()
-        (Path(folder) / "global/pg_control").write_bytes(content or b"")
+        (Path(folder) / "global/pg_control").write_bytes(content)
         said = _output([programs / "pg_controldata", "-D", folder])
     if "does not match" in said:
         raise refused("corrupt-control", directory=directory, why="its checksum is wrong")
@@ -212,13 +226,15 @@ def size(old: OldServer, *, in_place: bool = False) -> int:
         below = (Path(folder, name) for folder, dirs, names in os.walk(root) for name in (*dirs, *names))
         for path in chain((root,), below):
             status = os.lstat(path)
-            _check(path, status, len(path.relative_to(root).parts), old.user)
+            linked = in_place and bool(_KNOWN.fullmatch(path.name))
+            _check(path, status, len(path.relative_to(root).parts), old.user, linked=linked)
             total += min(status.st_blocks * 512, status.st_size)
     return total
 
 
-def _check(path: Path, status: os.stat_result, depth: int, user: int | None) -> None:
-    """A refusal for what no server puts there, and for what its user might not read: a link may lead to another's."""
+def _check(path: Path, status: os.stat_result, depth: int, user: int | None, *, linked: bool) -> None:
+    """A refusal for what no server puts there, for what its user might not read (a link may lead to another's), and
+    for a file to be linked that has another name: of `cp -al` perhaps, under which it would change too."""
     is_folder = stat.S_ISDIR(status.st_mode)
     if depth > _DEEPEST or not (is_folder or stat.S_ISREG(status.st_mode)):
         raise refused("not-a-file", path=path)
@@ -226,10 +242,12 @@ def _check(path: Path, status: os.stat_result, depth: int, user: int | None) -> 
         raise refused("too-large", path=path, bytes=f"{status.st_size:,}")
     if user is not None and status.st_uid != user:
         raise refused("another-owner", path=path, owner=status.st_uid, user=user)
+    if linked and not is_folder and status.st_nlink > 1:
+        raise refused("not-linked", file=path, why=_ANOTHER_NAME)
 
 
 def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_place: bool = False) -> Iterator[int]:
-    """Copy what is needed below `to`, or link all but WAL; a refusal without space, or when it changed meanwhile.
+    """Copy what is needed below `to`, or link all but WAL; a refusal without space.
 
     The bytes that were copied, now and then. Its owner may change it meanwhile: folders and files are opened below it
     without following links, and only regular files are read.
@@ -237,7 +255,6 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     free, done = shutil.disk_usage(to).free, 0
     if free < size * 1.1:
         raise refused("no-space", needed=f"{size / 1e9:,.2f}", free=f"{free / 1e9:,.2f}", folder=to.parent)
-    before = small_file(old.directory, "global/pg_control")
     for name in EMPTY:
         (to / "data" / name).mkdir(parents=True, exist_ok=True)
     (to / "tablespaces").mkdir()
@@ -258,8 +275,6 @@ def copy(old: OldServer, wal: Mapping[str, Path], size: int, to: Path, *, in_pla
     yield done
     for space in (to / "tablespaces").glob("*"):
         (to / "data/pg_tblspc" / space.name).symlink_to(space.absolute())
-    if small_file(old.directory, "global/pg_control") != before:
-        raise refused("changed", directory=old.directory)
 
 
 def _below(source: Path, to: Path, user: int | None, *, linked: bool) -> Iterator[int]:
@@ -276,7 +291,7 @@ def _copied(above: int, source: Path, to: Path, user: int | None, *, linked: boo
     opened = os.open(source.name, _OPEN, dir_fd=above)
     try:
         status = os.fstat(opened)
-        _check(source, status, depth, user)
+        _check(source, status, depth, user, linked=linked)
         if stat.S_ISDIR(status.st_mode):
             to.mkdir(mode=0o700, exist_ok=True)
             for name in filter(_KNOWN.fullmatch, os.listdir(opened)):
@@ -315,12 +330,37 @@ def _contents(opened: int, to: Path, size: int) -> Iterator[int]:
         os.close(made)
 
 
-def give(paths: Iterable[Path], user: int) -> None:
+def take(old: OldServer, work: Path, user: int) -> None:
+    """Give the copy to that user; a refusal, with nothing changed, where a server has worked in the directory since
+    `inspect` read its pg_control.
+
+    In place pg_control is the directory's own. It is given first, and looked again: a server that starts later may not
+    open it, and one that has opened it is seen. A server that runs would panic without it: so it is looked before, too.
+    """
+    control = work / "data/global/pg_control"
+    _check_unchanged(old)
+    was = control.stat()
+    try:
+        os.chown(control, user, user)
+        _check_unchanged(old)
+        give((work / "data", work / "tablespaces"), user)
+    except BaseException:
+        os.chown(control, was.st_uid, was.st_gid)
+        raise
+
+
+def _check_unchanged(old: OldServer) -> None:
+    _check_unused(old.directory)
+    if small_file(old.directory, "global/pg_control") != old.pg_control:
+        raise refused("changed", directory=old.directory)
+
+
+def give(paths: Collection[Path], user: int) -> None:
     """Give folders and what is below them to that user; links themselves, never what they name.
 
-    A file that we linked has two names: one with a third, of `cp -al` perhaps, would change under that too. Links are
-    those to tablespaces alone, which we made. A folder is given after all that lies in it."""
-    for path in paths:
+    A file that we linked has two names: one with a third would change under that too. Links are those to tablespaces
+    alone, which we made. All is looked at before any is given, a folder is given after all that lies in it."""
+    for given, path in product((False, True), paths):
         for folder, folders, names, opened in os.fwalk(path, topdown=False):
             for name in (*folders, *names):
                 status = os.stat(name, dir_fd=opened, follow_symlinks=False)
@@ -330,8 +370,9 @@ def give(paths: Iterable[Path], user: int) -> None:
                 if not stat.S_ISREG(status.st_mode) and not is_ours:
                     raise refused("not-a-file", path=Path(folder, name))
                 if status.st_nlink > 2:
-                    why = "it has another name, and would change there too"
-                    raise refused("not-linked", file=Path(folder, name), why=why)
-                os.chown(name, user, user, dir_fd=opened, follow_symlinks=False)
-            os.fchmod(opened, 0o700)
-            os.fchown(opened, user, user)
+                    raise refused("not-linked", file=Path(folder, name), why=_ANOTHER_NAME)
+                if given:
+                    os.chown(name, user, user, dir_fd=opened, follow_symlinks=False)
+            if given:
+                os.fchmod(opened, 0o700)
+                os.fchown(opened, user, user)

@@ -25,7 +25,7 @@ from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.machine.sql_file import statements
 from walproof.model.waiting import Wait, wait_for
-from walproof.salvaging.data_directory import EMPTY, OldServer, environment, give, small_file
+from walproof.salvaging.data_directory import EMPTY, OldServer, environment, give, take
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.wal import history_text, segment
 
@@ -76,6 +76,8 @@ def try_here(old: OldServer) -> None:
         for folder in (work / "tablespaces", sockets, work / "data/global", *(work / "data" / name for name in EMPTY)):
             folder.mkdir(parents=True, exist_ok=True)
         work.chmod(0o711)
+        (work / "data/PG_VERSION").write_text(f"{old.major}\n")
+        (work / "data/global/pg_control").write_bytes(old.pg_control)
         with bounded_memory():
             Copy(replace(old, history=()), work, sockets, number).try_here()
 
@@ -115,7 +117,7 @@ class Copy:
         for name, content in {**texts, "data/pg_ident.conf": ""}.items():
             (self.work / name).write_text(content)
             (self.work / name).chmod(0o644)
-        give((self.work / "data", self.work / "tablespaces"), user)
+        take(self.old, self.work, user)
 
     def _start(self, argv: Sequence[str | Path], **pipes: Any) -> "subprocess.Popen[str]":
         """A program of PostgreSQL's as a user of no rights, without network, ended with us."""
@@ -126,10 +128,6 @@ class Copy:
     def try_here(self) -> None:
         """A refusal where the programs do not run here, or lack what rows are read with: they are started with nothing
         of the directory but its pg_control, and end, having said that they start, where they find no WAL."""
-        (self.work / "data/PG_VERSION").write_text(f"{self.old.major}\n")
-        content = small_file(self.old.directory, "global/pg_control") or b""
-        (self.work / "data/global/pg_control").write_bytes(content)
-        give((self.work / "data",), member_uid(self.number))
         preloads = f"shared_preload_libraries={','.join(f'$libdir/{one}' for one in _LIBRARIES)}"
         # Its pg_control's own may be a stranger's, who would have memory for any number of them taken.
         least = ("max_connections=10", "max_locks_per_transaction=64", "max_prepared_transactions=0", preloads)
