@@ -14,6 +14,7 @@ from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
+from walproof.model.guarantee import ConfigChange
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
 from walproof.targets.external import own_database
@@ -174,6 +175,19 @@ def test_a_member_that_is_another_clusters_server_now_keeps_its_settings(
         other.sql("n1", "ALTER SYSTEM RESET ALL")
 
 
+def test_nothing_is_set_where_every_name_leads_to_another_cluster_by_now(
+    pair: PlainPair, other: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One host, a service or an address: what answers there agreed with itself."""
+    there, journal = resolved(pair_dsn(other, "n1")), Journal(tmp_path / "journal.jsonl")
+    with opened(named(pair, tmp_path, "n1")) as target:
+        monkeypatch.setattr(target, "members", lambda: {"n1": there})
+        plan = target.configuration.plan(ConfigChange({"synchronous_commit": "off"}))
+        with pytest.raises(TargetError, match="n1 is a server of another cluster"):
+            target.configuration.apply(plan, journal)
+    assert not journal.pending() and not is_set(other, "n1")
+
+
 def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
     pair: PlainPair, other: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +198,8 @@ def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
         moved.setattr(target, "admin", lambda member: elsewhere)
         with pytest.raises(TargetError, match="is a server of another cluster"):
             target.open_database()
+        with pytest.raises(TargetError, match="is a server of another cluster"):
+            own_database.make(elsewhere, own_database.new_name(), target.identity)
         assert databases(other) == [] and pending() == []
         moved.undo()
         target.open_database()
@@ -325,8 +341,8 @@ def test_a_run_at_whose_end_another_role_owns_its_database_does_not_end_with_suc
     pair.sql("n1", "CREATE ROLE carol")
     make = own_database.make
 
-    def given_away(leader: Endpoint, name: str) -> None:
-        make(leader, name)
+    def given_away(leader: Endpoint, name: str, system: str) -> None:
+        make(leader, name, system)
         pair.sql("n1", f"ALTER DATABASE {name} OWNER TO carol")
 
     monkeypatch.setattr(own_database, "make", given_away)

@@ -170,14 +170,14 @@ class ExternalCluster(ABC):
         if self._made.is_set():
             return
         leader = self.admin(self.leader())
-        own_database.check_system(leader, self.identity)
+        own_database.check_system(leader, system := self.identity)
         with shielded():
             self._database = own_database.new_name()
             self.journal.note(
                 self.clock.now(), self.name, "database", self._database, before=None, after=leader.user or None
             )
             try:
-                own_database.make(leader, self._database)
+                own_database.make(leader, self._database, system)
             except Error:
                 self._remove_database()
                 raise

@@ -26,7 +26,7 @@ from walproof.model.ports import Clock
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.sql.connection import connected, connection_error
-from walproof.targets.sql.known_servers import Connected, system_of
+from walproof.targets.sql.known_servers import Connected, check_meant, system_of
 
 _NAME = re.compile(r"walproof_[0-9a-f]{32}")
 _COMMENT = "made by walproof; safe to drop"
@@ -59,9 +59,11 @@ def check_system(endpoint: Endpoint, system: str) -> None:
         pass
 
 
-def make(leader: Endpoint, name: str) -> None:
-    """Make it, so that no role but this one and superusers can ever connect; TargetError when the role may not."""
-    with connected(leader) as connection:
+def make(leader: Endpoint, name: str, system: str) -> None:
+    """Make it, so that no role but this one and superusers can ever connect; TargetError when the role may not, or
+    another cluster's server answers there; `system`: see `remove`.
+    """
+    with _session(leader, system) as connection:
         refuse_shared(connection)
         try:
             # Its own commits wait for no standby: where one is missing it must not hang.
@@ -194,12 +196,8 @@ def _session(endpoint: Endpoint, system: str = "") -> Iterator[Connected]:
     """TargetError where the server ends meanwhile, or is of another cluster than `system`, see `remove`."""
     with connected(endpoint) as connection:
         try:
-            if system.isdecimal() and (other := system_of(connection)) != system:
-                host, port = endpoint.hosts[0]
-                raise TargetError(
-                    f"{host}:{port} is a server of another cluster, {other}, not {system}",
-                    "let that name or address mean the cluster again",
-                )
+            if system.isdecimal():
+                check_meant(":".join(map(str, endpoint.hosts[0])), system_of(connection), system)
             yield connection
         except psycopg.Error as wrong:
             raise connection_error(wrong) from None

@@ -89,7 +89,9 @@ def _hang_after_failover(view: ClusterView, quorum: Quorum) -> tuple[str, ...]:
 
 
 class PostgresConfiguration:
-    """Plans, applies and undoes changes on the members that `members` tells; `named`: names that the user gave."""
+    """Plans, applies and undoes changes on the members that `members` tells; `named`: names that the user gave;
+    `system`: tells the system identifier of the cluster that was opened.
+    """
 
     def __init__(
         self,
@@ -98,12 +100,13 @@ class PostgresConfiguration:
         members: Callable[[], Mapping[str, Endpoint]],
         observe: Callable[[], ClusterView],
         named: Container[str] = frozenset(),
+        system: Callable[[], str] = str,
     ) -> None:
         self._target, self._clock, self._members, self._observe = target, clock, members, observe
-        self._named = named
+        self._named, self._system = named, system
 
     def _auto(self) -> AutoConf:
-        return AutoConf(self._target, self._clock, self._members(), self._named)
+        return AutoConf(self._target, self._clock, self._members(), self._named, self._system())
 
     def plan(self, change: ConfigChange) -> ConfigPlan:
         """What ALTER SYSTEM would change on each member; UsageError where the names would hang every commit."""
@@ -300,8 +303,8 @@ class PostgresCluster(ExternalCluster):
     @cached_property
     def configuration(self) -> Configuration:
         """ALTER SYSTEM on every member."""
-        named = frozenset(self.file.members)
-        return PostgresConfiguration(self.name, self.clock, self.members, self.observe, named)
+        named, system = frozenset(self.file.members), lambda: self._known().system
+        return PostgresConfiguration(self.name, self.clock, self.members, self.observe, named, system)
 
     def _inspection(self) -> Inspector:
         return Inspector(self.name, self.members)

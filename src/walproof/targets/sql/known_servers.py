@@ -89,6 +89,17 @@ def check_one_cluster(systems: Mapping[str, str]) -> None:
         )
 
 
+def check_meant(at: str, system: str, meant: str) -> None:
+    """TargetError where the server there, of that system identifier, is of another cluster than the one that is meant;
+    "", or what is none: any.
+    """
+    if meant.isdecimal() and system != meant:
+        raise TargetError(
+            f"{at} is a server of another cluster, {system}, not {meant}",
+            "let that name or address mean the cluster again",
+        )
+
+
 def _started(connection: Connected) -> datetime:
     row = connection.execute(_STARTED).fetchone() or {}
     return cast(datetime, row["started"])
@@ -156,9 +167,11 @@ def as_error(member: str, wrong: Exception) -> Error:
     return TargetError(f"{member} answers oddly: {one_line(wrong, 200)}", "is it that member?")
 
 
-def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> list[tuple[list[str], Server]]:
+def told_apart(
+    members: Mapping[str, Endpoint], named: Container[str], system: str = ""
+) -> list[tuple[list[str], Server]]:
     """Every server with its names, that the user gave first; TargetError where one would not be known again, or is
-    another cluster's. `made` is "" where nothing tells it but that name.
+    of another cluster than the others or `system`. `made` is "" where nothing tells it but that name.
     """
     servers: dict[datetime, tuple[list[str], Server]] = {}
     for member, endpoint in members.items():
@@ -173,6 +186,8 @@ def told_apart(members: Mapping[str, Endpoint], named: Container[str]) -> list[t
         names, _ = servers.setdefault(one.started, ([], one))
         names.insert(0 if member in named else len(names), member)
     check_one_cluster({names[0]: one.system for names, one in servers.values()})
+    for names, one in servers.values():
+        check_meant(names[0], one.system, system)
     alike = Counter(one.made for _, one in servers.values())
     told = [(names, one if alike[one.made] == 1 else replace(one, made="")) for names, one in servers.values()]
     if unknown := [names[0] for names, one in told if not one.made and names[0] not in named]:

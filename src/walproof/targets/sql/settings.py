@@ -130,12 +130,20 @@ Sessions: TypeAlias = "Callable[[], AbstractContextManager[Connected]]"
 
 
 class AutoConf:
-    """Changes parameters of servers without a manager, by ALTER SYSTEM on each. `named`: members the user named."""
+    """Changes parameters of servers without a manager, by ALTER SYSTEM on each. `named`: members the user named;
+    `system`: the identifier of their cluster, since all their names may lead to another one by now; "" where none is.
+    """
 
     def __init__(
-        self, target: str, clock: Clock, members: Mapping[str, Endpoint], named: Container[str] = frozenset()
+        self,
+        target: str,
+        clock: Clock,
+        members: Mapping[str, Endpoint],
+        named: Container[str] = frozenset(),
+        system: str = "",
     ) -> None:
-        self._target, self._clock, self._members, self._named = target, clock, members, named
+        self._target, self._clock, self._members = target, clock, members
+        self._named, self._system = named, system
 
     def differences(self, wanted: Mapping[str, str | None]) -> tuple[Difference, ...]:
         """What setting these would change, per member; nothing is touched."""
@@ -159,7 +167,7 @@ class AutoConf:
 
     def set(self, wanted: Mapping[str, str | None], journal: Notebook) -> None:
         """Set on every server, each change journaled before, and wait until every one is in effect."""
-        for names, server in told_apart(self._members, self._named):
+        for names, server in told_apart(self._members, self._named, self._system):
             member, sessions = names[0], self._sessions(names, server)
             with sessions() as connection:
                 self._refuse_restart(connection, wanted)
