@@ -1,5 +1,6 @@
 """Two clusters of Patroni behind the names of one target: it is one of them for as long as it is open."""
 
+import atexit
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,15 @@ from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
 from walproof.model.topology import ClusterView
 from walproof.patroni.rest import PatroniRest, RestAccess
-from walproof.records.journal import Journal
+from walproof.records.journal import Change, Journal
+from walproof.targets.external import own_database
+from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.patroni.configuration import PatroniConfiguration
 from walproof.targets.patroni.leader_lease import PatroniLeaderLease
-from walproof.targets.patroni.target import open_patroni
+from walproof.targets.patroni.target import PatroniCluster, open_patroni
 
 OTHER = "is of another cluster, 8, not 7"
+COPY = r"is of another cluster, that of n1 at 127.0.0.2:[0-9]+, not that of n1 at 127.0.0.1"
 
 
 @pytest.fixture
@@ -32,6 +36,13 @@ def theirs() -> Iterator[FakePatroni]:
     with fake_patroni("127.0.0.2", ttl=30) as made:
         made.system, made.members = "8", [made.listed("127.0.0.2")]
         yield made
+
+
+@pytest.fixture
+def copy(theirs: FakePatroni) -> FakePatroni:
+    """A standby cluster, or what a backup was restored to: of the same system identifier, with members of its own."""
+    theirs.system = "7"
+    return theirs
 
 
 def away(patroni: FakePatroni) -> None:
@@ -79,6 +90,80 @@ def test_what_was_set_is_not_told_undone_by_the_other(ours: FakePatroni, theirs:
     assert len(journal.pending()) == 1 and {asked.method for asked in theirs.asked} == {"GET"}
     ours.texts = {}
     assert configuration.undo(journal) == [] and journal.pending() == () and ours.config == {"ttl": 30}
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_a_copy_is_refused_as_another_cluster_is(
+    ours: FakePatroni, copy: FakePatroni, tmp_path: Path, answering: bool
+) -> None:
+    """It has the identifier and the scope; an undo asked the first to answer."""
+    file = tmp_path / "t.toml"
+    file.write_text(f'kind = "patroni"\nrest = ["{ours.url}", "{copy.url}"]\n')
+    with pytest.raises(TargetError, match=COPY):
+        open_patroni(str(file), answering=answering)
+    away(copy)
+    target = open_patroni(str(file), answering=answering)
+    copy.texts = {}
+    away(ours)
+    for ask in (target.rest.cluster, target.rest.config, target.rest.newest_config):
+        with pytest.raises(TargetError, match=COPY):
+            ask()
+    assert {asked.method for asked in copy.asked} == {"GET"}
+
+
+def test_members_that_were_listed_once_are_the_clusters_for_good(ours: FakePatroni) -> None:
+    """Where two are down by turns, Patroni never lists both; without its DCS it lists none, and takes no change."""
+    n1, n2 = ours.listed(), {**ours.listed(name="n2"), "api_url": "http://127.0.0.1:9/patroni"}
+    rest = rest_of(ours)
+    for listed in ([n1, n2], [n2], [], [n1]):
+        ours.members = listed
+        assert rest.cluster()["members"] == listed and rest.config() == {"ttl": 30}
+        if listed:
+            rest.patch({"ttl": 30})
+        else:
+            with pytest.raises(TargetError, match="lists no members"):
+                rest.patch({"ttl": 20})
+    assert rest.config() == {"ttl": 30}
+
+
+@pytest.mark.parametrize("what", ["config", "database"])
+def test_what_was_changed_on_a_cluster_is_not_told_undone_by_its_copy(
+    ours: FakePatroni, copy: FakePatroni, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """In the journal too: the member that was asked is down, and a copy's Patroni answers at a name of `rest`."""
+    file, journal = tmp_path / "t.toml", Journal(tmp_path / "journal.jsonl", cluster="7")
+    file.write_text(f'kind = "patroni"\nrest = ["{ours.url}", "{copy.url}"]\n')
+    copy.config = {"ttl": 20}
+    dropped: list[str] = []
+
+    def drop_left(_: object, change: Change, journal: Journal, __: object) -> list[str]:
+        dropped.append(change.name)
+        journal.undone(change)
+        return []
+
+    monkeypatch.setattr(PatroniCluster, "leader", lambda _: "n1")
+    monkeypatch.setattr(PatroniCluster, "_answering", lambda *_: {})
+    monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)
+    monkeypatch.setattr(ExternalCluster, "_drop_left", drop_left)
+    for name in ("check_system", "make"):
+        monkeypatch.setattr(own_database, name, lambda *_: None)
+    away(copy)
+    target = open_patroni(str(file))
+    target.journal = journal
+    if what == "config":
+        target.configuration.apply(target.configuration.plan(ConfigChange({}, None, {"ttl": 20})), journal)
+    else:
+        target.open_database()
+    atexit.unregister(target.close)
+    copy.texts = {}
+    away(ours)
+    (left,) = open_patroni(str(file), answering=False).revert(journal)
+    assert f"of n1 at {ours.url[7:]}, and that of n1 at {copy.url[7:]} answers: left alone" in left
+    assert len(journal.pending()) == 1 and not copy.written and not dropped
+    away(copy)
+    ours.texts = {}
+    assert open_patroni(str(file), answering=False).revert(journal) == []
+    assert not journal.pending() and ours.config == {"ttl": 30} and len(dropped) == (what == "database")
 
 
 @pytest.mark.parametrize("change", ["patch", "restart", "reinitialize", "switch_over"])

@@ -1,7 +1,5 @@
 """Patroni's REST interface over HTTP, the same for every cluster Patroni manages; decides nothing about it."""
 
-import re
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,11 +15,12 @@ from walproof.machine.untrusted import from_json, one_line
 from walproof.model.facts import PatroniFacts, PatroniMember
 from walproof.model.patroni_values import is_on, known_tags
 from walproof.patroni.config import version_of
+from walproof.patroni.known_cluster import KnownCluster, Member, url_of_patroni
 from walproof.patroni.private_http import private_client
 
 _MOST_URLS = 300
 _NO_KEY = "walproof_reads"
-_STATUS = "/patroni"
+_STATUS, _CLUSTER = "/patroni", "/cluster"
 MOST_MEMBERS = 100
 """Each is asked."""
 
@@ -63,16 +62,6 @@ class RestAccess:
         return None
 
 
-def _of_patroni(url: object) -> str:
-    """The URL as Patroni writes it, "" for any other: a member's may be a request to a server of somebody else's.
-
-    >>> _of_patroni("https://[::1]:8008/patroni"), _of_patroni("http://127.0.0.1:9000/drop?all="), _of_patroni(None)
-    ('https://[::1]:8008/patroni', '', '')
-    """
-    text = str(url)
-    return text if re.fullmatch(r"https?://[A-Za-z0-9._:\[\]%-]+/patroni", text) else ""
-
-
 def _host(url: str) -> str:
     return (urlsplit(url).hostname or "").lower()
 
@@ -94,8 +83,8 @@ class PatroniRest:
     """A client of one cluster's Patroni. Any member will do for it as a whole: the first URL that answers is used.
 
     Which cluster that is, the first to tell it in its /patroni says for good: a name may lead to another one later, and
-    who tells another, or none any more, has not answered. Members' own URLs are learned from /cluster. Safe to use from
-    several threads.
+    who tells another, or none any more, has not answered; nor has, from the first /cluster on, who lists none of its
+    members (`KnownCluster`). Members' own URLs are learned from /cluster. Safe to use from several threads.
     """
 
     def __init__(self, access: RestAccess) -> None:
@@ -108,10 +97,7 @@ class PatroniRest:
             timeout_s=access.timeout_s,
         )
         self._known = list(access.urls)
-        self.system = ""
-        """The system identifier of PostgreSQL, "" until a member has told it."""
-        self._scope = ""
-        self._telling = threading.Lock()
+        self.meant = KnownCluster()
 
     def close(self) -> None:
         self._client.close()
@@ -152,7 +138,9 @@ class PatroniRest:
             except ValueError:
                 error = f"{url} answers, but is not Patroni"
                 continue
-            stranger = self._stranger(parsed if path == _STATUS else self._status(url.rstrip("/") + _STATUS))
+            status = parsed if path == _STATUS else self._status(url, _STATUS)
+            listed = parsed if path == _CLUSTER else self._status(url, _CLUSTER) if self.meant.members else {}
+            stranger = self.meant.stranger(status, listed, to_change=path == _STATUS)
             if not stranger:
                 return url, parsed
             other = f"{url} {stranger}"
@@ -162,23 +150,15 @@ class PatroniRest:
             "let each name in rest lead to that one cluster" if other else hint,
         )
 
-    def _stranger(self, status: object, *, may_be_untold: bool = False) -> str:
-        """What /patroni says of a member that is not known to be of the cluster, "" of one that is; the first to tell
-        which cluster it is of is believed.
-        """
-        system, scope = _told(status)
-        with self._telling:
-            for one, kept in ((system, self.system), (scope, self._scope)):
-                if one and kept and one != kept:
-                    return f"is of another cluster, {one}, not {kept}"
-            if self.system and not system and not may_be_untold:
-                return f"does not tell which cluster it is of, and {self.system} is meant"
-            self.system, self._scope = self.system or system, self._scope or scope
-        return ""
+    def members(self) -> tuple[Member, ...]:
+        """All that the cluster was seen to list, now and before; TargetError when none answers."""
+        if not self.meant.members:
+            self.cluster()
+        return self.meant.members
 
     def cluster(self, *, at: str = "") -> dict[str, Any]:
         """GET /cluster of the first member that answers, or of the one at that URL; members' addresses are learned."""
-        _, cluster = self._first("/cluster", at)
+        _, cluster = self._first(_CLUSTER, at)
         if not isinstance(cluster, dict) or not _are_members(cluster.get("members")):
             raise TargetError("the address answers, but not with Patroni's /cluster", "is it the REST port (8008)?")
         if len(cluster["members"]) > MOST_MEMBERS:
@@ -187,7 +167,7 @@ class PatroniRest:
                 "is it the address of one cluster?",
             )
         for member in cluster["members"]:
-            member["api_url"] = _of_patroni(member.get("api_url"))
+            member["api_url"] = url_of_patroni(member.get("api_url"))
             url = str(member["api_url"]).removesuffix("/patroni")
             if url and url not in self._known and len(self._known) < _MOST_URLS:
                 self._known.append(url)
@@ -202,29 +182,33 @@ class PatroniRest:
 
     def identity(self) -> str:
         """The system identifier of PostgreSQL, as the first member told it that told one; "" where none does."""
-        for member in () if self.system else self.cluster()["members"]:
-            if not self.system:
+        for member in () if self.meant.system else self.cluster()["members"]:
+            if not self.meant.system:
                 self.status(member["api_url"])
-        return self.system
+        return self.meant.system
 
     def status(self, url: str) -> dict[str, Any]:
         """GET of one member's /patroni (or another URL that gives an object); {} when it does not answer, or another
         cluster's does.
         """
         status = self._status(url)
-        return {} if self._stranger(status, may_be_untold=True) else status
+        return {} if self.meant.stranger(status, {}, may_be_untold=True) else status
 
     def check_one_cluster(self) -> None:
         """TargetError where a URL that the user named tells another cluster than the first: a name may have moved."""
         with ThreadPoolExecutor(8) as asking:
-            told = list(asking.map(self._status, [url.rstrip("/") + _STATUS for url in self.access.urls]))
-        for url, status in zip(self.access.urls, told, strict=True):
-            if stranger := self._stranger(status, may_be_untold=True):
+            told = list(asking.map(self._told, self.access.urls))
+        for url, (status, listing) in zip(self.access.urls, told, strict=True):
+            if stranger := self.meant.stranger(status, listing, may_be_untold=True):
                 raise TargetError(f"{url} {stranger}", "let each name in rest lead to that one cluster")
 
-    def _status(self, url: str) -> dict[str, Any]:
+    def _told(self, url: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        status = self._status(url, _STATUS)
+        return status, self._status(url, _CLUSTER) if status else {}
+
+    def _status(self, url: str, path: str = "") -> dict[str, Any]:
         try:
-            status = from_json(self._get(url).content)
+            status = from_json(self._get(url.rstrip("/") + path).content)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError):
             return {}
         return status if isinstance(status, dict) else {}
@@ -312,18 +296,6 @@ def _are_members(listed: object) -> bool:
         isinstance(one, dict) and isinstance(one.get("port", 0), int) and isinstance(one.get("tags") or {}, dict)
         for one in listed
     )
-
-
-def _told(status: object) -> tuple[str, str]:
-    """(system identifier, scope) in an answer of /patroni, "" for each that it does not tell.
-
-    >>> _told({"database_system_identifier": "77", "patroni": {"scope": "main"}}), _told({"patroni": 1}), _told([])
-    (('77', 'main'), ('', ''), ('', ''))
-    """
-    of = status if isinstance(status, dict) else {}
-    system, patroni = str(of.get("database_system_identifier")), of.get("patroni")
-    scope = patroni.get("scope") if isinstance(patroni, dict) else ""
-    return system if system.isdecimal() else "", one_line(str(scope or ""), 200)
 
 
 def _configuration(config: object) -> dict[str, Any]:

@@ -173,9 +173,8 @@ class ExternalCluster(ABC):
         own_database.check_system(leader, system := self.identity)
         with shielded():
             self._database = own_database.new_name()
-            self.journal.note(
-                self.clock.now(), self.name, "database", self._database, before=None, after=leader.user or None
-            )
+            before, after = self._members_noted, leader.user or None
+            self.journal.note(self.clock.now(), self.name, "database", self._database, before=before, after=after)
             try:
                 own_database.make(leader, self._database, system)
             except Error:
@@ -185,6 +184,11 @@ class ExternalCluster(ABC):
             self._made.set()
             atexit.register(self.close)
         own_database.arrived(self._answering(Role.STANDBY), self._database, self.clock)
+
+    @property
+    def _members_noted(self) -> str | None:
+        """What tells it from a copy of it, for the journal; None where nothing does."""
+        return None
 
     def close(self) -> None:
         """Remove walproof's own database; safe to call twice, silent when the cluster is gone."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from walproof.errors import TargetError, UsageError
+from walproof.machine.quoting import pasted
 from walproof.model.facts import PatroniFacts
 from walproof.model.guarantee import ConfigChange, ConfigPlan, QuorumKind, SyncReplication, read_standby_names
 from walproof.model.patroni_values import synchronous_mode, synchronous_node_count
@@ -19,6 +20,7 @@ from walproof.model.topology import ClusterView, Endpoint
 from walproof.model.units import counted
 from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import sync_keys
+from walproof.patroni.known_cluster import listing_of, members_in, shown
 from walproof.patroni.rest import PatroniRest, facts_of
 from walproof.targets.configure import noted
 from walproof.targets.external.configuration_patches import (
@@ -127,7 +129,8 @@ class PatroniConfiguration:
         # Names by patroni.yml or ALTER SYSTEM, which are in effect again once Patroni names no standby.
         theirs = plan.change.replication is not None and synchronous_mode(newest) == "off" and not at(newest, NAMES)
         names = self._observe().standby_names if theirs else ""
-        note = json.dumps({"config": _stored(before), "shown": shown, "names": names})
+        who = listing_of(self._rest.members())
+        note = json.dumps({"config": _stored(before), "shown": shown, "names": names, **who})
         after = json.dumps(_stored(asked))
         change = journal.note(self._clock.now(), self._target, CONFIG, "config", before=note, after=after)
         if _values(self._rest.newest_config(), asked) != before:
@@ -145,10 +148,16 @@ class PatroniConfiguration:
         """Patch back those of our keys that still are as we set them; sentences about what others set since."""
         left: list[str] = []
         for change in noted(journal, self._target, CONFIG):
-            (note, ours), now = _noted(change), self._rest.newest_config()
+            note, ours = _noted(change)
+            was = _values(note["config"], ours)
+            by_hand = pasted("curl -X PATCH -d {patch:shell} REST/config", patch=json.dumps(patch_of(was)))
+            if stays := elsewhere(self._rest, note, f"{', '.join(map('.'.join, ours))}: set", by_hand):
+                left.append(stays)
+                continue
+            now = self._rest.newest_config()
             if reverting.stays(change, partial(_overlaid, ours, now)):
                 continue
-            back, foreign = undoing(_values(note["config"], ours), ours, now, _same)
+            back, foreign = undoing(was, ours, now, _same)
             left += foreign
             if back:
                 self._rest.patch(patch_of(back))
@@ -212,6 +221,21 @@ class PatroniConfiguration:
             return not asked or (met and len(view.synchronous) >= asked)
 
         wait_for(Wait.QUORUM_NAMED, counts, self._clock, pace_s=0.3)
+
+
+def elsewhere(rest: PatroniRest, note: object, done: str, by_hand: str) -> str:
+    """The sentence that a change stays, since the cluster that answers lists none of the members that the note names.
+
+    "" where it lists one, or the note names none, as until 1.0.0. `done`: what was done; `by_hand`: what undoes it.
+    """
+    noted = members_in(note)
+    if not noted or {*noted} & {*rest.members()}:
+        return ""
+    return (
+        f"{done} on the cluster of {shown(noted)}, and that of {shown(rest.members()) or 'no member'} answers: left"
+        " alone. Let rest name a member of the former; if all its members were replaced since, as pods are, run"
+        f" {by_hand} there, then remove the journal"
+    )
 
 
 def _noted(change: Any) -> tuple[Any, Leaves]:

@@ -2,24 +2,28 @@
 
 When a successor was elected is read from Patroni's log."""
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Any
 
 from walproof.errors import Error, TargetError
+from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability
 from walproof.model.facts import LEADER_ROLES, PatroniFacts
 from walproof.model.patroni_values import refused, times
-from walproof.model.ports import Capabilities, Configuration
+from walproof.model.ports import Capabilities, Configuration, Notebook, Reverting
 from walproof.model.topology import Description, Endpoint
 from walproof.model.waiting import Wait, wait_for
+from walproof.patroni.known_cluster import listing_of
 from walproof.patroni.rest import PatroniRest, RestAccess, facts_of, members_of
 from walproof.targets.external.cluster import ExternalCluster
 from walproof.targets.external.membership import Membership
 from walproof.targets.named_hosts import with_named_hosts
-from walproof.targets.patroni.configuration import PatroniConfiguration
+from walproof.targets.patroni.configuration import PatroniConfiguration, elsewhere
 from walproof.targets.patroni.leader_lease import PatroniLeaderLease
 from walproof.targets.patroni.target_file import PatroniFile, read_address, secret
 from walproof.targets.sql.connection import resolved
@@ -95,7 +99,7 @@ class PatroniCluster(ExternalCluster):
         return ""
 
     def _known(self) -> Known:
-        return Known(system=self.rest.system)
+        return Known(system=self.rest.meant.system)
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -105,6 +109,15 @@ class PatroniCluster(ExternalCluster):
         """As every external cluster's, and Patroni's ttl."""
         config = self.rest.config()
         return replace(super().describe(), ttl_s=None if refused(config) else times(config)[0])
+
+    @property
+    def _members_noted(self) -> str:
+        return json.dumps(listing_of(self.rest.members()))
+
+    def _drop_left(self, change: Any, journal: Notebook, reverting: Reverting) -> list[str]:
+        by_hand = pasted("DROP DATABASE {name:sql_name} WITH (FORCE)", name=change.name)
+        stays = elsewhere(self.rest, json.loads(change.before or "{}"), f"database {change.name}: made", by_hand)
+        return [stays] if stays else super()._drop_left(change, journal, reverting)
 
     def capabilities(self) -> Capabilities:
         """As every external cluster's, and the faults that Patroni does not fail over for."""
@@ -151,7 +164,7 @@ def _listed(rest: PatroniRest, parameters: Endpoint) -> dict[str, Endpoint]:
 def open_patroni(address: str, *, answering: bool = True) -> PatroniCluster:
     """Ask any member for /cluster and take every member's address from it; TargetError when none answers.
 
-    Not `answering`: they are asked later, when they are needed.
+    Not `answering`: those that answer must be of one cluster, and all else is asked later, when it is needed.
     """
     name, file = read_address(address)
     part = file.restapi
@@ -159,9 +172,9 @@ def open_patroni(address: str, *, answering: bool = True) -> PatroniCluster:
     same = part.model_dump(exclude={"password", "password_file"})
     rest = PatroniRest(RestAccess(file.rest, password=password, **same))
     cluster = PatroniCluster(name, file, rest)
+    rest.check_one_cluster()
     if not answering:
         return cluster
-    rest.check_one_cluster()
     if not cluster.members():
         raise TargetError("Patroni names no member that has an address", "patronictl list")
     roles = {str(m.get("role")) for m in rest.cluster()["members"]}
