@@ -129,10 +129,22 @@ mount -t tmpfs none "$odd"; mount --bind evil "$(command -v umount)"
 """
 
 
+def power_on(blueprint: Blueprint) -> None:
+    disk_images.detach(blueprint, "n1")
+    disk_images.attach(blueprint, "n1")
+
+
 @needs_images
-@pytest.mark.parametrize("holds", ["a mount namespace of another user", "an open folder"])
-def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run(
-    on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str
+@pytest.mark.parametrize(
+    ("holds", "act"),
+    [
+        ("a mount namespace of another user", disk_images.release),
+        ("an open folder", disk_images.release),
+        ("an open folder", power_on),
+    ],
+)
+def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run_or_mounted_twice(
+    on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str, act: Callable[[Blueprint], None]
 ) -> None:
     disk, ran = on_image.data_dir("n1").parent, tmp_path / "ran"
     monkeypatch.setenv("WALPROOF_PATIENCE", "0.1")
@@ -142,7 +154,7 @@ def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run(
         another_process(kind, HOSTILE.format(home=home, ran=ran) if kind else f"exec 3<{disk}") as pid,
         pytest.raises(WaitTimeout, match=rf"process .*\b{pid} of user {UID if kind else 0}\b.*: end it"),
     ):
-        disk_images.release(on_image)
+        act(on_image)
     assert disk_images.images_dir(on_image).exists() and not ran.exists()
     monkeypatch.undo()  # and what it could not release it does now
 

@@ -118,33 +118,22 @@ def prepare(blueprint: Blueprint) -> None:
 def release(blueprint: Blueprint) -> None:
     """Unmount and detach everything below the lab's home and remove the images; safe twice, and after a kill -9.
 
-    WaitTimeout when a loop device stays, which names who holds it: the images stay then too.
+    WaitTimeout when a loop device stays: the images stay then too.
     """
-
-    # Again and again: a mount namespace may be made meanwhile, and the kernel frees a device only some time after its
-    # last lazy unmount.
-    def released() -> bool:
-        _let_go(blueprint)
-        return not loops(blueprint)
-
-    try:
-        if not released():  # which took as long as the kernel had to write
-            wait_for(Wait.DISKS_FREE, released, RealClock())
-    except WaitTimeout as late:
-        raise WaitTimeout(f"{late.message}{_holders(blueprint)}", late.hint) from None
+    _free(blueprint)
     shutil.rmtree(images_dir(blueprint), ignore_errors=True)
 
 
 def attach(blueprint: Blueprint, member: str) -> None:
     """Mount the member's volumes where one is not; the journal is replayed by the mount, as at a power-on.
 
-    They are let go in every other mount namespace first: a file system that is mounted twice is destroyed.
+    They are let go first, wherever else: a file system that is mounted twice is destroyed. WaitTimeout where it stays.
     """
     with _alone(blueprint):
         wanted = volumes(blueprint, member)
         if all(mounted(volume.mount_point) for volume in wanted):
             return
-        _let_go(blueprint, member)
+        _free(blueprint, member)
         for volume in wanted:
             _attach(volume)
 
@@ -274,9 +263,24 @@ def _loop(image: Path) -> str:
         return run(["losetup", "--find", "--show", str(image)], hint=_FREE_A_LOOP).strip()
 
 
-def _let_go(blueprint: Blueprint, member: str | None = None) -> None:
+def _free(blueprint: Blueprint, member: str | None = None) -> None:
+    """Let the volumes go until no device holds one; WaitTimeout when one stays, which names who holds it."""
+
+    # Again and again: a mount namespace may be made meanwhile, and the kernel frees a device only some time after its
+    # last lazy unmount.
+    def is_free() -> bool:
+        return not _let_go(blueprint, member)
+
+    try:
+        if not is_free():  # which took as long as the kernel had to write
+            wait_for(Wait.DISKS_FREE, is_free, RealClock())
+    except WaitTimeout as late:
+        raise WaitTimeout(f"{late.message}{_holders(blueprint)}", late.hint) from None
+
+
+def _let_go(blueprint: Blueprint, member: str | None = None) -> list[str]:
     """Unmount volumes, here and wherever a mount namespace of root's holds a copy (`ip netns exec`, unshare), and free
-    their devices; without a member those of every image of the lab."""
+    their devices; without a member those of every image of the lab. Gives the devices that stay."""
     wanted = volumes(blueprint, member)
     for volume in wanted:
         if mounted(volume.mount_point):
@@ -291,6 +295,7 @@ def _let_go(blueprint: Blueprint, member: str | None = None) -> None:
         run(isolated_python(mount_view.__file__, mount_view.UNMOUNT, *_numbers(devices)))
     for device in held():
         _detach(device)
+    return held()
 
 
 def _patiently_unmount(mount_point: Path) -> None:
