@@ -10,7 +10,7 @@ import pytest
 from tests.unit import test_salvage_recovered as recovered
 from walproof.salvaging.changes import NOT_READ, Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.naming import leave_named
-from walproof.salvaging.recovered import SINCE_READ
+from walproof.salvaging.recovered import NOT_MADE, SINCE_READ
 
 ANOTHER, SAME, FORK = ("1", "u", "another"), ("1", "u", "lost"), ("1", "u", "at the fork")
 
@@ -112,13 +112,25 @@ def test_what_names_a_column_that_was_dropped_and_added_again_is_left() -> None:
     assert left(loss(1, [kept], key(2, own="up"), renumbered={"up"}), loss(2, naming)) == {(2, "9")}
 
 
+@pytest.mark.parametrize("of", [key(2, own="generated"), ForeignKey("", "", (("",) * 4,), 2)])
+def test_what_names_a_column_of_which_no_value_is_known_is_left(of: ForeignKey) -> None:
+    """ON CONFLICT left out a shop of which the slug was taken, and its offer was put under the other shop."""
+    assert left(loss(1, [insert("1", None)], of), loss(2, [insert("8", "5")])) == {(2, "8")}
+
+
+def test_a_table_knows_which_of_its_rows_others_name_and_whether_that_can_wait() -> None:
+    named = loss(1, [insert(id, None) for id in "12345"], key(2), replace(key(3), is_deferrable=True))
+    naming = [insert("7", "1"), insert("8", "2", "conflict"), insert("9", "3", "there"), insert("6", "4")]
+    leave_named([named, loss(2, naming), loss(3, [insert("7", "1"), insert("8", "5")])])
+    assert named.named == {0: False, 3: False, 4: True}
+
+
 @pytest.mark.parametrize(
     "of",
     [
         replace(key(2), loose=("up",)),
         key(2, theirs="generated"),
         key(2, operator="&&"),
-        ForeignKey("", "", (("",) * 4,), 2),
     ],
 )
 def test_where_what_is_named_is_not_known_all_is_left_that_may_name_it(of: ForeignKey) -> None:
@@ -175,3 +187,27 @@ def test_what_others_name_is_looked_for_before_it_is_inserted_and_once(tmp_path:
     (tmp_path / "again").mkdir()
     text = recovered.written(tmp_path / "again", [named])[1][1]
     assert """WHERE ( lost."id" OPERATOR(pg_catalog.=) '2' ) AND (SINCE)""" in text
+
+
+def test_an_update_that_clears_what_names_a_row_is_held_by_what_was_written_since(tmp_path: Path) -> None:
+    """ON UPDATE SET NULL took from rows that the new primary had written which row they were of."""
+    clears = replace(recovered.KEY, clears=True)
+    changes = [
+        Change("update", (id, new), (old, "a"), state="clean") for id, new, old in (("1", "b", "1"), ("2", "a", "3"))
+    ]
+    ((_, text),) = recovered.written(tmp_path, [recovered.loss(1, changes=changes, references=(clears,))])
+    kept, changed = text.split("; UPDATE")
+    assert "naming" not in kept and changed.endswith(f"AND {recovered.FREE[:-1]} AND (SINCE));")
+
+
+def test_a_row_that_others_name_must_be_there_at_the_end(tmp_path: Path) -> None:
+    """ON CONFLICT had left it out, and they were put under the row in its way. A key that is deferrable can wait."""
+    changes = [recovered.delete("9", "z"), recovered.insert("2", "a"), recovered.insert("3", "b")]
+    named = recovered.loss(1, changes=changes, references=(recovered.KEY,))
+    named.followed, named.named = [recovered.KEY], {1: False, 2: True}
+    asked = [
+        text.partition("CASE WHEN (SELECT pg_catalog.count(*)")[2] for _, text in recovered.written(tmp_path, [named])
+    ]
+    rows = [f"=) '{id}'" for id in "23"]
+    assert [[row in one for row in rows] for one in asked] == [[False] * 2, [True, False], [False] * 2, [True, True]]
+    assert asked[1].endswith(f")) OPERATOR(pg_catalog.<>) 1 THEN '{NOT_MADE}' ELSE 'true' END)::pg_catalog.bool;")

@@ -132,18 +132,18 @@ def tables(
 
 def _foreign_keys(session: Session, tables: Container[int]) -> dict[int, list[ForeignKey]]:
     """By the table that they name, of these."""
-    columns: dict[tuple[int, int, str, str, int, bool], list[tuple[str, str, str, str, bool]]] = {}
-    kinds = (number, number, word, word, number, truth, word, word, word, word, truth)
+    columns: dict[tuple[int, int, str, str, int, bool, bool, bool], list[tuple[str, str, str, str, bool]]] = {}
+    kinds = (number, number, word, word, number, truth, truth, truth, word, word, word, word, truth)
     known = answered(session.execute(QUERIES["named-by"]), number, number, number)
     named = {key: (of, by) for key, of, by in known if of in tables}
     rows, unread = _each(session, "foreign-keys", [*named], *kinds)
     for row in rows:
-        columns.setdefault(row[:6], []).append(row[6:])
+        columns.setdefault(row[:8], []).append(row[8:])
     found: dict[int, list[ForeignKey]] = {}
-    for (of, _, schema, table, oid, is_builtin), pairs in columns.items():
+    for (of, _, schema, table, oid, is_builtin, *more), pairs in columns.items():
         loose = tuple(pair[3] for pair in pairs if pair[4])
         found.setdefault(of, []).append(
-            ForeignKey(schema, table, tuple(pair[:4] for pair in pairs), oid, is_builtin, loose)
+            ForeignKey(schema, table, tuple(pair[:4] for pair in pairs), oid, is_builtin, loose, *more)
         )
     for broken in unread:
         found.setdefault(named[broken][0], []).append(replace(NO_NAMES, oid=named[broken][1]))

@@ -19,7 +19,7 @@ class ForeignKey:
     """A foreign key by the table that it belongs to; `pairs`: the named table's column, the operator's schema and name,
     and the own column. All are names, to be quoted. `is_builtin`: the operators and the columns' types are PostgreSQL's
     own, for which no user makes another of that name, or a cast. `loose`: own columns of which equal values may be
-    written in another way than the named table's."""
+    written in another way than the named table's. `clears`: it is ON UPDATE SET NULL or SET DEFAULT."""
 
     schema: str
     table: str
@@ -27,6 +27,8 @@ class ForeignKey:
     oid: int = 0
     is_builtin: bool = False
     loose: tuple[str, ...] = ()
+    is_deferrable: bool = False
+    clears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,8 @@ class TableLoss:
 
     `no_sql`: why no SQL of it is written, "" where it is.
     `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
-    `followed`: foreign keys by which rows in the SQL name it.
+    `followed`: foreign keys by which rows in the SQL name it. `named`: places in the changes of rows that are named so,
+    and whether each such key is deferrable.
     """
 
     table: Table
@@ -144,6 +147,7 @@ class TableLoss:
     notes: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
     followed: list[ForeignKey] = field(default_factory=list)
+    named: dict[int, bool] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -19,28 +19,41 @@ def values(row: Row, places: Sequence[int]) -> Row:
 
 @dataclass(slots=True)
 class _Link:
-    """A foreign key between two tables that lost rows; `is_renumbered`: on the new primary it names another column of
-    that name; `waiting`: rows that name, by what, as places in the changes."""
+    """A foreign key between two tables that lost rows; `is_unknown`: it names a column of which no value is known: a
+    generated one, or another one of that name on the new primary; `waiting`: rows that name, by what, as places in the
+    changes."""
 
     key: ForeignKey
     named: TableLoss
     at: Places
     naming: TableLoss
     by: Places
-    is_renumbered: bool
+    is_unknown: bool
     waiting: dict[Row, list[int]] | None = None
 
     def those_that_name(self) -> dict[Row, list[int]]:
-        """None was put there that is there already, or named the same at the fork; one with a NULL names none."""
+        """None was put there that is there already."""
         if self.waiting is None:
             self.waiting = defaultdict(list)
             for place, one in enumerate(self.naming.changes):
-                if one.new is None or one.state in ("there", NOT_READ):
-                    continue
-                wanted = values(one.new, self.by)
-                if None not in wanted and not (self.by and one.old and values(one.old, self.by) == wanted):
+                if one.state not in ("there", NOT_READ) and (wanted := self.names(one)) is not None:
                     self.waiting[wanted].append(place)
         return self.waiting
+
+    def names(self, one: Change) -> Row | None:
+        """By what the change makes a row name another; None where it named the same at the fork, or has a NULL."""
+        if one.new is None or None in (wanted := values(one.new, self.by)):
+            return None
+        return None if self.by and one.old and values(one.old, self.by) == wanted else wanted
+
+    def note_named(self) -> None:
+        """Tell the named table of the key, and of what rows in the SQL name by it."""
+        in_sql = [one for one in self.naming.changes if one.new and one.is_in_sql]
+        wanted = {names for one in in_sql if one.state != "conflict" and (names := self.names(one)) is not None}
+        self.named.followed += [self.key] if in_sql else []
+        for place, one in enumerate(self.named.changes):
+            if one.new and values(one.new, self.at) in wanted:
+                self.named.named[place] = self.named.named.get(place, True) and self.key.is_deferrable
 
 
 def _links(losses: Sequence[TableLoss]) -> Iterator[_Link]:
@@ -56,8 +69,8 @@ def _links(losses: Sequence[TableLoss]) -> Iterator[_Link]:
                         tuple(columns.index(pair[side]) for pair in equal) if is_known else ()
                         for side, columns in enumerate(tables)
                     )
-                    is_renumbered = any(own in named.table.renumbered for own, *_ in key.pairs)
-                    yield _Link(key, named, at, naming, by, is_renumbered)
+                    known = {*named.table.columns} - named.table.renumbered
+                    yield _Link(key, named, at, naming, by, any(own not in known for own, *_ in key.pairs))
 
 
 def _is_the_lost_one(one: Change, at: Places) -> bool:
@@ -79,12 +92,12 @@ def _other(link: _Link, one: Change) -> Iterator[tuple[_Link, Row]]:
 
 
 def _not_read(links: Sequence[_Link]) -> Iterator[tuple[_Link, Row]]:
-    """What may name a lost row that was not read, or a row by another column of that name: no row that was read, in no
-    partition of the table, is named so."""
+    """What may name a lost row that was not read, or by what is not known: no row that was read, in no partition of the
+    table, is named so."""
     for link in links:
-        if link.named.unread or not link.named.is_read or link.is_renumbered:
+        if link.named.unread or not link.named.is_read or link.is_unknown:
             same = [one for one in links if one.naming is link.naming and one.by == link.by]
-            leaves = [one for one in same if one.named.table.root == link.named.table.root and not one.is_renumbered]
+            leaves = [one for one in same if one.named.table.root == link.named.table.root and not one.is_unknown]
             read = {values(row.new, one.at) for one in leaves for row in one.named.changes if row.new}
             yield from [(link, wanted) for wanted in link.those_that_name() if wanted not in read or not wanted]
 
@@ -102,8 +115,7 @@ def leave_named(losses: Sequence[TableLoss]) -> None:
             left[link.naming.name, link.named.name] += not one.is_left
             todo += [what for more in links if more.named is link.naming for what in _other(more, changed)]
     for link in links:
-        if any(one.new and one.is_in_sql for one in link.naming.changes):
-            link.named.followed.append(link.key)
+        link.note_named()
         if count := left.pop((link.naming.name, link.named.name), 0):
             link.naming.notes.append(
                 f"in conflict too, and in no SQL, as they name by a foreign key a row of {link.named.name} which on the"

@@ -72,10 +72,12 @@ ORDER BY k.oid
 
 -- name: foreign-keys
 -- A column of each foreign key: the table it names, its id, its own table, whether operators and types of all its
--- columns are PostgreSQL's own, both columns with the operator between, and whether values that are equal by it may be
--- written differently in the two: not of one type, or of kinds of integers or of text of any length.
+-- columns are PostgreSQL's own, whether it can wait for the transaction's end, whether ON UPDATE takes a value from those
+-- that name, both columns with the operator between, and whether values that are equal by it may be written differently
+-- in the two: not of one type, or of kinds of integers or of text of any length.
 SELECT k.confrelid, k.oid, fn.nspname::text, f.relname::text, f.oid,
   bool_and(o.oid < 16384 AND own.atttypid < 16384 AND theirs.atttypid < 16384) OVER (PARTITION BY k.oid),
+  k.condeferrable, k.confupdtype IN ('n', 'd'),
   own.attname::text, opn.nspname::text, o.oprname::text, theirs.attname::text,
   EXISTS (SELECT FROM pg_collation l WHERE l.oid IN (own.attcollation, theirs.attcollation) AND NOT l.collisdeterministic)
   OR NOT (SELECT CASE WHEN array_agg(known.type) <@ '{20,21,23}'::oid[] OR array_agg(known.type) <@ '{25,1043}'::oid[] THEN true

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +12,7 @@ from jinja2 import Environment, Template
 
 from walproof.salvaging.answers import answered, number
 from walproof.salvaging.catalog import RanOn
-from walproof.salvaging.changes import Change, ForeignKey, Row, TableLoss
+from walproof.salvaging.changes import Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.naming import values
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.quoting import Quoting, is_operator, plain_table
@@ -24,6 +25,11 @@ NO_SQL = (
 )
 SINCE_READ = "another row was put in the place of one that others here name: pause writes, and run salvage again"
 """How a file ends where the new primary wrote what would be named instead of a lost row since that was read."""
+NOT_MADE = (
+    "a lost row that others here name was not written, as another row is in its way: leave out the files of this table"
+    " and of those that name it"
+)
+"""How a file ends where ON CONFLICT or a condition has left out what others name: they would be put under that row."""
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
 
@@ -82,8 +88,8 @@ def write(
     if not ordered and not moving:
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
-    jinja.filters.update(name=quote.name, value=quote.value, free=lambda key: _free(quote, key))
-    jinja.globals.update(zip=zip, since=since, since_read=SINCE_READ)
+    jinja.filters.update(name=quote.name, value=quote.value, free=partial(_free, quote))
+    jinja.globals.update(zip=zip, held_by=held_by, since=since, since_read=SINCE_READ, not_made=NOT_MADE)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     steps = [step for step in _steps(ordered) if _chosen(*step)]
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
@@ -103,7 +109,7 @@ def write(
                     loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            text = template.generate(table=None, changes=(), held=held, guarded=(), moving=moved)
+            text = template.generate(table=None, changes=(), held=held, guarded=(), named=((), ()), moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
         is_empty = not folder.names()
     if is_empty:
@@ -122,10 +128,16 @@ def _write_table(
     done, names, met = list[SqlFile](), list[str](), set[int]()
     try:
         for number, (loss, is_delete) in steps.items():
-            held, chosen = _tables_held(quote, loss, names_others=is_delete), _chosen(loss, is_delete)
+            chosen = _chosen(loss, is_delete)
+            keys = dict.fromkeys(key for one in chosen for key in held_by(loss.table, one))
+            held = _tables_held(quote, loss, [*keys])
             guarded = _guarded(loss, chosen) if loss.table.oid not in met else ()  # once more, and they are ours
             met |= set() if is_delete else {loss.table.oid}
-            text = template.generate(table=loss.table, changes=chosen, held=held, guarded=guarded, moving=())
+            is_last = not any(at > number and of is loss and not deletes for at, (of, deletes) in steps.items())
+            made = _named(loss, is_last=is_last) if not is_delete else ((), ())
+            text = template.generate(
+                table=loss.table, changes=chosen, held=held, guarded=guarded, named=made, moving=()
+            )
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
             names.append(done[-1].path.name)
         for number, loss in leaves.items():
@@ -163,16 +175,36 @@ def _guarded(loss: TableLoss, changes: Sequence[Change]) -> Iterator[tuple[list[
         yield at, is_builtin, [one for one in made if not one.old or values(one.old, at) != values(one.new or (), at)]
 
 
+def _named(loss: TableLoss, *, is_last: bool) -> tuple[list[int], list[Row]]:
+    """What the file makes that rows in the SQL name, and by which columns, as places, it is known again: not by others,
+    which a trigger may change. In the last file of the table all of it; before that what no deferrable key names."""
+    owns = {own for key in loss.followed for own, *_ in key.pairs}
+    at = [place for place, name in enumerate(loss.table.columns) if place in loss.table.key or name in owns]
+    chosen = (loss.changes[place] for place, can_wait in loss.named.items() if is_last or not can_wait)
+    made = [one for one in chosen if one.is_in_sql and one.state in ("clean", "unsure")]
+    rows = [one.new for one in made if one.new and (not one.old or values(one.old, at) != values(one.new, at))]
+    return at, list(dict.fromkeys(rows)) if at else []
+
+
 def _size(leaves: Sequence[TableLoss]) -> int:
     rows = (row for loss in leaves for one in loss.changes for row in (one.new, one.old, one.now) if row)
     return sum(len(value) for row in rows for value in row if value)
 
 
-def _tables_held(quote: Quoting, loss: TableLoss, *, names_others: bool) -> Iterator[str]:
+def held_by(table: Table, change: Change) -> tuple[ForeignKey, ...]:
+    """Foreign keys through which the change would write to rows that name its own."""
+    if change.kind == "update" and change.new and change.old:
+        pairs = zip(table.columns, change.new, change.old, strict=True)
+        kept = {column for column, new, old in pairs if new == old}
+        # A generated column may change with any other.
+        return tuple(key for key in table.references if key.clears and not {own for own, *_ in key.pairs} <= kept)
+    return table.references if change.kind == "delete" else ()
+
+
+def _tables_held(quote: Quoting, loss: TableLoss, keys: Sequence[ForeignKey]) -> Iterator[str]:
     """What locks the tables that a file names, so that none is renamed, and ends it where one is no longer the table
     that was read: a name may have come to another table by now, or to a view, which runs what its owner wrote."""
     table = loss.table
-    keys = [key for key in table.references if names_others]
     builtin = {table.columns[at] for at in table.key if table.is_key_builtin}
     builtin |= {pair[0] for key in (*keys, *loss.followed) if key.is_builtin for pair in key.pairs}
     named = [(table.oid, table.schema, table.name, table.numbered, builtin)]
@@ -236,8 +268,9 @@ def _is_said(quote: Quoting, loss: TableLoss) -> bool:
     return not why
 
 
-def _free(quote: Quoting, key: ForeignKey) -> str:
-    """The condition that no row names `lost` by that key: a row that names itself is in nobody's way."""
+def _free(quote: Quoting, key: ForeignKey, since: str = "") -> str:
+    """The condition that no row (of which `since` holds) names `lost` by that key: one that names itself is in nobody's
+    way."""
     if not all(is_operator(operator) for _, _, operator, _ in key.pairs):
         return "false"
     pairs = " AND ".join(
@@ -245,7 +278,9 @@ def _free(quote: Quoting, key: ForeignKey) -> str:
         for own, schema, operator, theirs in key.pairs
     )
     is_itself = "naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid"
-    return f"NOT EXISTS (SELECT FROM {quote.table(key.schema, key.table)} naming WHERE {pairs} AND NOT ({is_itself}))"
+    more = f" AND {since}" if since else ""
+    table = quote.table(key.schema, key.table)
+    return f"NOT EXISTS (SELECT FROM {table} naming WHERE {pairs} AND NOT ({is_itself}){more})"
 
 
 def _csv(loss: TableLoss) -> Iterator[str]:

@@ -20,7 +20,7 @@ from walproof.salvaging.answers import answered, maybe, number, truth, word
 from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Table, TableLoss, renumbered
 from walproof.salvaging.plan import Planned, Sessions, new_session
-from walproof.salvaging.recovered import PSQL_ALONE, SqlFile
+from walproof.salvaging.recovered import PSQL_ALONE, SqlFile, held_by
 from walproof.salvaging.rows import UNREADABLE, Session, compared, hold, own_code, shape
 from walproof.salvaging.server import QUERIES
 
@@ -164,7 +164,8 @@ def _held(
             there.append(loss)
         else:
             name = one_line(loss.name)
-            says.append(f"{name}: it, or what names it, was replaced meanwhile: its files were not tried")
+            why = "it has other columns, or it or what names it was replaced meanwhile"
+            says.append(f"{name}: {why}: its files were not tried")
     return there
 
 
@@ -192,11 +193,11 @@ def _is_as_read(was: Table, now: Table | None) -> bool:
 
 
 def _own_operators(losses: Sequence[TableLoss]) -> list[str]:
-    """Foreign keys that deletes look through by operators or types of users, each of which may get another function or
-    a cast at any time."""
-    deletes = [loss for loss in losses if any(one.kind == "delete" and one.is_in_sql for one in loss.changes)]
-    keys = ((loss, key) for loss in deletes for key in loss.table.references if not key.is_builtin)
-    return [one_line(f"{loss.name}: the operator or type of its key in {key.table}", 120) for loss, key in keys]
+    """Foreign keys that changes look through by operators or types of users, each of which may get another function
+    or a cast at any time."""
+    keys = [(loss, key) for loss in losses for one in loss.changes if one.is_in_sql for key in held_by(loss.table, one)]
+    strange = dict.fromkeys((loss.name, key.table) for loss, key in keys if not key.is_builtin)
+    return [one_line(f"{name}: the operator or type of its key in {table}", 120) for name, table in strange]
 
 
 def _run(session: Session, file: SqlFile) -> None:
