@@ -31,6 +31,7 @@ from walproof.load.pods.remote import LoadLost, RemoteWorkspace
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
+from walproof.model.ports import Reverting
 from walproof.model.topology import Endpoint
 from walproof.records.journal import Journal
 from walproof.targets.cnpg import creating_load_pods
@@ -241,6 +242,17 @@ def test_what_a_killed_run_left_is_removed_by_its_journal(tmp_path: Path) -> Non
         later = LoadPods(Who(client(here.cluster), here.pods._login.file), TARGET, RealClock(), NoJournal)
         later.remove(Journal(tmp_path / "journal"))
         assert here.objects("Job", "Secret", "Pod") == [] and Journal(tmp_path / "journal").pending() == ()
+
+
+def test_a_pod_that_another_job_of_that_name_made_is_none_of_the_loads(tmp_path: Path) -> None:
+    with running(tmp_path) as here:
+        here.pods.open()
+        (ours,) = here.runner.pods
+        theirs, told = here.cluster.store.find("Pod", ours) or {}, list[str]()
+        theirs["metadata"]["name"], theirs["metadata"]["ownerReferences"][0]["uid"] = "theirs", "of another"
+        here.cluster.store.create(named("Pod"), theirs)
+        here.pods.remove(here.journal, Reverting(lambda _, name: told.append(name)))
+        assert told == [ours, "pg-walproof", "pg-walproof"]
 
 
 def test_a_job_that_may_not_be_made_leaves_nothing(tmp_path: Path) -> None:

@@ -341,7 +341,7 @@ def test_what_the_operator_remembers_of_the_role_goes_too(
     patch = api.patch
 
     def without_status(*given: Any) -> Any:
-        if given[3:]:
+        if any(given[3:]):
             raise ApiError("may not patch clusters/status", code=403)
         return patch(*given)
 
@@ -354,10 +354,13 @@ def test_a_secret_without_a_role_is_swept_and_one_of_another_cluster_is_not(
     api: FakeApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = f"{machine()} 999999999 1 {BOOT}"
-    for name, owner in (("pg-walproof", "pg"), ("pg2-walproof", "pg2"), ("pg-walproof-role", "pg2")):
-        tree = created_objects.secret(
-            created_objects.metadata(name, {"metadata": {"name": owner, "uid": "u"}}), "Opaque", {}
-        )
+    ours, former = api.cluster["metadata"], {"name": "pg", "uid": "u"}
+    for name, owner in (
+        ("pg-walproof", ours),
+        ("pg2-walproof", {"name": "pg2", "uid": "v"}),
+        ("pg-walproof-role", former),
+    ):
+        tree = created_objects.secret(created_objects.metadata(name, {"metadata": owner}), "Opaque", {})
         api.put(SECRETS, tree)
     made_by(api, dead)
     assert reverted(api, journal, monkeypatch) == ["secret pg-walproof"]

@@ -63,10 +63,10 @@ def secret(meta: Mapping[str, Any], kind: str, values: Mapping[str, str]) -> Tre
     return {"apiVersion": "v1", "kind": "Secret", "metadata": dict(meta), "type": kind, "data": data}
 
 
-def create(api: KubernetesApi, kind: Kind, tree: Tree) -> None:
-    """Make it; ApiError where another's object has its name, with the sentence about that run where it is ours."""
+def create(api: KubernetesApi, kind: Kind, tree: Tree) -> str:
+    """Make it; its uid. ApiError where another's object has its name, with what is known of that run if it is ours."""
     try:
-        api.create(kind, tree)
+        return read(Object, api.create(kind, tree)).metadata.uid
     except ApiError as wrong:
         there = find(api, kind, tree["metadata"]["name"]) if wrong.code == 409 else None
         raise wrong if there is None else there.refusal(api.namespace) from None
@@ -273,15 +273,16 @@ class Left:
 
 def left_behind(api: KubernetesApi, cluster: str, unread: set[str] | None = None) -> tuple[Left, ...]:
     """Everything of ours that the Cluster owns, of any run; `unread` gets each kind that may not be read."""
-    load, role = load_name(cluster), role_name(cluster)
+    tree, load, role = api.get(CLUSTERS, cluster), load_name(cluster), role_name(cluster)
     asked: list[tuple[Kind, Callable[[], Iterable[Tree]]]] = [
         *(
             (kind, lambda of=(kind, name): [api.get(*of)])
             for kind, name in ((JOBS, load), (SECRETS, load), (SECRETS, role))
         ),
         *((kind, partial(api.list, kind, OURS)) for kind in EXPERIMENTS),
-        (ROLES, lambda: map(_as_object, managed_roles(api.get(CLUSTERS, cluster)))),
+        (ROLES, lambda: map(_as_object, managed_roles(tree))),
     ]
+    uid = read(Object, tree).metadata.uid
     owned: list[Left] = []
     for kind, ask in asked:
         try:
@@ -293,7 +294,7 @@ def left_behind(api: KubernetesApi, cluster: str, unread: set[str] | None = None
                 unread.add(kind.plural)
             continue
         ours = [one for one in objects if one.ours]
-        owned += [o for o in ours if kind is ROLES or cluster in [owner.name for owner in o.meta.owner_references]]
+        owned += [o for o in ours if kind is ROLES or uid in [owner.uid for owner in o.meta.owner_references]]
     return tuple(owned)
 
 

@@ -4,7 +4,7 @@ Journaled before it is created; the password and the run's token reach the pods 
 Pod Security admits it. This file starts no pgbench: the agent does."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -142,6 +142,7 @@ def _away_from(cluster: str) -> dict[str, Any]:
 LOAD = "load pods"
 """What the journal calls them; its name is the Job's and the secret's, `after` the run's."""
 _HEARTBEAT_S = 5.0
+Pods = Callable[[], Mapping[str, Pod]]
 
 
 class Login(Protocol):
@@ -216,17 +217,15 @@ class LoadPods:
     def remove(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
         """Remove what the journal says was made, and wait until its pods are gone. Safe twice."""
         for change in noted(journal, self._target, LOAD):
-            run = str(change.after)
-            for name in self._pods(run):
+            run, job = str(change.after), created_objects.find(self._api, JOBS, change.name)
+            pods = partial(self._pods, run, job.meta.uid if job else "")
+            for name in pods():
                 reverting.tell("pod", name)
             for kind in (JOBS, SECRETS):
                 created_objects.remove(self._api, kind, change.name, run, reverting)
             with suppress(WaitTimeout):
-                wait_for(Wait.PROGRAM_GONE, partial(self._none_left, run), self._clock)
+                wait_for(Wait.PROGRAM_GONE, partial(_none, pods), self._clock)
             journal.undone(change)
-
-    def _none_left(self, run: str) -> bool:
-        return not self._pods(run)
 
     def _start(self) -> None:
         wrong = refusal(self._api, for_load(Names(self._login.file.name, ())), "load from within")
@@ -238,12 +237,12 @@ class LoadPods:
             needed(self._journal()).note(self._clock.now(), self._target, LOAD, name, before=None, after=run)
             secret = load_secret(run, self._login.credential, self._token, tree)
             created_objects.create(self._api, SECRETS, secret)
-            created_objects.create(self._api, JOBS, load_job(run, self._load, tree))
-        pods: dict[str, Pod] = {}
+            job = created_objects.create(self._api, JOBS, load_job(run, self._load, tree))
+        pods, listed = dict[str, Pod](), partial(self._pods, run, job)
 
         def ready() -> bool:
             pods.clear()
-            pods.update(self._pods(run))
+            pods.update(listed())
             _refuse(pods)
             return len(pods) == self._load.pods and all(pod.ready for pod in pods.values())
 
@@ -254,17 +253,17 @@ class LoadPods:
                 f"{wrong}: {_what_they_say(pods)}",
                 pasted("kubectl describe job,pod -l job-name={name:shell}", name=name),
             ) from None
-        self._places = [self._joined(run, pod) for pod in pods]
+        self._places = [self._joined(listed, pod) for pod in pods]
         self._heartbeat = self._clock.every(_HEARTBEAT_S, self._beat)
 
-    def _pods(self, run: str) -> dict[str, Pod]:
-        """Of our Job alone: another pod with this label would be told the run's token."""
-        pods, job = pods_labelled(self._api, pods_of_run(run)), created_objects.load_name(self._login.file.name)
+    def _pods(self, run: str, job: str) -> dict[str, Pod]:
+        """Of our Job (its uid) alone: another pod with this label would be told the run's token."""
+        pods = pods_labelled(self._api, pods_of_run(run))
         return {name: pod for name, pod in pods.items() if pod.metadata.is_controlled_by(JOBS, "Job", job)}
 
-    def _joined(self, run: str, name: str) -> _Place:
+    def _joined(self, pods: Pods, name: str) -> _Place:
         """The agent of a pod, asked what it is; TargetError where its image holds other code than this."""
-        connect, gone = partial(self._api.forward, name, PORT), partial(self._gone, run, name)
+        connect, gone = partial(self._api.forward, name, PORT), partial(_gone, pods, name)
         pod = RemotePod(name, self._token, connect, gone, self._clock)
         host, port = self._login.write_service()
         hello = pod.checked(Hello, "hello", resolve=[host])
@@ -275,13 +274,6 @@ class LoadPods:
         pod.clock()
         address = hello.addresses.get(host)
         return _Place(pod, hello.passfile, (address, port) if address else None)
-
-    def _gone(self, run: str, name: str) -> str:
-        """Why that pod is no more, "" where it seems to be there."""
-        pod = self._pods(run).get(name)
-        if pod is None or pod.metadata.deletion_timestamp is not None:
-            return f"the load pod {name} was deleted"
-        return f"the load pod {name} ended{_ended(pod)}" if pod.status.phase in ("Failed", "Succeeded") else ""
 
     def _beat(self) -> None:
         """Ask every pod for the time: that keeps it going, and its clock known."""
@@ -298,6 +290,18 @@ class LoadPods:
         if len(hosts) > 1 and place.service is not None:
             hosts = (*hosts, place.service)
         return replace(endpoint, hosts=hosts, passfile=place.passfile)
+
+
+def _none(pods: Pods) -> bool:
+    return not pods()
+
+
+def _gone(pods: Pods, name: str) -> str:
+    """Why that pod is no more, "" where it seems to be there."""
+    pod = pods().get(name)
+    if pod is None or pod.metadata.deletion_timestamp is not None:
+        return f"the load pod {name} was deleted"
+    return f"the load pod {name} ended{_ended(pod)}" if pod.status.phase in ("Failed", "Succeeded") else ""
 
 
 def _refuse(pods: dict[str, Pod]) -> None:

@@ -148,15 +148,20 @@ class OwnRole:
         reconciliation follows the removal of the last role (internal/management/controller/roles, 1.24 to 1.30).
         One that was under way may write it once more: it is looked for again.
         """
-        for _ in range(_CONFLICTS):
-            status = read(Cluster, self._api.get(CLUSTERS, self._cluster)).status.managed_roles_status
+
+        def cleared(tree: Tree) -> Tree | None:
+            status = read(Cluster, tree).status.managed_roles_status
             listed = {state: names for state, names in status.by_status.items() if role in names}
             names = {state: [name for name in names if name != role] for state, names in listed.items()}
             if role not in status.password_status and not names:
-                return
-            cleared = {"byStatus": {s: left or None for s, left in names.items()}, "passwordStatus": {role: None}}
+                return None
+            left = {"byStatus": {s: left or None for s, left in names.items()}, "passwordStatus": {role: None}}
+            return {"status": {"managedRolesStatus": left}}
+
+        for _ in range(_CONFLICTS):
             try:
-                self._api.patch(CLUSTERS, self._cluster, {"status": {"managedRolesStatus": cleared}}, "status")
+                if not patch_as_read(self._api, CLUSTERS, self._cluster, cleared, self._clock, "status"):
+                    return
             except ApiError as wrong:
                 if wrong.code != 403:
                     raise

@@ -86,6 +86,7 @@ class Instances:
 
     def ask(self, member: str, sql: str) -> str:
         """What a statement answers to the superuser inside the member; TargetError with psql's words when it fails."""
+        self.api.get(CLUSTERS, self.cluster)  # else a pod of its name may be another Cluster's by now
         done = self.api.exec(member, ["psql", "-XAt", "-c", sql])
         if done.code:
             raise TargetError(
@@ -320,7 +321,9 @@ class CnpgRecovery:
     def _ready(self) -> bool:
         try:
             state = state_of(self.instances.api, self.instances.cluster)
-        except ApiError:
+        except ApiError as wrong:
+            if wrong.code == 404:
+                raise
             return False
         ready, status = [pod for pod in state.pods.values() if pod.ready], state.cluster.status
         # A probe may find a thawed primary ready while it is about to hand over to the successor that was chosen.

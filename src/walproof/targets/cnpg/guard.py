@@ -26,6 +26,7 @@ from walproof.model.cnpg_facts import why_not_guarded
 from walproof.model.ports import Clock
 from walproof.model.standby_names import parsed
 from walproof.model.topology import Endpoint
+from walproof.targets.cnpg.cluster_by_uid import ClusterReplaced
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS, KubernetesApi, Tree
 from walproof.targets.cnpg.objects import Cluster, Lease, Pod, Read, read
 from walproof.targets.cnpg.rbac import Names, for_guard, named_instances, refusal
@@ -187,12 +188,14 @@ class FrozenPrimaryGuard:
         self._rights: Any = clock.every(_RIGHTS_S, self._ask_rights)
 
     def turn(self) -> None:
-        """One turn: see, decide, act, and a short pause; MachineError when a thread that sees has ended."""
+        """See, decide, act, and a short pause; ClusterReplaced; MachineError when a thread that sees has ended."""
         # A request is no stall: places are asked meanwhile, and what was read or asked too long ago is not believed.
         stalled = self._clock.now() - self._turned_at > _PACE_S + _STALL_S
         if self.memory.state not in freeze.CALM or self._clock.now() - self._tried_at >= _CALM_S:
             try:
                 self._read()
+            except ClusterReplaced:
+                raise
             except Error as wrong:
                 self._wrong = f": {wrong.message}"
         memory, action = freeze.turn(self.memory, self._sight(stalled), self._policy)
@@ -262,7 +265,7 @@ class FrozenPrimaryGuard:
         watches = memory.state in (*freeze.CALM, State.SUSPECTING)
         pod = pods.get(primary if watches else memory.primary)
         # None is begun with another owner's pod; one that lost its owner afterwards is there all the same.
-        pod = None if watches and pod and not is_instance(pod, self._name) else pod
+        pod = None if watches and pod and not is_instance(pod, cluster.metadata.uid) else pod
         uid, ready = (pod.metadata.uid, pod.ready) if pod else ("", False)
         held, its, retry_s = self._lease.spec, self._lease.metadata, cluster.spec.primary_lease.retry_period_seconds
         lease = LeaseSeen(its.resource_version, held.holder_identity or "", held.renew_time or "", max(2.0, retry_s))

@@ -118,7 +118,12 @@ _CONFLICTS = 8
 
 
 def patch_as_read(
-    api: KubernetesApi, kind: Kind, name: str, change: Callable[[Tree], Tree | None], clock: Clock
+    api: KubernetesApi,
+    kind: Kind,
+    name: str,
+    change: Callable[[Tree], Tree | None],
+    clock: Clock,
+    subresource: str = "",
 ) -> bool:
     """Patch an object onto the version that `change` was worked out from, anew where another user was faster.
 
@@ -131,7 +136,7 @@ def patch_as_read(
             return False
         version = {"resourceVersion": tree["metadata"]["resourceVersion"]}
         try:
-            api.patch(kind, name, {**body, "metadata": {**body.get("metadata", {}), **version}})
+            api.patch(kind, name, {**body, "metadata": {**body.get("metadata", {}), **version}}, subresource)
             return True
         except ApiError as wrong:
             if wrong.code != 409:

@@ -17,6 +17,7 @@ import psycopg
 from walproof.errors import Error, TargetError
 from walproof.model.facts import Facts
 from walproof.model.topology import Endpoint
+from walproof.targets.cnpg.cluster_by_uid import ClusterByUid
 from walproof.targets.cnpg.credentials_and_own_role import Credential, credential_of
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
 from walproof.targets.cnpg.objects import Pod
@@ -162,13 +163,15 @@ class CnpgAccess:
     """To one Cluster. ApiError when Kubernetes does not answer the first time; later the last answer stays."""
 
     def __init__(self, api: KubernetesApi, file: CnpgFile) -> None:
-        self.api, self.file = api, file
+        self.file = file
         try:
             self.state: State = state_of(api, file.name)
         except ApiError as wrong:
             if wrong.code == 403 and CLUSTERS.shown in wrong.message:
                 raise perhaps_misnamed(api, file.name, wrong) from None
             raise
+        self.uid = self.state.cluster.metadata.uid
+        self.api: KubernetesApi = ClusterByUid(api, self.uid)
         self.addresses = Addresses(file.reach, api.forward)
         self.credential = self.default()
         self.login = self.parameters(self.credential)

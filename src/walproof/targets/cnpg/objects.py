@@ -36,7 +36,7 @@ class Read(BaseModel):
 
 
 class Owner(Read):
-    name: str
+    uid: str = ""
     api_version: str = ""
     kind: str = ""
     controller: bool = False
@@ -53,11 +53,11 @@ class Metadata(Read):
     labels: dict[str, str] = {}
     owner_references: list[Owner] = []
 
-    def is_controlled_by(self, kind: Kind, singular: str, name: str) -> bool:
-        """Whether that object made it: an object has one controller, and labels are anyone's to write."""
+    def is_controlled_by(self, kind: Kind, singular: str, uid: str) -> bool:
+        """Whether the object of that uid made it: an object has one controller, and labels are anyone's to write."""
         api = f"{kind.group}/{kind.version}"
-        wanted = (api, singular, name, True)
-        return wanted in [(one.api_version, one.kind, one.name, one.controller) for one in self.owner_references]
+        wanted = (api, singular, uid, True)
+        return wanted in [(one.api_version, one.kind, one.uid, one.controller) for one in self.owner_references]
 
 
 class Object(Read):

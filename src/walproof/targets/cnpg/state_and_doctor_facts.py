@@ -78,15 +78,15 @@ def _pods_of(api: KubernetesApi, cluster: Cluster) -> dict[str, Pod]:
 
     Who makes a pod writes its labels and its owner, and who may write a status its names: it takes both.
     """
-    name, listed = cluster.metadata.name, cluster.status.instance_names
+    name, uid, listed = cluster.metadata.name, cluster.metadata.uid, cluster.status.instance_names
     numbered = re.compile(rf"{re.escape(name)}-[0-9]{{1,9}}")
     pods = pods_labelled(api, instances_of(name)).items()
-    return {pod: one for pod, one in pods if pod in listed and numbered.fullmatch(pod) and is_instance(one, name)}
+    return {pod: one for pod, one in pods if pod in listed and numbered.fullmatch(pod) and is_instance(one, uid)}
 
 
-def is_instance(pod: Pod, cluster: str) -> bool:
-    """Whether the operator made it for the Cluster: a StatefulSet that is named like it has pods of such names too."""
-    return pod.metadata.is_controlled_by(CLUSTERS, "Cluster", cluster)
+def is_instance(pod: Pod, uid: str) -> bool:
+    """Whether the operator made it for the Cluster of that uid: a StatefulSet of its name names its pods alike."""
+    return pod.metadata.is_controlled_by(CLUSTERS, "Cluster", uid)
 
 
 def pods_labelled(api: KubernetesApi, labels: str) -> dict[str, Pod]:

@@ -69,18 +69,17 @@ class CnpgCluster(ExternalCluster):
     def __init__(self, name: str, file: CnpgFile, api: KubernetesApi) -> None:
         self.access = CnpgAccess(api, file)
         super().__init__(name, file, self.access.login, self.access.members)
-        self._uid = self.access.state.cluster.metadata.uid
         self._own_user = ""
         self._no_amcheck = ""
         self._left: Credential | None = None
-        self._instances = Instances(api, file.name, name, self.clock, lambda: self.journal)
+        self._instances = Instances(*self._cluster, name, self.clock, lambda: self.journal)
         self._chaos = ChaosMesh(self._instances)
-        self._states = CnpgMemberStates(api, file.name, self._addressed, self.clock, injected=self._chaos.in_effect)
+        self._states = CnpgMemberStates(*self._cluster, self._addressed, self.clock, injected=self._chaos.in_effect)
 
     @property
     def identity(self) -> str:
-        """The Cluster's uid, as it was when it was opened."""
-        return self._uid
+        """The Cluster's uid: of another one of its name nothing is read or changed."""
+        return self.access.uid
 
     @cached_property
     def configuration(self) -> Configuration:
