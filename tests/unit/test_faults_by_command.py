@@ -161,6 +161,23 @@ def test_a_command_does_nothing_before_its_process_is_noted(tmp_path: Path) -> N
     assert not done.exists()
 
 
+def test_a_command_that_has_become_another_users_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary user's `sudo …` that hung: nothing was undone until it ended by itself."""
+    told = list[str]()
+
+    def not_ours(*_: int) -> None:
+        raise PermissionError
+
+    for name, value in (("_LONGEST_S", 0.1), ("_LAST_S", 0.1), ("os.killpg", not_ours)):
+        monkeypatch.setattr(f"{commands.__name__}.{name}", value)
+    try:
+        with pytest.raises(commands.CutOff):
+            commands.run("exec sleep 600", told.append)
+    finally:
+        os.kill(pid := int(told[0].split()[1]), signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
 def command_lines() -> list[str]:
     texts = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):

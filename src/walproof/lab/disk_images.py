@@ -269,13 +269,15 @@ def _free(blueprint: Blueprint, member: str | None = None) -> None:
     # Again and again: a mount namespace may be made meanwhile, and the kernel frees a device only some time after its
     # last lazy unmount.
     def is_free() -> bool:
-        return not _let_go(blueprint, member)
+        stay[:] = _let_go(blueprint, member)
+        return not stay
 
+    stay = list[str]()
     try:
         if not is_free():  # which took as long as the kernel had to write
             wait_for(Wait.DISKS_FREE, is_free, RealClock())
     except WaitTimeout as late:
-        raise WaitTimeout(f"{late.message}{_holders(blueprint)}", late.hint) from None
+        raise WaitTimeout(f"{late.message}{_holders(stay)}", late.hint) from None
 
 
 def _let_go(blueprint: Blueprint, member: str | None = None) -> list[str]:
@@ -310,9 +312,9 @@ def _patiently_unmount(mount_point: Path) -> None:
         wait_for(Wait.PROGRAM_GONE, gone, RealClock())
 
 
-def _holders(blueprint: Blueprint) -> str:
-    """A clause: processes that hold volumes of this lab, by a mount namespace, a folder or a file; "" for none."""
-    numbers, seen, holders = _numbers(device for device, _ in loops(blueprint)), set[int](), list[str]()
+def _holders(devices: Iterable[str]) -> str:
+    """A clause: processes that hold these, by a mount namespace, a folder or a file; "" for none."""
+    numbers, seen, holders = _numbers(devices), set[int](), list[str]()
 
     def is_there(path: Path) -> bool:
         with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ from walproof.machine.pid_files import identity, machine
 from walproof.model.topology import Endpoint
 
 _LONGEST_S = 120
+_LAST_S = 5
 _GATE = 'read -r _ || exit; exec /bin/sh -c "$1" </dev/null'
 """It waits for a line, and ends without one: where walproof was killed before it could note which process it is."""
 _WORD = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9._:-]{0,252}")
@@ -68,10 +69,11 @@ class CutOff(PartlyDone):
 def run(command: str, begins: Callable[[str], object] = lambda _: None) -> str:
     """Run it by the shell and give its output; PartlyDone with its last words when it fails.
 
-    It is a process group of its own, none of which outlives the wait for it: `CutOff` after two minutes. `begins` is
+    It is a process group of its own, none of which outlives the wait for it where we may end it: `CutOff` after two
+    minutes. `begins` is
     told which process it is (`pid_files.ended`) before it does anything; whatever it raises, nothing was done.
     """
-    with subprocess.Popen(
+    process = subprocess.Popen(
         ["/bin/sh", "-c", _GATE, "sh", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -79,16 +81,21 @@ def run(command: str, begins: Callable[[str], object] = lambda _: None) -> str:
         text=True,
         errors="replace",
         process_group=0,  # and the terminal's session: sudo knows a user by it
-    ) as process:
-        try:
-            begins(f"{machine()} {identity(process.pid)}")
-            output, errors = process.communicate("\n", timeout=_LONGEST_S)
-        except BaseException as wrong:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(wrong, subprocess.TimeoutExpired):
-                raise CutOff(f"your command did not end within {_LONGEST_S} s: {command}", "run it by hand") from None
-            raise
+    )
+    try:
+        begins(f"{machine()} {identity(process.pid)}")
+        output, errors = process.communicate("\n", timeout=_LONGEST_S)
+    except BaseException as wrong:
+        with suppress(ProcessLookupError, PermissionError):  # it has become another user's, as `sudo` does
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_S)
+        for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+            with suppress(OSError):
+                pipe.close()
+        if isinstance(wrong, subprocess.TimeoutExpired):
+            raise CutOff(f"your command did not end within {_LONGEST_S} s: {command}", "run it by hand") from None
+        raise
     if process.returncode:
         words = (errors or output).strip().splitlines() or ["no output"]
         raise PartlyDone(f"your command failed ({process.returncode}): {command}: {words[-1]}", "run it by hand")
