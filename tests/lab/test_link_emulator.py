@@ -195,6 +195,8 @@ def test_a_dead_emulator_is_reported_and_never_becomes_a_fast_link(lab: Blueprin
     wait_for(Wait.PROGRAM_GONE, lambda: network_links.state(lab).dead, RealClock())
     assert "dead" in network_links.state(lab).summary
     assert all(not m.round_trips_ms for m in found(lab, SILENT).values())
+    # Its devices stay, and without an owner they would be anyone's who is in the namespace.
+    assert all(" user " in ip("-d", "link", "show", devices.DEVICE, namespace=lab.namespace(m)) for m in lab.members)
     network_links.recover(lab)
     assert not network_links.state(lab).dead
     assert best(found(lab)["n1", "n2"]) > 19

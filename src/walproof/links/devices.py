@@ -71,7 +71,7 @@ HEADER_BYTES = 10
 QUEUE_PACKETS = 4000
 _TUN = "/dev/net/tun"
 _TUN_HINT = pasted("load the tun module, or as root: chmod 666 {device:path}", device=_TUN)
-_TUNSETIFF, _TUNSETPERSIST, _TUNSETOFFLOAD = 0x400454CA, 0x400454CB, 0x400454D0
+_TUNSETIFF, _TUNSETPERSIST, _TUNSETOWNER, _TUNSETOFFLOAD = 0x400454CA, 0x400454CB, 0x400454CC, 0x400454D0
 _IFF_TUN, _IFF_NO_PI, _IFF_VNET_HDR = 0x0001, 0x1000, 0x4000
 _F_CSUM, _F_TSO4, _F_TSO6 = 0x01, 0x02, 0x04
 
@@ -116,6 +116,7 @@ def attach(namespace: str, *, persist: bool = False) -> int:
         try:
             fcntl.ioctl(fd, _TUNSETIFF, request)
             if persist:
+                fcntl.ioctl(fd, _TUNSETOWNER, os.geteuid())  # a device without one is anyone's who is in the namespace
                 fcntl.ioctl(fd, _TUNSETPERSIST, 1)
         except OSError as no:
             os.close(fd)
