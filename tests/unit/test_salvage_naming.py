@@ -189,15 +189,21 @@ def test_what_others_name_is_looked_for_before_it_is_inserted_and_once(tmp_path:
     assert """WHERE ( lost."id" OPERATOR(pg_catalog.=) '2' ) AND (SINCE)""" in text
 
 
-def test_an_update_that_clears_what_names_a_row_is_held_by_what_was_written_since(tmp_path: Path) -> None:
-    """ON UPDATE SET NULL took from rows that the new primary had written which row they were of."""
+def test_an_update_waits_for_what_names_its_row_where_it_would_clear_that(tmp_path: Path) -> None:
+    """ON UPDATE SET NULL took from rows which row they were of: from those that the new primary had written since, and
+    from those that lost work itself put under another one. What lost work set to NULL is so first."""
     clears = replace(recovered.KEY, clears=True)
     changes = [
         Change("update", (id, new), (old, "a"), state="clean") for id, new, old in (("1", "b", "1"), ("2", "a", "3"))
     ]
-    ((_, text),) = recovered.written(tmp_path, [recovered.loss(1, changes=changes, references=(clears,))])
-    kept, changed = text.split("; UPDATE")
-    assert "naming" not in kept and changed.endswith(f"AND {recovered.FREE[:-1]} AND (SINCE));")
+    cleared = [Change("update", ("1", v), ("1", "a"), state="clean") for v in (None, "b")]
+    losses = [recovered.loss(1, changes=changes, references=(clears,))]
+    losses += [recovered.loss(2, changes=[one]) for one in cleared]
+    done = [one for one in recovered.written(tmp_path, losses, [(2, 1)])]
+    assert [table for table, _ in done] == ["t2", "t1", "t2", "t1"] and 'SET "v" = NULL' in done[0][1]
+    for at in (1, 3):
+        kept, changed = done[at][1].split("; UPDATE")
+        assert "naming" not in kept and changed.endswith(f"AND {recovered.FREE};")
 
 
 def test_a_row_that_others_name_must_be_there_at_the_end(tmp_path: Path) -> None:

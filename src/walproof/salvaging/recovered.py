@@ -78,10 +78,11 @@ def write(
 
     `since`: the condition that the new primary has written a row since the fork, which no update or delete touches.
 
-    Deletes come first, of tables before those that they name, so that no unique value stands in the way; a delete of a
-    row that is still named does nothing, and is tried again at the end; so is an insert for which a delete or update
-    makes room. Of a table that SQL cannot name in that database there is the CSV alone; of one that cannot be written,
-    nothing, which it is told: the others, of which the largest come last, are written all the same.
+    Deletes come first, with updates that only set columns to NULL, of tables before those that they name, so that no
+    unique value stands in the way. A delete of a row that is still named does nothing, and is tried again at the end,
+    as an update is that ON UPDATE would carry there; so is an insert for which a delete or update makes room. Of a
+    table that SQL cannot name in that database there is the CSV alone; of one that cannot be written, nothing, which it
+    is told: the others, of which the largest come last, are written all the same.
     """
     changed = [loss for loss in losses if loss.changes and loss.table.columns]
     ordered = in_order(changed, answered(session.execute(QUERIES["references"]), number, number))
@@ -131,7 +132,8 @@ def _write_table(
             chosen = _chosen(loss, is_delete)
             keys = dict.fromkeys(key for one in chosen for key in held_by(loss.table, one))
             held = _tables_held(quote, loss, [*keys])
-            guarded = _guarded(loss, chosen) if loss.table.oid not in met else ()  # once more, and they are ours
+            is_first = not is_delete and loss.table.oid not in met  # once more, and they are ours
+            guarded = _guarded(loss, chosen) if is_first else ()
             met |= set() if is_delete else {loss.table.oid}
             is_last = not any(at > number and of is loss and not deletes for at, (of, deletes) in steps.items())
             made = _named(loss, is_last=is_last) if not is_delete else ((), ())
@@ -149,10 +151,10 @@ def _write_table(
 
 
 def _steps(ordered: Sequence[TableLoss]) -> list[tuple[TableLoss, bool]]:
-    """Of which table the files are, in their order, and whether of its deletes."""
+    """Of which table the files are, in their order, and whether of its deletes (`_comes_first`)."""
     deletes, others = [(loss, True) for loss in reversed(ordered)], [(loss, False) for loss in ordered]
     kinds = {loss.name: {one.kind for one in loss.changes if one.is_in_sql} for loss in ordered}
-    named = [loss for loss in ordered if loss.table.references and "delete" in kinds[loss.name]]
+    named = [loss for loss in ordered if any(held_by(loss.table, one) for one in loss.changes if one.is_in_sql)]
     crowded = [one for one in ordered if one.table.has_other_unique and {"insert", "update"} <= kinds[one.name]]
     again = [(loss, True) for loss in reversed(named)]
     again += [(loss, False) for loss in ordered if loss in (*named, *crowded) and not loss.table.is_deferrable]
@@ -160,7 +162,14 @@ def _steps(ordered: Sequence[TableLoss]) -> list[tuple[TableLoss, bool]]:
 
 
 def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
-    return [one for one in loss.changes if one.is_in_sql and (one.kind == "delete") == is_delete]
+    return [one for one in loss.changes if one.is_in_sql and _comes_first(one) == is_delete]
+
+
+def _comes_first(one: Change) -> bool:
+    """Deletes, and updates that only set columns to NULL: these need no other row, and no row is named by them."""
+    if one.kind == "update" and one.new and one.old:
+        return all(new is None or new == old for new, old in zip(one.new, one.old, strict=True))
+    return one.kind == "delete"
 
 
 def _guarded(loss: TableLoss, changes: Sequence[Change]) -> Iterator[tuple[list[int], bool, list[Change]]]:
@@ -268,9 +277,8 @@ def _is_said(quote: Quoting, loss: TableLoss) -> bool:
     return not why
 
 
-def _free(quote: Quoting, key: ForeignKey, since: str = "") -> str:
-    """The condition that no row (of which `since` holds) names `lost` by that key: one that names itself is in nobody's
-    way."""
+def _free(quote: Quoting, key: ForeignKey) -> str:
+    """The condition that no row names `lost` by that key: one that names itself is in nobody's way."""
     if not all(is_operator(operator) for _, _, operator, _ in key.pairs):
         return "false"
     pairs = " AND ".join(
@@ -278,9 +286,8 @@ def _free(quote: Quoting, key: ForeignKey, since: str = "") -> str:
         for own, schema, operator, theirs in key.pairs
     )
     is_itself = "naming.tableoid OPERATOR(pg_catalog.=) lost.tableoid AND naming.ctid OPERATOR(pg_catalog.=) lost.ctid"
-    more = f" AND {since}" if since else ""
     table = quote.table(key.schema, key.table)
-    return f"NOT EXISTS (SELECT FROM {table} naming WHERE {pairs} AND NOT ({is_itself}){more})"
+    return f"NOT EXISTS (SELECT FROM {table} naming WHERE {pairs} AND NOT ({is_itself}))"
 
 
 def _csv(loss: TableLoss) -> Iterator[str]:
