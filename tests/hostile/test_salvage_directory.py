@@ -4,6 +4,7 @@ import hashlib
 import os
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,44 @@ def test_no_setting_library_program_or_slot_of_it_is_run_or_copied(
     work.mkdir()
     list(data_directory.copy(old, wal_files(old, None), 0, work))
     assert not (work / "data" / name).exists() and not canary.exists() and state(directory) == before
+
+
+CALLED = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(flush=True); sys.stdin.read()"
+LOOKS = """
+import pathlib, sys
+from walproof.salvaging.running_servers import check_unused
+check_unused(pathlib.Path(sys.argv[1]))
+"""
+NO_PTRACE = "setpriv --bounding-set -sys_ptrace --inh-caps -sys_ptrace"
+IN_CONTAINER = "unshare --user --map-user=61200"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as another")
+@pytest.mark.parametrize(
+    ("looker", "user", "program", "says"),
+    [
+        ("env", "61200", "postgres", "PostgreSQL runs in it"),
+        ("env", "61201", "postgres", "PostgreSQL runs in it"),
+        ("env", "61201", "pg_rewind", ""),  # he names what he likes
+        ("env", f"61201 {IN_CONTAINER}", "pg_rewind", "PostgreSQL runs in it"),
+        (NO_PTRACE, "61200", "postgres", "cannot be known"),
+        (NO_PTRACE, "61200", "pg_rewind", "cannot be known"),
+        (NO_PTRACE, "61201", "postgres", ""),
+        (NO_PTRACE, f"61201 {IN_CONTAINER}", "postgres", "cannot be known"),
+    ],
+)
+def test_a_server_that_may_not_be_looked_at_or_has_another_uid_on_disk_is_not_passed_over(
+    tmp_path: Path, looker: str, user: str, program: str, says: str
+) -> None:
+    """A mount with mapped ids gives a container's server the directory; its files have another uid on disk."""
+    directory = made_in(tmp_path / "old")
+    os.chown(directory, 61200, 61200)
+    argv = ["setpriv", "--clear-groups", "--reuid", *user.split(), sys.executable, "-I", "-c", CALLED, program]
+    where = directory if program == "postgres" else tmp_path
+    with subprocess.Popen([*argv, "-D", directory], cwd=where, stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        look = [*looker.split(), sys.executable, "-c", LOOKS, str(directory)]
+        looked = subprocess.run(look, capture_output=True, text=True, check=False)
+        process.communicate()
+    assert (looked.returncode == 0) is not bool(says)
+    assert says in looked.stderr and (not says or f"process {process.pid}" in looked.stderr)

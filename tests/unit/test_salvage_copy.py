@@ -176,7 +176,7 @@ def test_a_directory_that_a_server_worked_in_since_it_was_looked_at_is_not_taken
             if is_seen:
                 raise MachineError("a server runs")
 
-    monkeypatch.setattr(data_directory, "_check_unused", look)
+    monkeypatch.setattr(data_directory, "check_unused", look)
     with pytest.raises(MachineError, match="a server runs" if is_seen else "changed since"):
         data_directory.take(old, tmp_path / "work", 65534)
     assert owners == [0, 65534][:at]

@@ -1,4 +1,4 @@
-"""The old primary's data directory: what it is, whether it is in use, which files of it are copied. Reads only.
+"""The old primary's data directory: what it is, which files of it are copied. Reads only.
 
 It may be a stranger's: no link but pg_wal and tablespaces is followed, and these only to what is its own user's; no
 program of it is run, no setting of it read."""
@@ -21,6 +21,7 @@ from pathlib import Path
 from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
+from walproof.salvaging.running_servers import check_unused
 from walproof.salvaging.wal import Span, position
 from walproof.salvaging.wal_records import MAGIC
 
@@ -38,8 +39,6 @@ _KNOWN = re.compile(
     r"|[0-9A-F]+(?:_(?:fsm|vm|init))?(?:[.][0-9]+)?"
 )
 """Names of what is copied: no server needs others (temporary files, caches of catalogs), and no library has one."""
-_TARGET = re.compile(r"\0(?:-\w*D\0?|--target-pg\w*[=\0])([^\0]+)")
-"""The directory that a command line of pg_rewind names."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLONE, _CHUNK, _TOLD = 0x40049409, 1 << 20, 1 << 24
@@ -93,7 +92,7 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
     if version not in map(str, MAGIC):
         why = f"its PG_VERSION says {version[:40]}" if version else "it has no PG_VERSION"
         raise refused("no-data-directory", directory=directory, why=why)
-    _check_unused(directory)
+    check_unused(directory)
     where = _programs(int(version), programs)
     content = small_file(directory, "global/pg_control") or b""
     control = _control(directory, where, content)
@@ -116,17 +115,6 @@ def inspect(directory: Path, programs: Path | None) -> OldServer:
         raise refused("corrupt-control", directory=directory, why=wrong) from None
 
 
-def _elsewhere(directory: Path, root: Path = Path("/")) -> list[Path]:
-    """What pg_wal and pg_tblspc of a data directory lead to, for whom that folder is /: a server in a container."""
-    links = (directory / "pg_wal", *(directory / "pg_tblspc").glob("*"))
-    return [_below_root(root, directory, os.readlink(link)) for link in links if link.is_symlink()]
-
-
-def _below_root(root: Path, folder: Path, name: str) -> Path:
-    """What a process whose / is that root means by a name in that folder."""
-    return root / name[1:] if name.startswith("/") else folder / name
-
-
 def links(old: OldServer) -> dict[str, Path]:
     """What lies outside of the directory and is read by a link of its own, by its place in it. A refusal where the
     directory is a copy, and that from which it was made is there and uses the same: a rewind changes it for both."""
@@ -142,25 +130,6 @@ def links(old: OldServer) -> dict[str, Path]:
                     words = {"place": old.directory / place, "folder": outside[place], "original": original}
                     raise refused("link-shared", **words)
     return outside
-
-
-def _check_unused(directory: Path) -> None:
-    """A refusal when a server works in it, its working directory, or pg_rewind, which names it, or either in what it
-    leads to, by a link of its own: a copy's links lead to the folders of the server that was copied, or that has come
-    back since."""
-    folders, able = (directory, *_elsewhere(directory)), {0, directory.stat().st_uid}
-    for entry in Path("/proc").glob("[0-9]*"):
-        root, cwd = entry / "root", entry / "cwd"
-        with suppress(OSError):  # it ended
-            # Another user's could not write here, and may call himself so.
-            program = (entry / "comm").read_bytes() if entry.stat().st_uid in able else b""
-            if program.startswith((b"post", b"pg_rewind")):
-                line = os.fsdecode((entry / "cmdline").read_bytes()) if program.startswith(b"pg_rewind") else ""
-                homes = [cwd, *(_below_root(root, cwd, name) for name in _TARGET.findall(line))]
-                for used in (one for home in homes for one in (home, *_elsewhere(home, root)) if one.exists()):
-                    for folder in folders:
-                        if folder.exists() and used.samefile(folder):
-                            raise refused("in-use", directory=folder, pid=entry.name)
 
 
 def _programs(major: int, given: Path | None) -> Path:
@@ -350,7 +319,7 @@ def take(old: OldServer, work: Path, user: int) -> None:
 
 
 def _check_unchanged(old: OldServer) -> None:
-    _check_unused(old.directory)
+    check_unused(old.directory)
     if small_file(old.directory, "global/pg_control") != old.pg_control:
         raise refused("changed", directory=old.directory)
 
