@@ -23,7 +23,7 @@ from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.faults_and_undo import Instances
 from walproof.targets.cnpg.faults_and_undo_by_chaos_mesh import ChaosMesh
 from walproof.targets.cnpg.kubeconfig import connection
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES, PODS
 from walproof.targets.cnpg.pitfalls import ALTERED, AlterSystem, CnpgPitfalls
 from walproof.targets.configure import NoJournal
 from walproof.targets.simulated.clock import VirtualClock
@@ -170,6 +170,22 @@ def test_what_a_killed_run_altered_is_reset(alterable: StandIn, tmp_path: Path) 
     assert names(alterable) == ""
     AlterSystem(instances).undo_left(journal)
     assert names(alterable) == before and journal.pending() == ()
+
+
+def test_what_was_altered_stays_noted_while_its_member_has_no_pod(tmp_path: Path) -> None:
+    """The file is on the instance's volume, which the next pod has; it goes with an instance that is listed no more."""
+    api, journal = FakeApi(), Journal(tmp_path / "journal.jsonl")
+    instances = Instances(api, "pg", "cnpg:default/pg", VirtualClock(), lambda: journal)
+    for member in ("pg-1", "pg-2"):
+        journal.note(0.0, instances.target, ALTERED, member, before=None, after=None)
+    api.remove(PODS, "pg-2")
+    for _ in range(2):
+        with pytest.raises(TargetError, match="ALTER SYSTEM on pg-2 is not undone: pg-2 has no pod now"):
+            AlterSystem(instances).undo_left(journal)
+        assert [change.name for change in journal.pending()] == ["pg-2"]
+    api.cluster["status"]["instanceNames"].remove("pg-2")
+    AlterSystem(instances).undo_left(journal)
+    assert journal.pending() == ()
 
 
 def isolating(cluster: StandIn) -> CnpgPitfalls:

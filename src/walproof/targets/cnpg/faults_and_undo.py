@@ -86,7 +86,7 @@ class Instances:
 
     def ask(self, member: str, sql: str) -> str:
         """What a statement answers to the superuser inside the member; TargetError with psql's words when it fails."""
-        self.api.get(CLUSTERS, self.cluster)  # else a pod of its name may be another Cluster's by now
+        self.check(member)
         done = self.api.exec(member, ["psql", "-XAt", "-c", sql])
         if done.code:
             raise TargetError(

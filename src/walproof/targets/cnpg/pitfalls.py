@@ -13,7 +13,7 @@ from functools import partial
 
 import psycopg
 
-from walproof.errors import TargetError, UsageError
+from walproof.errors import ODD, TargetError, UsageError, as_error
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.quoting import pasted
 from walproof.model.drill import Capability, Finding
@@ -21,8 +21,9 @@ from walproof.model.ports import SILENT, Clock, MemberFault, Notebook, Recovery,
 from walproof.model.topology import Endpoint
 from walproof.model.waiting import Wait, longest_s, wait_for
 from walproof.targets.cnpg.faults_and_undo import Instances
-from walproof.targets.cnpg.kubernetes_api import CLUSTERS, ApiError, KubernetesApi
+from walproof.targets.cnpg.kubernetes_api import CLUSTERS, KubernetesApi
 from walproof.targets.cnpg.members import Place, answers
+from walproof.targets.cnpg.objects import Cluster, read
 from walproof.targets.cnpg.rbac import Names, for_forward_by_kubectl, refusal
 from walproof.targets.cnpg.state_and_doctor_facts import State, state_of
 from walproof.targets.configure import noted
@@ -88,15 +89,22 @@ class AlterSystem:
             journal.undone(change)
 
     def undo_left(self, journal: Notebook, reverting: Reverting = SILENT) -> None:
-        """What a killed run left in its journal; a member that has no pod any more has no such file of its own."""
-        for change in noted(journal, self.instances.target, ALTERED):
+        """What a killed run left in its journal; TargetError, after all others, for what stays.
+
+        The file is on the instance's volume, which outlives its pod: it is gone where the Cluster lists none.
+        """
+        run, stay = self.instances, []
+        for change in noted(journal, run.target, ALTERED):
             try:
-                self.reset(change.name)
-                reverting.tell("setting", f"altered by ALTER SYSTEM on {change.name}")
-            except ApiError as wrong:
-                if wrong.code != 404:
-                    raise
-            journal.undone(change)
+                if change.name in read(Cluster, run.api.get(CLUSTERS, run.cluster)).status.instance_names:
+                    self.reset(change.name)
+                    reverting.tell("setting", f"altered by ALTER SYSTEM on {change.name}")
+            except ODD as wrong:
+                stay.append(f"ALTER SYSTEM on {change.name} is not undone: {as_error(wrong).message}")
+            else:
+                journal.undone(change)
+        if stay:
+            raise TargetError("; ".join(stay), "kubectl get pods -o wide; once it answers: walproof revert")
 
 
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"

@@ -178,7 +178,7 @@ class CnpgCluster(ExternalCluster):
             return
         command = ["psql", "-X", "-q", "-d", self._database, "-c", _AMCHECK]
         try:
-            done = self.access.api.exec(self.leader(), command)
+            done = self.access.api.exec(self._instances.check(self.leader()).metadata.name, command)
         except Error as wrong:
             self._no_amcheck = f"{wrong.message}; {wrong.hint}"
         else:
