@@ -76,6 +76,16 @@ def test_the_doctor_changes_nothing_and_sees_one_secret() -> None:
     assert secrets["resourceNames"] == ["pg-app"] and secrets["verbs"] == ["get"]
 
 
+def test_a_forward_to_an_instance_is_printed_only_where_it_is_used_and_the_role_says_what_it_amounts_to() -> None:
+    """The manager's local server answers it with the credentials of the backup store."""
+    within = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods")
+    for use in ("doctor", "price", "apply"):
+        assert "pods/portforward" not in CnpgRights(within, None).role([use]), use
+    assert "pods/portforward" in CnpgRights(within, None).role(["prove"]), "pitfall K7 is kubectl's forward"
+    text = CnpgRights(FILE, None).role(["doctor"])
+    assert "pods/portforward" in text and "amount to: docs/kubernetes.md, Rights" in text
+
+
 def test_what_a_use_asks_of_the_api_is_in_its_role() -> None:
     """What the doctor really asks for, against the Role that it prints."""
     from walproof.targets.cnpg.members import CnpgAccess

@@ -50,19 +50,19 @@ class Rule:
         return rule_line(self.kind.group, self.kind.plural, self.verbs, self.names)
 
 
-_MUCH = (CLUSTERS, JOBS, SECRETS, *EXPERIMENTS)
-_AMOUNTS_TO = "What patch clusters, and create jobs, secrets and experiments amount to: docs/kubernetes.md, Rights."
+_AMOUNTS_TO = "What its rights amount to: docs/kubernetes.md, Rights."
 _STREAM = ("get", "create")
 """A WebSocket is opened by GET; API servers from 1.35 on ask for create too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a Role names: the Cluster, its instances, the secret of the user."""
+    """What a Role names: the Cluster, its instances, the user's secret; whether members are reached by forwards."""
 
     cluster: str
     instances: tuple[str, ...]
     secret: str = ""
+    forwarded: bool = True
 
 
 def _reading(names: Names) -> tuple[Rule, ...]:
@@ -72,8 +72,12 @@ def _reading(names: Names) -> tuple[Rule, ...]:
         Rule(SECRETS, ("get",), (names.secret,)),
         Rule(LEASES, ("get",), (names.cluster,)),
         Rule(ENDPOINTSLICES, ("list",)),
-        Rule(PODS.within("portforward"), _STREAM, names.instances),
+        *((_forwarding(names),) if names.forwarded else ()),
     )
+
+
+def _forwarding(names: Names) -> Rule:
+    return Rule(PODS.within("portforward"), _STREAM, names.instances)
 
 
 def _executing(names: Names) -> Rule:
@@ -155,7 +159,8 @@ def _owned(kind: Kind, name: str) -> tuple[Rule, ...]:
 def _breaking(names: Names) -> tuple[Rule, ...]:
     """Every fault by Kubernetes alone, every pitfall, and logs for drills that do not hold."""
     faults = (rule for rules in for_fault(names).values() for rule in rules)
-    return (*faults, *for_forward_by_kubectl(names), Rule(PODS.within("log"), ("get",), names.instances))
+    logs = Rule(PODS.within("log"), ("get",), names.instances)
+    return (*faults, *for_forward_by_kubectl(names), _forwarding(names), logs)
 
 
 USES = ("doctor", "price", "prove", "apply")
@@ -268,7 +273,7 @@ class CnpgRights:
             known = pasted("kubectl get cluster {name:argument} shows them.", name=file.name)
             guessed = f" They are guessed ({wrong.message}): {known}"
         listed = ", ".join(instances)
-        return Names(file.name, instances, file.login_secret), (
+        return Names(file.name, instances, file.login_secret, file.reach != "pods"), (
             f"The instances are {listed}.{guessed} Print this again when one is added or made anew under another name."
         )
 
@@ -286,10 +291,6 @@ class CnpgRights:
         within = self._file.load.image and {"price", "prove"} & set(uses)
         return rules_for(dict.fromkeys((*uses, LOAD_PODS)) if within else uses, self._named[0])
 
-    def _notes(self, rules: Sequence[Rule]) -> tuple[str, ...]:
-        much = any(rule.kind in _MUCH and {"patch", "create"} & set(rule.verbs) for rule in rules)
-        return (self._named[1], *([_AMOUNTS_TO] if much else []))
-
     def _printed(self, *part: str) -> str:
         """The objects' name: with a dot, unlike a Cluster's, as which the operator names three of its own."""
         return ".".join(("walproof", self._file.name, *part))
@@ -306,7 +307,7 @@ class CnpgRights:
             _document(f"{_RBAC}/v1", "RoleBinding", name, space, *bound),
         )
         return (
-            _comments(", ".join(uses), *self._notes(rules))
+            _comments(", ".join(uses), self._named[1], _AMOUNTS_TO)
             + "---\n".join(objects)
             + _comments(
                 "Apply all of it with kubectl apply -f -. A kubeconfig of this account: docs/kubernetes.md, Rights.",
@@ -338,7 +339,7 @@ class CnpgRights:
             space=space,
         )
         then = f"then: {bind} --user USER (--serviceaccount NAMESPACE:NAME); or add the rules to the Role there is"
-        return _comments(", ".join(uses), *self._notes(rules)) + _role(name, space, rules) + _comments(then)
+        return _comments(", ".join(uses), self._named[1], _AMOUNTS_TO) + _role(name, space, rules) + _comments(then)
 
 
 def rights(address: str | None) -> CnpgRights:
