@@ -138,3 +138,14 @@ def test_a_mark_that_a_stranger_put_on_his_own_process_counts_for_nothing(a_home
     for process in sleeping(65534, **{home.MARK: str(a_home.home)}):
         assert process not in members.marked(a_home)
         assert str(a_home.home) not in members.marks()
+
+
+@of_root
+def test_of_what_a_process_says_of_itself_a_bounded_head_is_read() -> None:
+    """It may name any range of its memory as its variables, or its arguments (prctl(2), PR_SET_MM_MAP)."""
+    long = {f"A{number}": "x" * 100_000 for number in range(10)}
+    for first in sleeping(0, **{home.MARK: "/first"}, **long):
+        assert members._mark(first.pid) == "/first"
+        assert sum(map(len, untrusted.of_process(first.pid, "environ"))) <= 1 << 16
+    for last in sleeping(0, **long, **{home.MARK: "/last"}):
+        assert members._mark(last.pid) == ""

@@ -1,6 +1,7 @@
 """The means of the faults, tried on files and processes of the test's own: images, injection, control groups."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -379,21 +380,10 @@ def test_a_real_group_limits_its_process_and_is_deleted_under_it() -> None:
 def test_a_session_that_ends_meanwhile_hides_no_background_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Ended:
-        def cmdline(self) -> list[str]:
-            raise psutil.NoSuchProcess(1)
-
-    class Writer:
-        killed = False
-
-        def cmdline(self) -> list[str]:
-            return ["postgres: wp1: background writer "]
-
-        def kill(self) -> None:
-            self.killed = True
-
-    writer = Writer()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    writer = subprocess.Popen(["postgres: wp1: background writer ", "600"], executable="sleep")
     monkeypatch.setattr(crashes, "_postmaster", lambda *_: os.getpid())
-    monkeypatch.setattr(psutil.Process, "children", lambda _: [Ended(), writer])
+    monkeypatch.setattr(psutil.Process, "children", lambda _: [ended, writer])
     crashes.crash_restart(a_blueprint(tmp_path), "n1")
-    assert writer.killed
+    assert writer.wait(60) == -signal.SIGKILL

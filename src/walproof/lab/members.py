@@ -134,9 +134,8 @@ def postmaster(blueprint: Blueprint, member: str) -> int | None:
     """Pid of the member's postmaster, None when PostgreSQL does not run there."""
     try:
         pid = int(untrusted.read_line(blueprint.member_dir(member), blueprint.data_dir(member) / "postmaster.pid"))
-        process = psutil.Process(pid)
-        alive = not is_over(pid) and process.name().startswith("postgres")
-    except (OSError, ValueError, IndexError, psutil.Error):
+        alive = not is_over(pid) and untrusted.of_process(pid, "comm")[0].startswith("postgres")
+    except (OSError, ValueError, IndexError):
         return None
     network = network_of(Path(f"/proc/{pid}/ns/net"))
     own = network_of(NAMESPACES / blueprint.namespace(member))
@@ -147,12 +146,10 @@ def program_pid(blueprint: Blueprint, member: str, name: str) -> int | None:
     """Pid of "etcd" or "patroni" of that member, None when it does not run."""
     for process in processes(blueprint, member):
         try:
-            argv = process.cmdline()
-        except psutil.Error:
+            argv = untrusted.of_process(process.pid, "cmdline")
+        except OSError:
             continue
-        if (name == "etcd" and argv and Path(argv[0]).name == "etcd") or (
-            name == "patroni" and argv[1:3] == ["-m", "patroni"]
-        ):
+        if (name == "etcd" and Path(argv[0]).name == "etcd") or (name == "patroni" and argv[1:3] == ["-m", "patroni"]):
             return process.pid
     return None
 
@@ -193,10 +190,10 @@ def _seen() -> Iterator[tuple[psutil.Process, int, bool]]:
 
 
 def _mark(pid: int) -> str:
-    start, variables = f"{home.MARK}=".encode(), list[bytes]()
+    start, variables = f"{home.MARK}=", list[str]()
     with suppress(OSError):  # it has ended, or its first thread has
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return os.fsdecode(next((v.removeprefix(start) for v in variables if v.startswith(start)), b""))
+        variables = untrusted.of_process(pid, "environ")
+    return next((v.removeprefix(start) for v in variables if v.startswith(start)), "")
 
 
 _MOST_LOG = 4 << 20

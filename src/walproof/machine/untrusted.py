@@ -16,7 +16,7 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 DEEPEST = 100
 """Levels of lists and objects; what walproof, Patroni and Kubernetes write has a dozen or two."""
@@ -26,6 +26,7 @@ _NO_FIELD = ("Cc", "Cf", "Cs", "Zl", "Zp")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LEFT = 2_000_000
 """Files and folders that are removed one by one: a minute of it."""
+_MOST_OF_PROCESS = 1 << 16
 _TOO_DEEP = f"it is nested more than {DEEPEST} levels deep"
 
 
@@ -149,6 +150,15 @@ def bounded(file: BinaryIO, most: int) -> bytes:
     if left > most:
         raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB")
     return file.read(max(left, 0))
+
+
+def of_process(pid: int, name: Literal["cmdline", "comm", "environ"]) -> list[str]:
+    """The first 64 KiB of a process's arguments, name or variables; OSError where it has ended.
+
+    They are what it says: it may name any range of its memory as these (prctl(2), PR_SET_MM_MAP).
+    """
+    with Path(f"/proc/{pid}/{name}").open("rb", buffering=0) as file:
+        return os.fsdecode(file.read(_MOST_OF_PROCESS)).rstrip("\0").split("\0")
 
 
 def read_line(trusted: Path, path: Path) -> str:

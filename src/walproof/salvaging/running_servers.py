@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from walproof.machine.untrusted import of_process
 from walproof.salvaging.refusals import refused
 
 _TARGET = re.compile(r"\0(?:-\w*D\0?|--target-pg\w*[=\0])([^\0]+)")
@@ -69,7 +70,7 @@ def _places(process: Path, program: bytes, *, able: bool) -> Iterator[Path]:
     yield cwd
     if able:
         if program.startswith(b"pg_rewind"):
-            line = os.fsdecode((process / "cmdline").read_bytes())
+            line = "\0".join(of_process(int(process.name), "cmdline"))
         for home in (cwd, *(_below_root(root, cwd, name) for name in _TARGET.findall(line))):
             yield home
             yield from _elsewhere(home, root)

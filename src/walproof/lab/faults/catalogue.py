@@ -19,7 +19,7 @@ from walproof.lab.faults import active, crashes, disks, hangs, replication
 from walproof.lab.faults.active import CLEAR
 from walproof.links import devices
 from walproof.links.settings import check_members
-from walproof.machine import pid_files, processors
+from walproof.machine import pid_files, processors, untrusted
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.ports import Clock
@@ -159,8 +159,8 @@ def _processes(processes: list[psutil.Process]) -> str:
 
 
 def _is_etcd(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return process.name() == "etcd"
+    with contextlib.suppress(OSError):
+        return untrusted.of_process(process.pid, "comm") == ["etcd\n"]
     return False
 
 
@@ -173,8 +173,8 @@ def _disk(blueprint: Blueprint, member: str, processes: list[psutil.Process]) ->
             return disks.FULL
     tracers = {disks.tracer(pid) for pid in disks.flushing_pids(processes)} - {0}
     for tracer in tracers:
-        with contextlib.suppress(psutil.Error):
-            condition = injected(psutil.Process(tracer).cmdline())
+        with contextlib.suppress(OSError):
+            condition = injected(untrusted.of_process(tracer, "cmdline"))
             if condition:
                 return condition
     return "sound"

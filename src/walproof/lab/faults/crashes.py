@@ -61,8 +61,8 @@ def crash_restart(blueprint: Blueprint, member: str) -> None:
     with contextlib.suppress(psutil.Error):
         children = psutil.Process(postmaster).children()
     for child in children:
-        with contextlib.suppress(psutil.Error):  # sessions end meanwhile
-            if "background writer" in " ".join(child.cmdline()):
+        with contextlib.suppress(psutil.Error, OSError):  # sessions end meanwhile
+            if "background writer" in untrusted.of_process(child.pid, "cmdline")[0]:
                 child.kill()
                 return
     raise UsageError(f"PostgreSQL of {member} has no background writer just now", "walproof lab status")

@@ -158,14 +158,15 @@ def flushing_pids(processes: list[psutil.Process]) -> list[int]:
     """Processes whose flushes are PostgreSQL's: postgres and its tools, and Patroni, which starts them; no zombies."""
     pids = []
     for process in processes:
-        with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and _is_postgres(process.cmdline()):
+        with contextlib.suppress(psutil.Error, OSError):
+            argv = untrusted.of_process(process.pid, "cmdline")
+            if process.status() != psutil.STATUS_ZOMBIE and _is_postgres(argv):
                 pids.append(process.pid)
     return pids
 
 
 def _is_postgres(argv: list[str]) -> bool:
-    program = Path(argv[0].split(":")[0]).name if argv else ""
+    program = Path(argv[0].split(":")[0]).name
     return program == "postgres" or program.startswith("pg_") or argv[1:3] == ["-m", "patroni"]
 
 

@@ -16,6 +16,7 @@ from walproof.errors import TargetError
 from walproof.lab import members
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults.catalogue import recover as clear_faults
+from walproof.machine import untrusted
 from walproof.machine.answering import BoundedLogin
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
@@ -207,6 +208,6 @@ class PitfallLab:
 
 def _title(process: psutil.Process) -> str:
     try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
+        return untrusted.of_process(process.pid, "cmdline")[0]
+    except OSError:
         return ""
