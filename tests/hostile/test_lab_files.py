@@ -129,7 +129,7 @@ def test_what_left_its_namespace_and_took_off_the_mark_is_still_the_labs(a_home:
     for uid in users_of_lab(a_home.number):
         assert is_user_of_labs(uid)
         for process in sleeping(uid):
-            assert process in members.marked(a_home)
+            assert process in members.marked(a_home) and create.is_alive(a_home)
             assert process not in members.marked(replace(a_home, number=0)), "nobody knows whose it is"
 
 
