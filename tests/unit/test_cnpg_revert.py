@@ -117,6 +117,7 @@ def test_a_journal_of_another_cluster_is_kept_and_nothing_is_undone(
     code, _, err = walproof("revert", *words)
     assert code == 3 and "another cluster answers under this name" in err
     assert cluster_of(a)["metadata"]["uid"] in err and f"rm {journal.registration}" in err and "KUBECONFIG" in err
+    assert f"made anew: walproof revert --target '{NAME}', which undoes what it finds" in err
     assert [one.name for one in journal.pending()] == [SECRET] and SECRET in secrets_of(a)
     kubeconfig(a, monkeypatch)
     code, out, err = walproof("revert", *words)

@@ -79,11 +79,14 @@ def check_identity(journal: Notebook, target: Target, path: object = None, *, si
             "does a member answer, and may you call pg_control_system() there?",
         )
     again = "let the name mean that cluster again: service, DNS, target file; KUBECONFIG=FILE or context"
-    gone = "where it was deleted, or deleted and made anew, nothing of walproof's is left there: rm {path:path}"
+    gone = (
+        "where it was deleted, or deleted and made anew: walproof revert --target {target:shell}, which undoes what it"
+        " finds left there without a journal, then rm {path:path}"
+    )
     raise TargetError(
         f"another cluster answers under this name: {target.name} is {identity} now, and the changes were"
         f" made on {min(others)}: they stay",
-        again if path is None else f"{again}; {pasted(gone, path=path)}",
+        again if path is None else f"{again}; {pasted(gone, path=path, target=target.name)}",
     )
 
 
