@@ -22,6 +22,7 @@ from tests.fixtures.plain_pair import DEBIAN_BIN, PlainPair, await_replay, plain
 from walproof.lab.privileges import number_of_no_lab
 from walproof.salvaging.changes import REWRITTEN
 from walproof.salvaging.data_directory import copy
+from walproof.salvaging.key_changes import LEFT
 from walproof.salvaging.plan import plan
 from walproof.salvaging.recovered import NOT_MADE, SINCE_READ
 from walproof.salvaging.rows import NO_TABLE, TAKEN
@@ -160,11 +161,12 @@ def test_exactly_what_the_old_primary_committed_alone_is_found(
         **{f"public.{name}": [NO_TABLE] for name in ("made", "swapped", "swapped_old")},
         "public.client": [f"{TAKEN}: 1"],
         **{f"public.{name}": [NAMING.format(of, count)] for name, of, count in NAMED},
+        **{f"public.{name}": [f"{LEFT}: {count}"] for name, count in (("moving_b", 1), ("doc", 3), ("acct_open", 1))},
+        "public.acct_closed": [f"{LEFT}: 1", NAMING.format("client", 1)],
     }
     assert set(told["undecided"]) == {f"public.{name} of postgres: {never}" for name in TRAPS}
     told_of = {one["table"]: one for one in database["tables"]}
-    for name in ("moving_b", "rebuilt_keyed"):
-        assert told_of[f"public.{name}"]["unsure"] == 1, "the new primary may have deleted the row"
+    assert told_of["public.rebuilt_keyed"]["unsure"] == 1, "the new primary may have deleted the row"
     assert told_of["public.reused"]["versions_no_longer_there"] == 1, "another row was in its place, and went too"
     assert database["sequences_ran_on"] == ["public.child_id_seq", "public.once"]
     assert (told["lost_subtransactions"], told["ddl_of_cluster"]) == (2, 2), "with the one of _plant"
@@ -236,6 +238,10 @@ def _apply(pair: PlainPair, folder: Path) -> None:
         ("SELECT array_agg(id || mail ORDER BY id) FROM client", (["1a", "8x"],)),
         ("SELECT array_agg(id || ' ' || client ORDER BY id) FROM ordered", (["100 1", "133 8", "134 1"],)),
         ("SELECT array_agg(ordered || ' ' || line ORDER BY ordered) FROM item", (["133 1", "134 2"],)),
+        ("SELECT array_agg(code || ' ' || body ORDER BY code) FROM doc",
+         (["A-1 final", "B-1 draft", "B-2 of another", "C-3 draft", "D-3 lost"],)),
+        ("SELECT array_agg(id || state || balance ORDER BY id) FROM acct",
+         (["17open900", "18open1000", "19closed1000"],)),
         ("SELECT array_agg(id ORDER BY id) FROM shipped", ([2, 3],)),
         ("SELECT array_agg(id || ' ' || coalesce(ordered, 0) ORDER BY id) FROM paid", (["1 100", "2 134", "4 0"],)),
     ):  # fmt: skip

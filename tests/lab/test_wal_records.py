@@ -41,6 +41,9 @@ CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
 CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);
 INSERT INTO p SELECT g, 1 FROM generate_series(1, 50) g;
 UPDATE p SET k = 2 WHERE id < 10;
+CREATE TABLE u (id int PRIMARY KEY, v text UNIQUE);
+INSERT INTO u SELECT g, g FROM generate_series(1, 5) g;
+UPDATE u SET v = 'x' WHERE id = 3;
 CREATE SEQUENCE s;
 SELECT nextval('s');
 TRUNCATE p1;
@@ -78,6 +81,7 @@ def test_every_record_is_read(version: tuple[int, PlainPair]) -> None:
         with psycopg.connect(pair.member_endpoint("n1").client_conninfo(), autocommit=True) as session:
             session.execute(one.encode())
     ((end,),) = pair.sql("n1", "SELECT pg_current_wal_insert_lsn()::text")
+    ((rekeyed, entered),) = pair.sql("n1", "SELECT pg_relation_filenode('u')::int, pg_relation_filenode('p2')::int")
     wal = pair.data("n1") / "pg_wal"
 
     @lru_cache(2)
@@ -98,6 +102,8 @@ def test_every_record_is_read(version: tuple[int, PlainPair]) -> None:
     for one in records:
         lost.add(one)
     assert lost.subtransactions == 100 and [*lost.prepared.values()] == ["it's"] and len(lost.moved) == 1
+    went_from, came_to = ({node for _, _, node in some if node >= 16384} for some in (lost.went_from, lost.came_to))
+    assert came_to == {rekeyed, entered} and len(went_from) == 2 and went_from & came_to == {rekeyed}
     assert (lost.known_from is not None, lost.undecided, lost.tablespaces) == (True, [], [])
     _compare(pair, wal, first, records)
 

@@ -174,7 +174,7 @@ def test_a_place_is_not_looked_up_in_another_file_of_that_number(
         asked.append(set(words[-1]))
         return []
 
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 9)], [], 0, []))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 9)], [], 0, [], []))
     monkeypatch.setattr(rows, "_at", at)
     monkeypatch.setattr(rows, "_unread", lambda *_: Unread())
     monkeypatch.setattr(rows, "_file_there", lambda *_: one.relation)
@@ -223,19 +223,20 @@ class Copied:
             return SimpleNamespace(fetchone=lambda: self.shape)
         if "SHARE UPDATE" in text:
             self.shape = self.shape if self.swapped is None else self.swapped
-        seen = [(0, 1, True, False, False, True)] if "heap_page_items" in text else [(1,)]
+        seen = [(0, 1, 9, True, None, False, "(0,1)")] if "heap_page_items" in text else [(1,)]
         return SimpleNamespace(fetchall=lambda: seen, fetchone=lambda: None) if seen != [(1,)] else seen
 
     def cursor(self) -> Any:
         return nullcontext(self)
 
-    def copy(self, _: object) -> Any:
+    def copy(self, query: object) -> Any:
+        self.places = ["(0,1)"] if "SQL('ctid, ')" in str(query) else []
         return nullcontext(self)
 
     def rows(self) -> list[tuple[str, ...]]:
         if isinstance(self.rows_there, Exception):
             raise self.rows_there
-        return self.rows_there
+        return [(*self.places, *row) for row in self.rows_there]
 
 
 def read_one(
@@ -325,7 +326,7 @@ def test_what_applying_rows_does_besides_is_noted_with_them(monkeypatch: pytest.
 
 def test_old_rows_that_share_a_key_are_paired_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = Copied([("1", "a")], SHAPE)
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0, []))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0, [], []))
     loss = read_one(monkeypatch, copied, None)
     assert (loss.changes, loss.unkeyed_old, loss.notes) == ([], 2, [rows.KEY_SINCE])
 
@@ -337,7 +338,7 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
     lost.ended[1, 2, 4] = Counter({(0, 1): 1})
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, []))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, [], []))
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]
@@ -361,9 +362,10 @@ def test_what_is_seen_of_the_new_primarys_table_is_seen_under_a_lock_in_which_it
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ((0, 1, "\\! id", False, False, True), "true or false"),
-        (("\\! id", 1, True, False, False, True), "invalid literal"),
-        ((0, 1.5, True, False, False, True), "a number"), ((0, 1 << 70, True, False, False, True), "71 bits"),
+        ((0, 1, 9, "\\! id", None, False, "(0,1)"), "true or false"),
+        (("\\! id", 1, 9, True, None, False, "(0,1)"), "invalid literal"),
+        ((0, 1, 9, True, None, False, "\\! id"), "not enough values"), ((0, 1, 9, True, None, False, 1), "has text"),
+        ((0, 1.5, 9, True, None, False, "(0,1)"), "a number"), ((0, 1 << 70, 9, True, None, False, "(0,1)"), "71 bits"),
         ((0, 1), "shorter"),
     ],
 )  # fmt: skip

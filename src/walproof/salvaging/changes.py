@@ -6,6 +6,11 @@ from dataclasses import dataclass, field, replace
 from walproof.salvaging.wal_records import Relation
 
 Row = tuple[str | None, ...]
+Place = tuple[int, int]
+"""Block and item of a row version."""
+Origin = tuple[int, ...]
+"""Which row a version is of: the table's oid and the place of its version at the fork, or the transaction that moved it
+to another partition; () where a version between is gone; 0 and the transaction that inserted or deleted it."""
 NOT_READ = "not read"
 STATES = ("clean", "conflict", "there", "unsure", "not compared", NOT_READ)
 REWRITTEN = (
@@ -44,6 +49,7 @@ class Table:
     that its file was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it has;
     its name is then for people alone. `attnums`: of `columns`, () where not known: the new
     primary's column of a name is the same one where it has the same attnum. `renumbered`: those where it has another.
+    `has_no_place`: it has no such table, or one of other columns, or as a partition of others.
     """
 
     relation: Relation
@@ -67,6 +73,7 @@ class Table:
     unread: str = ""
     attnums: tuple[int, ...] = ()
     renumbered: frozenset[str] = frozenset()
+    has_no_place: bool = False
 
     @property
     def numbered(self) -> dict[str, int | None]:
@@ -82,7 +89,8 @@ class Change:
     wrote it, and what was before is gone: inserted after the fork, or deleted on the new primary; NOT_READ: of its two
     versions the other one cannot be read, so that nothing tells what became of it. `is_left`: in conflict though nobody
     wrote the row there, so that no condition of the SQL would tell: it is in none.
-    `is_since`: the new primary wrote its row since the fork.
+    `is_since`: the new primary wrote its row since the fork. `came`, `went`: which row the new version is of, and the
+    old one, where that has another key too (`key_changes`).
     """
 
     kind: str
@@ -92,6 +100,8 @@ class Change:
     state: str = "not compared"
     is_left: bool = False
     is_since: bool = False
+    came: Origin | None = None
+    went: Origin | None = None
 
     @property
     def is_in_sql(self) -> bool:
@@ -134,7 +144,8 @@ class TableLoss:
     `no_sql`: why no SQL of it is written, "" where it is.
     `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
     `followed`: foreign keys by which rows in the SQL name it. `named`: places in the changes of rows that are named so,
-    and whether each such key is deferrable.
+    and whether each such key is deferrable. `passed`: rows that came to it and went, `has_gone`: whether an
+    UPDATE took one from its key or partition of which no version is left (`key_changes`).
     """
 
     table: Table
@@ -148,6 +159,8 @@ class TableLoss:
     undecided: list[str] = field(default_factory=list)
     followed: list[ForeignKey] = field(default_factory=list)
     named: dict[int, bool] = field(default_factory=dict)
+    passed: list[tuple[Origin | None, Origin | None]] = field(default_factory=list)
+    has_gone: bool = False
 
     @property
     def name(self) -> str:
@@ -161,6 +174,12 @@ class TableLoss:
         unread = max(self.unread, sum(one.state == NOT_READ for one in self.changes))
         found = {"without a key": max(self.unkeyed_old, updates), NOT_READ: unread, "no SQL can say it": unsaid}
         return {why: count for why, count in found.items() if count}
+
+
+def is_alike(table: Table, other: Table) -> bool:
+    """Whether it has the same name, columns, and place of partitions there."""
+    sides = ((one.schema, one.name, one.numbered, one.root, one.above) for one in (table, other))
+    return next(sides) == next(sides)
 
 
 def renumbered(table: Table, other: Table) -> frozenset[str]:

@@ -105,6 +105,8 @@ def _not_read(links: Sequence[_Link]) -> Iterator[tuple[_Link, Row]]:
 def leave_named(losses: Sequence[TableLoss]) -> None:
     """Mark what would be put under another row, and note it; `followed` tells by which keys the rest names a table."""
     links, left = [*_links(losses)], Counter[tuple[str, str]]()
+    for loss in losses:  # more may be left than when it was looked at before
+        loss.followed, loss.named = [], {}
     todo = [*_not_read(links)]
     todo += [what for link in links for one in link.named.changes for what in _other(link, one)]
     while todo:

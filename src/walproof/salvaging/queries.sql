@@ -183,19 +183,18 @@ FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid JOIN pg_namespace n ON 
 WHERE c.oid = ANY (%(oids)s::oid[]) ORDER BY 1, 2
 
 -- name: versions
--- By its place (block, item): whether a lost transaction wrote the version, whether one ended it, whether it was
--- written by an UPDATE, or may have come from another partition by one, and whether none has replaced it: a DELETE leaves
--- its own place in t_ctid. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
-SELECT block, lp, is_lost, is_ended, is_update, is_last FROM (
-  SELECT block, lp, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
-    WHEN t_infomask & 2176 <> 0 THEN false
-    WHEN t_infomask & 4096 <> 0 THEN EXISTS (SELECT FROM pg_get_multixact_members(t_xmax) m
+-- By its place (block, item): who wrote the version, and whether that was lost work, which lost transaction ended it, whether
+-- it was written by an UPDATE in its place of partitions, and which version replaced it: a DELETE leaves its own place in
+-- t_ctid. The masks are HEAP_XMAX_INVALID and HEAP_XMAX_LOCK_ONLY, HEAP_XMAX_IS_MULTI, HEAP_UPDATED.
+SELECT block, lp, t_xmin::text::int8, is_lost, ended_by::text::int8, is_update, t_ctid::text FROM (
+  SELECT block, lp, t_xmin, t_ctid, t_xmin = ANY (%(xids)s::xid[]) AS is_lost, CASE
+    WHEN t_infomask & 2176 <> 0 THEN NULL
+    WHEN t_infomask & 4096 <> 0 THEN (SELECT m.xid FROM pg_get_multixact_members(t_xmax) m
       WHERE m.mode IN ('nokeyupd', 'upd') AND m.xid = ANY (%(xids)s::xid[]))
-    ELSE t_xmax = ANY (%(xids)s::xid[]) END AS is_ended, t_infomask & 8192 <> 0 OR t_xmin = ANY (%(moved)s::xid[]) AS is_update,
-    t_ctid = format('(%%s,%%s)'::text, block, lp)::tid AS is_last
+    WHEN t_xmax = ANY (%(xids)s::xid[]) THEN t_xmax END AS ended_by, t_infomask & 8192 <> 0 AS is_update
   FROM unnest(%(blocks)s::int8[]) block,
     {0}.heap_page_items({0}.get_raw_page(%(name)s, 'main', block)) WHERE lp_flags = 1 AND t_xmin IS NOT NULL
-) version WHERE is_lost OR is_ended
+) version WHERE is_lost OR ended_by IS NOT NULL
 
 -- name: written-since
 -- Whether the new primary wrote a row since the fork, whose next transaction id is {0}: they go round at 2^32. What {1}

@@ -4,7 +4,7 @@ Old versions are read from the copy's heap pages, made visible there (pageinspec
 them. What the old primary had pruned, or its TOAST, is looked up on the new primary, where it still is in its place."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from walproof.salvaging.answers import answered, many, maybe, number, truth, wor
 from walproof.salvaging.changes import (
     REWRITTEN,
     Change,
+    Place,
     Row,
     Table,
     TableLoss,
@@ -27,14 +28,13 @@ from walproof.salvaging.changes import (
     judged,
     key,
 )
+from walproof.salvaging.key_changes import Version, mark
 from walproof.salvaging.quoting import plain_table
 from walproof.salvaging.server import QUERIES
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
 Session = Any
-Place = tuple[int, int]
-"""Block and item of a row version."""
 NO_TABLE = "the new primary has no such table: made or renamed after the fork, or dropped there"
 KEY_SINCE = "rows that it held at the fork share a key: it has had that since, so that no old and new one are paired"
 TAKEN = "in conflict, and in no SQL, as another row has a unique value of theirs on the new primary"
@@ -117,9 +117,11 @@ def _read_both(
     for relation, toast in [table.toast] if table.toast else []:
         _versions(copied, schema, f"pg_toast.{toast}", relation, lost)
     name = plain_table(table.schema, table.name)
-    *places, superseded, stale = _versions(copied, schema, name, table.relation, lost, lost.moved if is_leaf else ())
+    moved = lost.moved if is_leaf else set[int]()
+    *places, superseded, stale, versions = _versions(copied, schema, name, table.relation, lost, moved)
     unread = dict[Place, str]()
-    made, replaced, updated, deleted = (list(_at(copied, table, some, unread)) for some in places)
+    rows = [dict(_at(copied, table, some, unread)) for some in places]
+    made, replaced, updated, deleted = (list(some.values()) for some in rows)
     at_fork, ended = {*places[2], *places[3]}, lost.ended[table.relation]
     _note_stale(loss, stale)
     if not (made or replaced or at_fork or unread or ended or table.is_new_file):
@@ -140,13 +142,14 @@ def _read_both(
         carried = Counter(old) if there != table.relation else Counter[Row]()  # CLUSTER takes versions along
         seen = dict(_still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())))
         old += (Counter(seen.values()) - carried).elements()
+        rows[2] |= {at if at in mine else (-1, number): row for number, (at, row) in enumerate(seen.items())}
         for place in seen:
             if place in mine:
                 unread.pop(place, None)
             else:
                 found += 1
     if table.is_new_file and NO_TABLE not in loss.notes:  # ALTER TABLE inserts every row anew
-        made, replaced = [], made + replaced
+        made, replaced, rows[1] = [], made + replaced, rows[0] | rows[1]
     _note_unread(loss, unread)
     if table.key and len({key(table, row) for row in old}) < len(old):
         loss.table = table = replace(table, key=())
@@ -161,6 +164,7 @@ def _read_both(
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
         _compare(new, loss, since)
+    mark(loss, rows, versions, lost, moved)
 
 
 def _compare(new: Session, loss: TableLoss, since: str) -> None:
@@ -182,8 +186,7 @@ def _still_there(new: Session, table: Table, since: str, places: Iterable[Place]
     for part in parts(sorted(places), _TIDS):
         for is_written, place, *row in _select(new, table, f"{since}, ctid, ", _at_places(part)):
             if is_written == "f":
-                block, item = str(place).strip("()").split(",")
-                yield (int(block), int(item)), tuple(row)
+                yield _place(place), tuple(row)
 
 
 def _note_unread(loss: TableLoss, unread: dict[Place, str]) -> None:
@@ -213,7 +216,7 @@ def _unread(copied: Session, table: Table, places: Collection[Place]) -> Unread:
         return Unread(is_any=bool(places))
     blind = dict[Place, str]()
     alone = replace(table, columns=tuple(table.columns[one] for one in table.key))
-    return Unread(frozenset(_at(copied, alone, sorted(places), blind)), bool(blind))
+    return Unread(frozenset(row for _, row in _at(copied, alone, sorted(places), blind)), bool(blind))
 
 
 def _file_there(copied: Session, new: Session, loss: TableLoss, lost: LostWal) -> Relation | None:
@@ -266,28 +269,29 @@ def _blocks(copied: Session, schema: str, name: str, relation: Relation, lost: L
 
 
 def _versions(
-    copied: Session, schema: str, name: str, relation: Relation, lost: LostWal, moved: Iterable[int] = ()
-) -> tuple[list[Place], list[Place], list[Place], list[Place], int, list[int]]:
+    copied: Session, schema: str, name: str, relation: Relation, lost: LostWal, moved: Container[int] = ()
+) -> tuple[list[Place], list[Place], list[Place], list[Place], int, list[int], list[Version]]:
     """Places of lost final versions, inserted and written by an UPDATE (or by one of `moved`), of those at the fork,
-    which are made visible, replaced and ended by a DELETE, how many were in between, and blocks that are not as the WAL
-    left them, of which none is looked at."""
+    which are made visible, replaced and ended by a DELETE, how many were in between, blocks that are not as the WAL
+    left them, of which none is looked at, and all these versions."""
     blocks, stale = _blocks(copied, schema, name, relation, lost)
-    xids = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "moved": f"{{{','.join(map(str, moved))}}}"}
-    asked = {**xids, "blocks": blocks}
+    asked = {"xids": f"{{{','.join(map(str, lost.xids))}}}", "blocks": blocks}
     versions, freeze = (sql.SQL(QUERIES[one]).format(sql.Identifier(schema)) for one in ("versions", "freeze"))
     answer = copied.execute(versions, {**asked, "name": name}).fetchall() if asked["blocks"] else []
-    seen = answered(answer, number, number, truth, maybe(truth), truth, truth)
-    made, replaced = (
-        [(block, item) for block, item, _, is_ended, is_update, _ in seen if not is_ended and is_update is kind]
-        for kind in (False, True)
-    )
-    updated, deleted = (
-        [(block, item) for block, item, is_lost, _, _, is_deleted in seen if not is_lost and is_deleted is kind]
-        for kind in (False, True)
-    )
-    for part in parts(updated + deleted, _TIDS):
+    kinds = (number, number, number, truth, maybe(number), truth, _place)
+    seen = [Version((block, item), *more) for block, item, *more in answered(answer, *kinds)]
+    final = [(one.place, one.is_update or one.xmin in moved) for one in seen if one.ended_by is None]
+    old = [(one.place, one.next == one.place) for one in seen if not one.is_lost]
+    kept = ([place for place, is_kind in some if is_kind is kind] for some in (final, old) for kind in (False, True))
+    made, replaced, updated, deleted = kept
+    for part in parts([place for place, _ in old], _TIDS):
         copied.execute(freeze, (name, _tids(part)))
-    return made, replaced, updated, deleted, len(seen) - sum(map(len, (made, replaced, updated, deleted))), stale
+    return made, replaced, updated, deleted, len(seen) - len(final) - len(old), stale, seen
+
+
+def _place(answer: object) -> Place:
+    block, item = word(answer).strip("()").split(",")
+    return int(block), int(item)
 
 
 def parts(values: Sequence[Any], size: int) -> Iterator[list[Any]]:
@@ -317,13 +321,15 @@ def _selected(session: Session, table: Table, before: str, condition: sql.Compos
         yield from rows.rows()
 
 
-def _at(copied: Session, table: Table, places: Sequence[Place], unread: dict[Place, str]) -> Iterator[Row]:
-    """Rows at these places, one each; a place of which there is none is added to `unread`, with why: its TOAST is gone,
+def _at(
+    copied: Session, table: Table, places: Sequence[Place], unread: dict[Place, str]
+) -> Iterator[tuple[Place, Row]]:
+    """Rows by these places, one each; a place of which there is none is added to `unread`, with why: its TOAST is gone,
     or no query shows it."""
     for part in parts(places, _TIDS):
-        found, why = list[Row](), ""
+        found, why = list[tuple[Place, Row]](), ""
         try:
-            found = _select(copied, table, "", _at_places(part))
+            found = [(_place(at), tuple(row)) for at, *row in _select(copied, table, "ctid, ", _at_places(part))]
         except UNREADABLE as wrong:
             why = reason(wrong)
         if len(found) == len(part):

@@ -19,8 +19,9 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
-from walproof.salvaging.changes import Table, TableLoss, leave_untold, renumbered
+from walproof.salvaging.changes import Table, TableLoss, is_alike, leave_untold, renumbered
 from walproof.salvaging.data_directory import copy
+from walproof.salvaging.key_changes import leave_key_changes
 from walproof.salvaging.naming import leave_named
 from walproof.salvaging.plan import Plan, Sessions, new_session, of_new_primary
 from walproof.salvaging.private_folder import PrivateFolder, private_folder
@@ -228,13 +229,17 @@ def _read_tables(
         one = replace(found, references=there.references, old_references=found.references)
         uniques = there.uniques if there.numbered == found.numbered else ()  # else its places are of other columns
         one = replace(one, uniques=uniques, warnings=warnings, renumbered=renumbered(found, there))
-        chosen.append(replace(one, why_not=why, is_new_file=is_new_file))
+        is_there = new is None or (found.oid in theirs and is_alike(found, there))
+        chosen.append(replace(one, why_not=why, is_new_file=is_new_file, has_no_place=not is_there))
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new) for table in chosen]
     read.sort(key=lambda loss: loss.table.oid)
     leave_untold(read)
+    leave_key_changes(read)
     leave_named(read)
+    while leave_key_changes(read):  # the half of a row that is left as it names another's
+        leave_named(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
 

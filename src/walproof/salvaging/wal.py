@@ -13,10 +13,10 @@ from walproof.salvaging.wal_records import Manager, Record, Relation
 
 _FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
 """What no catalog has until it is rewritten; pg_shdepend, which all databases share: DDL of any one writes there."""
-_DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE, _MULTI_INSERT = 0x10, 0x20, 0x40, 0x60, 0x70, 0x50
+_INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE, _MULTI_INSERT = 0x00, 0x10, 0x20, 0x40, 0x60, 0x70, 0x50
 """What a record of Heap does, and the last of Heap2 (heapam_xlog.h)."""
-_TO_ANOTHER_PARTITION = 0x10
-"""XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE."""
+_TO_ANOTHER_PARTITION, _OTHER_KEY = 0x10, 0x10
+"""XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE; XLHL_KEYS_UPDATED, an infobit of an UPDATE."""
 _COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
 _HAS_MORE = 0x80
 """What a record of Transaction does, and whether what it has besides its time is told (xact.h)."""
@@ -28,7 +28,7 @@ _DATABASE_MOVED = "a database was moved to another tablespace: rows of it writte
 _RUNNING, _CREATED, _TRUNCATED, _MAIN, _INIT = 0x10, 0x10, 0x20, 0, 3
 """Of Standby: transactions that run; of Storage: a file was made or cut off, and which of a relation's: WAL tells of no
 other one of an unlogged relation than that from which a crash makes it anew."""
-_ITEM, _NUMBER, _TIME = struct.Struct("=4xHxB"), struct.Struct("=I"), struct.Struct("=q")
+_ITEM, _NUMBER, _TIME = struct.Struct("=4xHBB"), struct.Struct("=I"), struct.Struct("=q")
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
 
@@ -112,7 +112,8 @@ class LostWal:
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
     `last`: of relations and blocks, where the record is that wrote a row there last.
-    `moved`: transactions that moved a row to another partition; `wrote`: how many wrote to such a set of relations;
+    `moved`: transactions that moved a row to another partition; `went_from`, `came_to`: relations in which an UPDATE
+    took a row from a key or the partition, and brought one to it; `wrote`: how many wrote to such a set of relations;
     `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
     `dropped`: files that transactions removed at their end, of tables that were dropped, rewritten or truncated.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
@@ -143,6 +144,8 @@ class LostWal:
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
     last: defaultdict[Relation, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     moved: set[int] = field(default_factory=set)
+    went_from: set[Relation] = field(default_factory=set)
+    came_to: set[Relation] = field(default_factory=set)
     wrote: Counter[frozenset[Relation]] = field(default_factory=Counter)
     catalogs: set[tuple[int, int]] = field(default_factory=set)
     prepared: dict[int, str] = field(default_factory=dict)
@@ -255,10 +258,16 @@ class LostWal:
             for relation, block in record.blocks:
                 self.last[relation][block] = record.lsn
         if kind in (_DELETE, _UPDATE, _HOT_UPDATE):
-            item, flags = _ITEM.unpack_from(record.data)
+            item, bits, flags = _ITEM.unpack_from(record.data)
             self._open[record.xid].add((*record.blocks[-1], item))
             if kind == _DELETE and flags & _TO_ANOTHER_PARTITION:
                 self.moved.add(record.xid)
+                self.went_from.add(record.blocks[-1][0])
+            if kind != _DELETE and bits & _OTHER_KEY:
+                self.went_from.add(record.blocks[-1][0])
+                self.came_to.add(record.blocks[-1][0])
+        elif kind == _INSERT and record.xid in self.moved:
+            self.came_to.add(record.blocks[0][0])
 
     def _next(self, xid: int) -> None:
         if self.next_xid is None or precedes(self.next_xid, xid):
