@@ -143,6 +143,11 @@ INSERT_2 = """INSERT INTO "public"."t1" ("id", "v") OVERRIDING SYSTEM VALUE VALU
         ([insert("2", "a", "unsure")], {}, [f"{INSERT_2} -- unsure ON CONFLICT DO NOTHING;"]),
         ([insert("2", "a", "conflict")], {}, [f"{INSERT_2} -- conflict ON CONFLICT DO NOTHING;"]),
         ([insert("2", "a", "there")], {}, []),
+        (
+            [replace(insert("2", "a", state), is_part=True) for state in ("clean", "unsure")],
+            {},
+            [f"{INSERT_2}, -- in part ('2', 'a') -- unsure, in part ON CONFLICT DO NOTHING;"],
+        ),
         ([replace(insert("2", "a", "conflict"), is_left=True)], {}, []),
         (
             [Change("update", ("1", None), ("1", "a"), state="clean")],
@@ -186,11 +191,12 @@ def test_sequences_are_moved_last_in_a_file_that_no_trial_runs(tmp_path: Path) -
 
 @pytest.mark.parametrize("value", ["a\nb", 'say "x"', "a,b", "a\r\nb", "\\N", "NULL", "", None, " "])
 def test_a_csv_reads_back_as_it_was(tmp_path: Path, value: str | None) -> None:
-    write(tmp_path / "rows", session(), [loss(1, changes=[insert("2", value)])], [])
+    write(tmp_path / "rows", session(), [loss(1, changes=[replace(insert("2", value), by=(7, 8), is_part=True)])], [])
     with (tmp_path / "rows/000001_public.t1.csv").open(encoding="utf-8", newline="") as file:
         text = file.read()
         (row,) = csv.DictReader(io.StringIO(text, newline=""))
-    assert [row[f"walproof_{name}"] for name in ("change", "state", "version")] == ["insert", "clean", "lost"]
+    names = ("change", "state", "version", "transactions")
+    assert [row[f"walproof_{name}"] for name in names] == ["insert", "clean", "lost", "7 8 in part"]
     assert row["id"] == "2"
     assert row["v"] == (value or "")
     assert text.endswith(',"2",\n' if value is None else '"\n')
@@ -202,7 +208,7 @@ def test_columns_of_a_table_are_told_from_ours(tmp_path: Path, columns: tuple[st
     with (tmp_path / "rows/000001_public.t1.csv").open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert [row[name] for name in columns] == ["7", "x"]
-    assert (row["walproof_version"], len(row)) == ("lost", 5)
+    assert (row["walproof_version"], len(row)) == ("lost", 6)
 
 
 # The trial on the new primary

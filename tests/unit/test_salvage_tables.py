@@ -1,7 +1,7 @@
 """Which tables and databases are read, and what one that is not means for the others."""
 
 import struct
-from collections import Counter
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -89,7 +89,7 @@ def test_another_server_that_answers_meanwhile_is_not_one_that_lets_nobody_in(tm
     copied: Any = SimpleNamespace(
         databases={5: b"a"}, started=nullcontext, connect=lambda _: MagicMock(), add_functions=lambda _: None
     )
-    lost = LostWal(0x200, known_from=1, wrote=Counter([frozenset({(1, 5, 20000)})]))
+    lost = LostWal(0x200, known_from=1, wrote=defaultdict(list, {frozenset({(1, 5, 20000)}): [9]}))
     sessions: Any = MagicMock(side_effect=refused("another-primary"))
     assert salvage._read_databases(sessions, PrivateFolder(tmp_path, -1), copied, lost, None)[0] == []
     assert lost.undecided[-1].startswith("database a cannot be read: another server answers as --new")
@@ -133,7 +133,8 @@ def test_a_database_that_cannot_be_read_is_undecided_and_the_others_are_read(tmp
 
     out = PrivateFolder(tmp_path, -1)
     sessions = partial(new_session, "")
-    asked, lost = list[str](), LostWal(0x200, known_from=1, wrote=Counter([frozenset((1, n, 2) for n in range(4, 9))]))
+    wrote = defaultdict(list, {frozenset((1, n, 2) for n in range(4, 9)): [9]})
+    asked, lost = list[str](), LostWal(0x200, known_from=1, wrote=wrote)
     names = {4: b"damaged", 5: b"a", 6: b"b", 8: b"caf\xe9"}
     copied: Any = SimpleNamespace(databases=names, add_functions=add_functions, started=nullcontext, connect=connect)
     done, notes = salvage._read_databases(sessions, out, copied, lost, None)

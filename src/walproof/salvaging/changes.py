@@ -90,7 +90,8 @@ class Change:
     versions the other one cannot be read, so that nothing tells what became of it. `is_left`: in conflict though nobody
     wrote the row there, so that no condition of the SQL would tell: it is in none.
     `is_since`: the new primary wrote its row since the fork. `came`, `went`: which row the new version is of, and the
-    old one, where that has another key too (`key_changes`).
+    old one, where that has another key too (`key_changes`). `by`: the transactions that wrote its versions, by their
+    top level; `is_part`: the SQL does not have all that one of them wrote (`transactions`).
     """
 
     kind: str
@@ -102,6 +103,8 @@ class Change:
     is_since: bool = False
     came: Origin | None = None
     went: Origin | None = None
+    by: tuple[int, ...] = ()
+    is_part: bool = False
 
     @property
     def is_in_sql(self) -> bool:
@@ -144,7 +147,8 @@ class TableLoss:
     `no_sql`: why no SQL of it is written, "" where it is.
     `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
     `followed`: foreign keys by which rows in the SQL name it. `named`: places in the changes of rows that are named so,
-    and whether each such key is deferrable. `passed`: rows that came to it and went, `has_gone`: whether an
+    and whether each such key is deferrable. `outside`: transactions that wrote
+    what is no change of these. `passed`: rows that came to it and went, `has_gone`: whether an
     UPDATE took one from its key or partition of which no version is left (`key_changes`).
     """
 
@@ -160,6 +164,7 @@ class TableLoss:
     followed: list[ForeignKey] = field(default_factory=list)
     named: dict[int, bool] = field(default_factory=dict)
     passed: list[tuple[Origin | None, Origin | None]] = field(default_factory=list)
+    outside: set[int] = field(default_factory=set)
     has_gone: bool = False
 
     @property

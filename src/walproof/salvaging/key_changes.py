@@ -2,7 +2,7 @@
 both are in the SQL, or neither. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,22 +30,24 @@ class Version(NamedTuple):
     next: Place
 
 
-def origins(table: int, seen: Sequence[Version], moved: Container[int]) -> tuple[dict[Place, Origin], list[Side]]:
-    """Of final versions which row came there, and of those at the fork which went; and rows that came and went again.
-
-    A version follows another where t_ctid leads to it, and what ended the other has written it.
-    """
-    after, rows, passed = (
-        {(one.place, one.xmin): one for one in seen if one.is_lost},
-        dict[Place, Origin](),
-        list[Side](),
-    )
+def chains(seen: Sequence[Version]) -> Iterator[list[Version]]:
+    """The versions of each row, from the first on: one follows another where t_ctid leads to it, and what ended the
+    other has written it."""
+    after = {(one.place, one.xmin): one for one in seen if one.is_lost}
     for first in sorted(seen, key=lambda one: (one.is_lost, one.is_update)):
         if first.is_lost and after.pop((first.place, first.xmin), None) is None:
             continue  # it follows another one
-        last, came = first, _came(table, first, moved)
-        while last.ended_by is not None and (following := after.pop((last.next, last.ended_by), None)):
-            last = following
+        chain = [first]
+        while (ended := chain[-1].ended_by) is not None and (following := after.pop((chain[-1].next, ended), None)):
+            chain.append(following)
+        yield chain
+
+
+def origins(table: int, seen: Sequence[Version], moved: Container[int]) -> tuple[dict[Place, Origin], list[Side]]:
+    """Of final versions which row came there, and of those at the fork which went; and rows that came and went."""
+    rows, passed = dict[Place, Origin](), list[Side]()
+    for first, last in ((chain[0], chain[-1]) for chain in chains(seen)):
+        came = _came(table, first, moved)
         if last.ended_by is None:
             rows[first.place] = rows[last.place] = came
             continue

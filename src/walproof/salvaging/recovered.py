@@ -90,7 +90,7 @@ def write(
         return []
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=partial(_free, quote))
-    jinja.globals.update(zip=zip, held_by=held_by, since=since, since_read=SINCE_READ, not_made=NOT_MADE)
+    jinja.globals.update(said=_said, zip=zip, held_by=held_by, since=since, since_read=SINCE_READ, not_made=NOT_MADE)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     steps = [step for step in _steps(ordered) if _chosen(*step)]
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
@@ -163,6 +163,11 @@ def _steps(ordered: Sequence[TableLoss]) -> list[tuple[TableLoss, bool]]:
 
 def _chosen(loss: TableLoss, is_delete: bool) -> list[Change]:
     return [one for one in loss.changes if one.is_in_sql and _comes_first(one) == is_delete]
+
+
+def _said(one: Change) -> str:
+    words = [one.state] * (one.state in ("conflict", "unsure")) + ["in part"] * one.is_part
+    return f" -- {', '.join(words)}" if words else ""
 
 
 def _comes_first(one: Change) -> bool:
@@ -292,9 +297,11 @@ def _free(quote: Quoting, key: ForeignKey) -> str:
 
 def _csv(loss: TableLoss) -> Iterator[str]:
     """As PostgreSQL writes it: every value in quotes, NULL as nothing. Tables have columns called state and version."""
-    rows: list[Row] = [("walproof_change", "walproof_state", "walproof_version", *loss.table.columns)]
+    own = ("walproof_change", "walproof_state", "walproof_version", "walproof_transactions")
+    rows: list[Row] = [(*own, *loss.table.columns)]
     for one in loss.changes:
         versions = {"lost": one.new, "at the fork": one.old, "on the new primary": one.now}
-        rows += [(one.kind, one.state, name, *row) for name, row in versions.items() if row is not None]
+        by = " ".join(map(str, one.by)) + " in part" * one.is_part
+        rows += [(one.kind, one.state, name, by, *row) for name, row in versions.items() if row is not None]
     for row in rows:
         yield ",".join("" if value is None else '"' + value.replace('"', '""') + '"' for value in row) + "\n"

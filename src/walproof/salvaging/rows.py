@@ -31,6 +31,7 @@ from walproof.salvaging.changes import (
 from walproof.salvaging.key_changes import Version, mark
 from walproof.salvaging.quoting import plain_table
 from walproof.salvaging.server import QUERIES
+from walproof.salvaging.transactions import note
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
@@ -142,7 +143,7 @@ def _read_both(
         carried = Counter(old) if there != table.relation else Counter[Row]()  # CLUSTER takes versions along
         seen = dict(_still_there(new, table, since, (theirs.keys() - mine) | (mine & unread.keys())))
         old += (Counter(seen.values()) - carried).elements()
-        rows[2] |= {at if at in mine else (-1, number): row for number, (at, row) in enumerate(seen.items())}
+        rows[2] |= {at if at in mine else (-1 - at[0], at[1]): row for at, row in seen.items()}
         for place in seen:
             if place in mine:
                 unread.pop(place, None)
@@ -165,6 +166,7 @@ def _read_both(
     if new is not None and there is not None and table.key:
         _compare(new, loss, since)
     mark(loss, rows, versions, lost, moved)
+    note(loss, rows, unread, versions, lost, there)
 
 
 def _compare(new: Session, loss: TableLoss, since: str) -> None:

@@ -38,6 +38,7 @@ from walproof.salvaging.rows import (
     written_since,
 )
 from walproof.salvaging.server import QUERIES, Copy, bounded_memory
+from walproof.salvaging.transactions import leave_deletes, mark_parts
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import ends_elsewhere, goes_on, not_read
 from walproof.salvaging.wal_records import Relation, WalReader
@@ -238,7 +239,8 @@ def _read_tables(
     leave_untold(read)
     leave_key_changes(read)
     leave_named(read)
-    while leave_key_changes(read):  # the half of a row that is left as it names another's
+    # The half of a row that is left as it names another's, or as the rest of its transaction is.
+    while leave_key_changes(read) or leave_deletes(read, lost):
         leave_named(read)
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
@@ -317,6 +319,7 @@ def _read_databases(
                         loss.no_sql = HIDDEN if hidden else ""
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = sequences(session(), nodes)
+                    in_part = mark_parts(losses, lost)
                     paths = recovered.write(out, target, session(), losses, ran_on, written_since(lost))
                 is_told = new is not None or not losses
                 notes += [] if is_told else [f"rows of {name} are not compared: the new primary does not let us in"]
@@ -326,7 +329,7 @@ def _read_databases(
                 said = check(name, losses, paths) if check else []
                 found: Tree = {"database": name, "tables": [table_tree(loss) for loss in losses]}
                 found |= {"files": str(out.path / target) if target in out.names() else None}
-                found |= {"ddl_transactions": lost.ddl(oid)}
+                found |= {"ddl_transactions": lost.ddl(oid), "transactions_in_part": in_part}
                 found |= {"sequences_ran_on": [f"{one.schema}.{one.name}" for one in ran_on]}
                 found |= {"check": said if check and (paths or said) else None}
                 if losses or ran_on or lost.ddl(oid):

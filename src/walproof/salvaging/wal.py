@@ -113,7 +113,8 @@ class LostWal:
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
     `last`: of relations and blocks, where the record is that wrote a row there last.
     `moved`: transactions that moved a row to another partition; `went_from`, `came_to`: relations in which an UPDATE
-    took a row from a key or the partition, and brought one to it; `wrote`: how many wrote to such a set of relations;
+    took a row from a key or the partition, and brought one to it; `wrote`: those that wrote to such a set of relations;
+    `top`: of subtransactions that of their top level; `ended_first`: which one ended the first version at a place;
     `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
     `dropped`: files that transactions removed at their end, of tables that were dropped, rewritten or truncated.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
@@ -146,7 +147,9 @@ class LostWal:
     moved: set[int] = field(default_factory=set)
     went_from: set[Relation] = field(default_factory=set)
     came_to: set[Relation] = field(default_factory=set)
-    wrote: Counter[frozenset[Relation]] = field(default_factory=Counter)
+    wrote: defaultdict[frozenset[Relation], list[int]] = field(default_factory=lambda: defaultdict(list))
+    top: dict[int, int] = field(default_factory=dict)
+    ended_first: defaultdict[Relation, dict[tuple[int, int], int]] = field(default_factory=lambda: defaultdict(dict))
     catalogs: set[tuple[int, int]] = field(default_factory=set)
     prepared: dict[int, str] = field(default_factory=dict)
     prepared_before: set[int] = field(default_factory=set)
@@ -186,7 +189,7 @@ class LostWal:
             is_one = of[2] < _FIRST_USER_NODE or not database  # all databases share nothing else
             return of[1] == database and of != _OWNERS and (is_one or of[1:] in self.catalogs)
 
-        return sum(count for wrote, count in self.wrote.items() if any(map(is_catalog, wrote)))
+        return sum(len(xids) for wrote, xids in self.wrote.items() if any(map(is_catalog, wrote)))
 
     def add(self, record: Record) -> None:
         """The next record; ValueError for one that no PostgreSQL writes like that, whose checksum says otherwise."""
@@ -297,10 +300,12 @@ class LostWal:
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
         self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        self.wrote[frozenset(relation for relation, *_ in written)] += 1
+        self.wrote[frozenset(relation for relation, *_ in written)].append(xid)
+        self.top.update(dict.fromkeys(subxacts, xid))
         for relation, block, item in written:
             if item:
-                self.ended[relation][block, item] += 1
+                self.ended[relation][place := (block, item)] += 1
+                self.ended_first[relation].setdefault(place, xid)
             elif relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
 
