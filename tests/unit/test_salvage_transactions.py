@@ -71,11 +71,14 @@ def test_what_was_not_read_counts_too(of: dict[str, Any], words: dict[str, Any])
     assert left(loss(1, changes=[by(delete("1", "a"), 5), by(delete("2", "a"), 6)]), other, lost=lost) == {"1"}
 
 
-def test_each_delete_is_left_where_rows_have_no_place() -> None:
+def test_each_delete_is_left_where_rows_of_the_same_partitioned_table_have_no_place() -> None:
     """One transaction copied rows to a partition made since, the next one deleted them: they were deleted here too."""
-    elsewhere = loss(2, changes=[by(insert("7", "x"), 5)])
-    elsewhere.table = replace(elsewhere.table, has_no_place=True)
-    assert left(loss(1, changes=[by(delete("1", "a"), 6), delete("2", "a")]), elsewhere) == {"1", "2"}
+    elsewhere, there = loss(2, changes=[by(insert("7", "x"), 5)]), loss(1)
+    for root, expected in ((2, set[str]()), (1, {"1", "2"})):
+        there.changes = [by(delete("1", "a"), 6), delete("2", "a")]
+        there.table = replace(there.table, root=1)
+        elsewhere.table = replace(elsewhere.table, has_no_place=True, root=root)
+        assert left(there, elsewhere) == expected
 
 
 def test_a_row_is_of_each_transaction_that_wrote_one_of_its_versions() -> None:

@@ -14,8 +14,8 @@ LEFT = (
     "in conflict too, and in no SQL, as they were deleted by transactions of which other rows are in conflict, were not"
     " read or are in no SQL, or rows that may be theirs have no place on the new primary"
 )
-_EACH = 0
-"""No transaction's number (InvalidTransactionId): in place of each."""
+_OF_NO_PLACE = 0
+"""No transaction's number (InvalidTransactionId)."""
 
 
 def note(
@@ -60,16 +60,17 @@ def _writers(seen: Sequence[Version]) -> dict[Place, set[int]]:
 
 
 def leave_deletes(losses: Collection[TableLoss], lost: LostWal) -> bool:
-    """Leave each delete of a transaction of which the SQL does not have all, and every delete where rows that lost work
-    wrote have no place on the new primary; whether there was any."""
+    """Leave each delete of a transaction of which the SQL does not have all, and each of a partitioned table of which
+    lost rows have no place on the new primary; whether there was any."""
     deletes, left = defaultdict[int, list[tuple[TableLoss, int]]](list), dict[int, int]()
+    # Another transaction may have moved them there: by copying, and deleting later.
+    no_place = {loss.table.root for loss in losses if loss.table.has_no_place and loss.changes} - {0}
     for loss in losses:
         for at, one in enumerate(loss.changes):
-            for xid in (*one.by, _EACH) if one.kind == "delete" and _is_applied(loss, one) else ():
-                deletes[xid].append((loss, at))
-    # What has no place on the new primary may be what another transaction deleted elsewhere.
-    has_no_place = any(loss.table.has_no_place and loss.changes for loss in losses)
-    todo = [*_not_whole(losses, lost), *((_EACH,) if has_no_place else ())]
+            if one.kind == "delete" and _is_applied(loss, one):
+                for xid in (*one.by, *((_OF_NO_PLACE,) if loss.table.root in no_place else ())):
+                    deletes[xid].append((loss, at))
+    todo = [*_not_whole(losses, lost), _OF_NO_PLACE]
     while todo:
         for loss, at in deletes.pop(todo.pop(), ()):
             one = loss.changes[at]
