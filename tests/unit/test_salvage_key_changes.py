@@ -2,17 +2,20 @@
 
 Judged apart, the row was there twice (its delete in conflict, its insert made), or nowhere (the other way round)."""
 
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.fixtures.wal_writer import DELETE, INSERT, TABLE, UPDATE, wrote
+from tests.fixtures.wal_writer import DELETE, INSERT, TABLE, UPDATE, ended, wrote
 from tests.unit.test_salvage_rows import table
 from walproof.salvaging.changes import Change, Origin, Place, Row, TableLoss
-from walproof.salvaging.key_changes import LEFT, Version, leave_key_changes, mark, origins
+from walproof.salvaging.key_changes import LEFT, Identity, Version, leave_key_changes, mark, origins
+from walproof.salvaging.row_trails import Trail
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_records import Manager, Record
 
 MOVED, FORK = (4294967295, 65533), 3
 OID = table().oid
@@ -45,22 +48,82 @@ def version(item: int, xmin: int, ended_by: int | None, to: int | Place | None =
     ],
 )  # fmt: skip
 def test_which_row_a_version_is_of(seen: list[Version], rows: dict[int, Origin]) -> None:
-    found, passed = origins(OID, seen, {10})
+    found, passed = origins(Identity(OID, {10}), seen)
     assert {item: row for (_, item), row in found.items()} == rows and (passed == [] or not rows)
 
 
 def test_a_row_that_came_to_a_partition_and_went_again_leads_from_one_to_the_next() -> None:
     came = version(1, 10, 11, MOVED, is_update=False)
-    assert origins(OID, [came, version(2, 10, 11, is_update=False), version(3, 9, 10, MOVED)], {10})[1] == [
+    seen = [came, version(2, 10, 11, is_update=False), version(3, 9, 10, MOVED)]
+    assert origins(Identity(OID, {10}), seen)[1] == [
         ((10,), (11,)),
         ((10,), (0, 11)),
         ((), (10,)),
     ]
 
 
+def trail(*records: Record) -> Trail:
+    """Of one-block tables, whose transactions 9, 10 and 11 end one after another; items are given as in `wrote`."""
+    lost = LostWal(0x200)
+    lost.moved |= {10}
+    for xid in (9, 10, 11):
+        for one in (*(one for one in records if one.xid == xid), ended(xid)):
+            lost.add(one)
+    return lost.trails[TABLE]
+
+
+@pytest.mark.parametrize(
+    ("records", "came", "went"),
+    [
+        # A version between was pruned: of a row of the fork, one that was inserted since, one that came by a move.
+        ([wrote(9, UPDATE, 0, item=1, new=2), wrote(10, UPDATE, 0, item=2, new=3)], (OID, 0, 1), (OID, 0, 1)),
+        ([wrote(9, INSERT, 0, item=2), wrote(10, UPDATE, 0, item=2, new=3)], (0, 0), (OID, 0, 1)),
+        ([wrote(10, INSERT, 0, item=2), wrote(10, UPDATE, 0, item=2, new=3)], (10,), (OID, 0, 1)),
+        ([wrote(9, UPDATE, 0, item=1, new=2), wrote(10, DELETE, 0, item=2)], (), (0, 10)),
+        ([wrote(9, UPDATE, 0, item=1, new=2), wrote(10, DELETE, 0, item=2, flags=0x10)], (), (10,)),
+        # The place of one that was deleted is another's by then.
+        (
+            [wrote(9, DELETE, 0, item=1), wrote(10, UPDATE, 0, item=4, new=1), wrote(10, UPDATE, 0, item=1, new=3)],
+            (OID, 0, 4), (0, 9),
+        ),
+        (
+            [wrote(9, DELETE, 0, item=1), wrote(10, INSERT, 0, item=1), wrote(11, DELETE, 0, item=1)], (), (0, 9),
+        ),
+        ([wrote(9, UPDATE, 0, item=1, new=3), wrote(12, UPDATE, 0, item=3, new=4)], (), (OID, 0, 1)),  # 12 never ended
+    ],
+)  # fmt: skip
+def test_where_pages_have_lost_a_version_the_wal_tells_the_row(
+    records: list[Record], came: Origin, went: Origin
+) -> None:
+    told = trail(*records)
+    known = Identity(OID, {10}, told, told)
+    assert (known.came(version(3, 10, None)), known.went((0, 1))) == (came, went)
+    assert known.went((-1, 1)) == went
+    before = Identity(OID, {10}, Trail(), told)  # the old primary has rewritten the table since
+    assert before.went((-1, 1)) == (went if len(went) < 3 else ())
+
+
+def test_the_wal_tells_of_rows_that_came_to_a_partition_and_went_again() -> None:
+    gone = trail(wrote(10, INSERT, 0, item=2), wrote(10, INSERT, 0, item=3), wrote(11, DELETE, 0, item=2))
+    assert Identity(OID, {10}, gone).passed() == [((10,), (0, 11))]
+    assert Identity(OID, set(), gone).passed() == [((0, 10), (0, 11))]  # moved, but from another table's partition
+
+
+def test_rows_that_are_inserted_by_the_page_are_known_by_their_items() -> None:
+    """COPY: of a new page there is no list of them."""
+    rows = Trail()
+    data = struct.pack("=HH", 0, 3)
+    for kind, more in ((0x50, struct.pack("=3H", 4, 5, 9)), (0xD0, b"")):
+        lost = LostWal(0x200)
+        lost.add(wrote(9, INSERT, 0)._replace(manager=Manager.HEAP2, kind=kind, data=data + more))
+        lost.add(ended(9))
+        rows.insert(0, lost.trails[TABLE]._inserted[0])
+    assert rows._inserted == {0: 0b1000111110}
+
+
 def lost(went_from: bool = True, came_to: bool = True) -> LostWal:
     of = {table().relation}
-    return LostWal(0x200, known_from=1, went_from=of if went_from else set(), came_to=of if came_to else set())
+    return LostWal(0x200, went_from=of if went_from else set(), came_to=of if came_to else set())
 
 
 ROWS: list[dict[Place, Row]] = [
@@ -90,7 +153,7 @@ def test_changes_are_marked_where_their_row_may_have_had_another_key(
     made = [Change("insert", ROWS[0][0, 5], None), Change("insert", ROWS[1][0, 2], None, state="unsure")]
     old = [Change("delete", None, ROWS[2][0, 1]), Change("delete", None, ROWS[3][0, 6])]
     loss = TableLoss(table(**{"key": (0,), **more}), [*made, Change("update", ROWS[1][0, 4], ROWS[2][0, 4]), *old])
-    mark(loss, ROWS, SEEN, lost, set())
+    mark(loss, ROWS, SEEN, lost, set(), None)
     found = {str((one.new or one.old or ())[0]): (one.came, one.went) for one in loss.changes}
     assert {key: mark for key, mark in found.items() if mark != (None, None)} == marks
 

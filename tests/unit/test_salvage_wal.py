@@ -90,7 +90,7 @@ def test_what_was_prepared_at_the_fork_is_known_with_its_subtransactions(kind: i
 
 
 def test_a_place_that_held_two_versions_ended_two() -> None:
-    lost = folded(*(one for xid in (7, 8) for one in (*[wrote(xid, DELETE, 9, item=3)] * 2, ended(xid))))
+    lost = folded(*(one for xid in (7, 8) for one in (wrote(xid, DELETE, 9, item=3), ended(xid))))
     assert lost.ended == {TABLE: {(9, 3): 2}}
 
 

@@ -3,11 +3,13 @@ both are in the SQL, or neither. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from walproof.salvaging.changes import Change, Origin, Place, Row, TableLoss, key
+from walproof.salvaging.row_trails import Trail
 from walproof.salvaging.wal import LostWal
+from walproof.salvaging.wal_records import Relation
 
 Side = tuple[Origin | None, Origin | None]
 """Which row came to a key or a table, and which one went from it."""
@@ -43,45 +45,85 @@ def chains(seen: Sequence[Version]) -> Iterator[list[Version]]:
         yield chain
 
 
-def origins(table: int, seen: Sequence[Version], moved: Container[int]) -> tuple[dict[Place, Origin], list[Side]]:
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Tells which row a version is of. `table`: its oid; `moved`: transactions that moved rows to another partition;
+    `trail`, `there`: what the WAL tells of the table's file, and of the new primary's, which may be one from before it
+    was rewritten; None where it does not tell all."""
+
+    table: int
+    moved: Container[int]
+    trail: Trail | None = None
+    there: Trail | None = None
+
+    def came(self, first: Version) -> Origin:
+        """Which row came there, by the first of its versions that is found; () where that is not known."""
+        if not first.is_lost:
+            return (self.table, *first.place)
+        if first.is_update:
+            return self._of_table(self.trail.came(first.place, first.xmin)) if self.trail else ()
+        return (first.xmin,) if first.xmin in self.moved else (0, first.xmin)
+
+    def went(self, place: Place) -> Origin:
+        """What became of the row that was at that place at the fork, of the new primary's file by -1 - block; () where
+        that is not known."""
+        trail, at = (self.trail, place) if place[0] >= 0 else (self.there, (-1 - place[0], place[1]))
+        went = self._of_table(trail.went(at)) if trail else ()
+        return went if trail is self.trail or len(went) < 3 else ()  # it goes on in the other file
+
+    def passed(self) -> list[Side]:
+        """Rows that came from another partition and went."""
+        passed = self.trail.passed if self.trail else ()
+        return [(self._of_table(came), self._of_table(went)) for came, went in passed]
+
+    def _of_table(self, row: Origin) -> Origin:
+        if len(row) == 1:
+            return row if row[0] in self.moved else (0, *row)
+        return (self.table, *row[1:]) if len(row) == 3 else row
+
+
+def origins(known: Identity, seen: Sequence[Version]) -> tuple[dict[Place, Origin], list[Side]]:
     """Of final versions which row came there, and of those at the fork which went; and rows that came and went."""
-    rows, passed = dict[Place, Origin](), list[Side]()
+    rows, passed = dict[Place, Origin](), known.passed()
     for first, last in ((chain[0], chain[-1]) for chain in chains(seen)):
-        came = _came(table, first, moved)
+        came = known.came(first)
         if last.ended_by is None:
             rows[first.place] = rows[last.place] = came
             continue
         is_known = last.next in (_MOVED, last.place)
         went = () if not is_known else (last.ended_by,) if last.next == _MOVED else (0, last.ended_by)
-        if first.is_lost:
+        if not first.is_lost:
+            rows[first.place] = went or known.went(first.place)
+        elif known.trail is None:
             passed.append((came, went))
-        else:
-            rows[first.place] = went
     return rows, passed
 
 
-def _came(table: int, first: Version, moved: Container[int]) -> Origin:
-    if not first.is_lost:
-        return (table, *first.place)
-    if first.is_update:
-        return ()
-    return (first.xmin,) if first.xmin in moved else (0, first.xmin)
-
-
 def mark(
-    loss: TableLoss, rows: Sequence[Mapping[Place, Row]], seen: Sequence[Version], lost: LostWal, moved: Container[int]
+    loss: TableLoss,
+    rows: Sequence[Mapping[Place, Row]],
+    seen: Sequence[Version],
+    lost: LostWal,
+    moved: Container[int],
+    there: Relation | None,
 ) -> None:
     """Note of each change which row came, and which one went. `rows`: final ones, inserted and written by an UPDATE,
-    and those at the fork, replaced and deleted."""
+    and those at the fork, replaced and deleted; those of the new primary's file `there` by -1 - block."""
     table, (made, replaced, *at_fork) = loss.table, rows
     files = {table.relation, *lost.dropped} if table.is_new_file else {table.relation}
     comes, goes = (not files.isdisjoint(some) for some in (lost.came_to, lost.went_from))
     loss.has_gone = goes and loss.versions_gone > 0
+    trails = (lost.trails[one] if one and lost.knows(one) else None for one in (table.relation, there))
+    known = Identity(table.oid, moved, *trails)
     # ALTER TABLE has written each version anew.
-    of, loss.passed = origins(table.oid, () if table.is_new_file and not table.has_no_place else seen, moved)
+    of, loss.passed = origins(known, () if table.is_new_file and not table.has_no_place else seen)
     final = {**made, **replaced} if table.has_no_place else replaced
     came = {key(table, row): of.get(at, ()) or (() if comes else None) for at, row in final.items()}
-    went = {key(table, row): of.get(at, ()) or (() if goes else (0, 0)) for some in at_fork for at, row in some.items()}
+    went = {
+        key(table, row): of.get(at, ()) or known.went(at) or (() if goes else (0, 0))
+        for some in at_fork
+        for at, row in some.items()
+    }
     for at, one in enumerate(loss.changes if table.key else ()):
         new = came.get(key(table, one.new)) if one.new else None
         old = went.get(key(table, one.old)) if one.old else None

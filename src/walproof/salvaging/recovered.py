@@ -7,6 +7,7 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, Template
 
@@ -30,6 +31,12 @@ NOT_MADE = (
     " and of those that name it"
 )
 """How a file ends where ON CONFLICT or a condition has left out what others name: they would be put under that row."""
+HALF_MADE = (
+    "a row to which lost work gave another key or partition would be there twice, or nowhere, as a row was written"
+    " since that holds it, or that names its old key: leave out the files of this table with its partitions, and of"
+    " those that name it"
+)
+"""How a file ends where one half of such a row was left out, and the other one done."""
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
 
@@ -91,6 +98,7 @@ def write(
     quote, jinja, done = quoting(session), Environment(trim_blocks=True, lstrip_blocks=True), list[SqlFile]()
     jinja.filters.update(name=quote.name, value=quote.value, free=partial(_free, quote))
     jinja.globals.update(said=_said, zip=zip, held_by=held_by, since=since, since_read=SINCE_READ, not_made=NOT_MADE)
+    jinja.globals.update(half_made=HALF_MADE)
     template = jinja.from_string((files("walproof.salvaging") / "recovered.sql.j2").read_text("utf-8"))
     steps = [step for step in _steps(ordered) if _chosen(*step)]
     said = {loss.table.oid for loss in ordered if any(of is loss for of, _ in steps) and _is_said(quote, loss)}
@@ -110,7 +118,8 @@ def write(
                     loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            text = template.generate(table=None, changes=(), held=held, guarded=(), named=((), ()), moving=moved)
+            nothing = dict[str, Any](table=None, changes=(), guarded=(), named=((), ()), halves=((), ()))
+            text = template.generate(**nothing, held=held, moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
         is_empty = not folder.names()
     if is_empty:
@@ -135,10 +144,11 @@ def _write_table(
             is_first = not is_delete and loss.table.oid not in met  # once more, and they are ours
             guarded = _guarded(loss, chosen) if is_first else ()
             met |= set() if is_delete else {loss.table.oid}
-            is_last = not any(at > number and of is loss and not deletes for at, (of, deletes) in steps.items())
-            made = _named(loss, is_last=is_last) if not is_delete else ((), ())
+            later = [deletes for at, (of, deletes) in steps.items() if at > number and of is loss]
+            made = _named(loss, is_last=False not in later) if not is_delete else ((), ())
+            halves = _halves(loss) if not later else ((), ())
             text = template.generate(
-                table=loss.table, changes=chosen, held=held, guarded=guarded, named=made, moving=()
+                table=loss.table, changes=chosen, held=held, guarded=guarded, named=made, halves=halves, moving=()
             )
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
             names.append(done[-1].path.name)
@@ -198,6 +208,14 @@ def _named(loss: TableLoss, *, is_last: bool) -> tuple[list[int], list[Row]]:
     made = [one for one in chosen if one.is_in_sql and one.state in ("clean", "unsure")]
     rows = [one.new for one in made if one.new and (not one.old or values(one.old, at) != values(one.new, at))]
     return at, list(dict.fromkeys(rows)) if at else []
+
+
+def _halves(loss: TableLoss) -> tuple[list[Row], list[Row]]:
+    """Rows that are the one half of a row which lost work gave another key or partition: those that the SQL makes, and
+    those that it deletes."""
+    parts = [one for one in loss.changes if one.is_in_sql and one.state != "conflict"]
+    parts = [one for one in parts if any(side and len(side) != 2 for side in (one.came, one.went))]
+    return [one.new for one in parts if one.new], [one.old for one in parts if one.old and not one.new]
 
 
 def _size(leaves: Sequence[TableLoss]) -> int:

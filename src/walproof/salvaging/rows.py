@@ -165,7 +165,7 @@ def _read_both(
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
         _compare(new, loss, since)
-    mark(loss, rows, versions, lost, moved)
+    mark(loss, rows, versions, lost, moved, there)
     note(loss, rows, unread, versions, lost, there)
 
 

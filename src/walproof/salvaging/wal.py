@@ -9,12 +9,14 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from walproof.model.units import lsn_text
+from walproof.salvaging.row_trails import End, Trail
 from walproof.salvaging.wal_records import Manager, Record, Relation
 
 _FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
 """What no catalog has until it is rewritten; pg_shdepend, which all databases share: DDL of any one writes there."""
 _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE, _MULTI_INSERT = 0x00, 0x10, 0x20, 0x40, 0x60, 0x70, 0x50
-"""What a record of Heap does, and the last of Heap2 (heapam_xlog.h)."""
+_ON_NEW_PAGE = 0x80
+"""What a record of Heap does, and the last of Heap2; of that, whether its rows are all of a page (heapam_xlog.h)."""
 _TO_ANOTHER_PARTITION, _OTHER_KEY = 0x10, 0x10
 """XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE; XLHL_KEYS_UPDATED, an infobit of an UPDATE."""
 _COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
@@ -29,6 +31,8 @@ _RUNNING, _CREATED, _TRUNCATED, _MAIN, _INIT = 0x10, 0x10, 0x20, 0, 3
 """Of Standby: transactions that run; of Storage: a file was made or cut off, and which of a relation's: WAL tells of no
 other one of an unlogged relation than that from which a crash makes it anew."""
 _ITEM, _NUMBER, _TIME = struct.Struct("=4xHBB"), struct.Struct("=I"), struct.Struct("=q")
+_NEW_ITEM, _MOST_ITEMS = struct.Struct("=12xH"), 2048
+"""Of an UPDATE, the item of the new version; more items than a page has place for (MaxOffsetNumber)."""
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
 
@@ -106,12 +110,21 @@ def precedes(xid: int, other: int) -> bool:
 
 
 @dataclass(slots=True)
+class _Written:
+    """What a transaction wrote: blocks, each with the items it inserted there as bits, and the versions it ended."""
+
+    blocks: dict[tuple[Relation, int], int] = field(default_factory=dict)
+    ends: list[tuple[Relation, End]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class LostWal:
     """What WAL says about the lost part. Times in seconds since the epoch, positions in bytes; `redo`: where replaying
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `last`: of relations and blocks, where the record is that wrote a row there last.
+    `last`: of relations and blocks, where the record is that wrote a row there last. `trails`: which row each place of
+    a relation holds.
     `moved`: transactions that moved a row to another partition; `went_from`, `came_to`: relations in which an UPDATE
     took a row from a key or the partition, and brought one to it; `wrote`: those that wrote to such a set of relations;
     `top`: of subtransactions that of their top level; `ended_first`: which one ended the first version at a place;
@@ -144,6 +157,7 @@ class LostWal:
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
     last: defaultdict[Relation, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    trails: defaultdict[Relation, Trail] = field(default_factory=lambda: defaultdict(Trail))
     moved: set[int] = field(default_factory=set)
     went_from: set[Relation] = field(default_factory=set)
     came_to: set[Relation] = field(default_factory=set)
@@ -162,8 +176,8 @@ class LostWal:
     dropped: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
-    _open: defaultdict[int, set[tuple[Relation, int, int]]] = field(default_factory=lambda: defaultdict(set))
-    """By transaction: relation, block, and the item that was ended; 0 where a block was written."""
+    _open: defaultdict[int, _Written] = field(default_factory=lambda: defaultdict(_Written))
+    """By transaction."""
     _making: defaultdict[int, set[Relation]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: files that it made before the fork."""
 
@@ -256,21 +270,51 @@ class LostWal:
         kind = record.kind & 0x70 if record.manager == Manager.HEAP else None
         if kind in (_LOCK, _INPLACE):
             return
-        self._open[record.xid].update((relation, block, 0) for relation, block in record.blocks)
-        if kind is not None or (record.manager == Manager.HEAP2 and record.kind & 0x70 == _MULTI_INSERT):
+        mine = self._open[record.xid]
+        for at in record.blocks:
+            mine.blocks.setdefault(at, 0)
+        is_many = record.manager == Manager.HEAP2 and record.kind & 0x70 == _MULTI_INSERT
+        if kind is not None or is_many:
             for relation, block in record.blocks:
                 self.last[relation][block] = record.lsn
-        if kind in (_DELETE, _UPDATE, _HOT_UPDATE):
-            item, bits, flags = _ITEM.unpack_from(record.data)
-            self._open[record.xid].add((*record.blocks[-1], item))
-            if kind == _DELETE and flags & _TO_ANOTHER_PARTITION:
-                self.moved.add(record.xid)
-                self.went_from.add(record.blocks[-1][0])
-            if kind != _DELETE and bits & _OTHER_KEY:
-                self.went_from.add(record.blocks[-1][0])
-                self.came_to.add(record.blocks[-1][0])
-        elif kind == _INSERT and record.xid in self.moved:
-            self.came_to.add(record.blocks[0][0])
+        if kind == _INSERT or is_many:
+            self._inserted(record, mine, is_many=is_many)
+        elif kind in (_DELETE, _UPDATE, _HOT_UPDATE):
+            self._ended_there(record, mine, is_delete=kind == _DELETE)
+
+    def _inserted(self, record: Record, mine: _Written, *, is_many: bool) -> None:
+        """One record of Heap or Heap2 that inserted rows."""
+        relation, block = record.blocks[0]
+        if not is_many:
+            items: Sequence[int] = struct.unpack_from("=H", record.data)
+        elif record.kind & _ON_NEW_PAGE:
+            items = range(1, struct.unpack_from("=2xH", record.data)[0] + 1)
+        else:
+            items = struct.unpack_from(f"={struct.unpack_from('=2xH', record.data)[0]}H", record.data, 4)
+        mine.blocks[relation, block] |= sum(1 << self._item(record, item) for item in items)
+        if not is_many and record.xid in self.moved:
+            self.came_to.add(relation)
+            mine.ends.append((relation, End(record.lsn, record.xid, None, (block, items[0]))))
+
+    def _ended_there(self, record: Record, mine: _Written, *, is_delete: bool) -> None:
+        """One record of Heap that ended a row's version: a DELETE or an UPDATE."""
+        item, bits, flags = _ITEM.unpack_from(record.data)
+        relation, block = record.blocks[-1]
+        is_moved, new = is_delete and bool(flags & _TO_ANOTHER_PARTITION), None
+        if is_moved:
+            self.moved.add(record.xid)
+        if not is_delete:
+            new = record.blocks[0][1], self._item(record, *_NEW_ITEM.unpack_from(record.data))
+        if is_moved or (not is_delete and bits & _OTHER_KEY):
+            self.went_from.add(relation)
+        if not is_delete and bits & _OTHER_KEY:
+            self.came_to.add(relation)
+        mine.ends.append((relation, End(record.lsn, record.xid, (block, item), new, is_moved=is_moved)))
+
+    def _item(self, record: Record, item: int) -> int:
+        if not 0 < item <= _MOST_ITEMS:
+            raise ValueError(f"the record at {lsn_text(record.lsn)} is of no row")
+        return item
 
     def _next(self, xid: int) -> None:
         if self.next_xid is None or precedes(self.next_xid, xid):
@@ -290,7 +334,7 @@ class LostWal:
         at, subxacts, prepared, files = self._ended(record)
         self.dropped.update(files)
         xid = prepared or record.xid
-        written = set[tuple[Relation, int, int]]().union(*(self._open.pop(one, ()) for one in (xid, *subxacts)))
+        written = [self._open.pop(one) for one in (xid, *subxacts) if one in self._open]
         made = set[Relation]().union(*(self._making.pop(one, ()) for one in (xid, *subxacts)))
         is_at_fork = lost and prepared and self.prepared.pop(xid, None) is None
         if not lost or (is_at_fork and self._is_there(xid, subxacts, kind)) or kind in (_ABORT, _ABORT_PREPARED):
@@ -300,14 +344,18 @@ class LostWal:
         self.subtransactions += len(subxacts)
         self.xids.update((xid, *subxacts))
         self.times = (min(self.times[0], at), max(self.times[1], at)) if self.times else (at, at)
-        self.wrote[frozenset(relation for relation, *_ in written)].append(xid)
+        self.wrote[frozenset(relation for one in written for relation, _ in one.blocks)].append(xid)
         self.top.update(dict.fromkeys(subxacts, xid))
-        for relation, block, item in written:
-            if item:
-                self.ended[relation][place := (block, item)] += 1
-                self.ended_first[relation].setdefault(place, xid)
-            elif relation[2] >= _FIRST_USER_NODE:
+        for (relation, block), items in (at for one in written for at in one.blocks.items()):
+            if relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
+                self.trails[relation].insert(block, items)
+        for relation, end in sorted((end for one in written for end in one.ends), key=lambda one: one[1].lsn):
+            if relation[2] >= _FIRST_USER_NODE:
+                self.trails[relation].follow(end)
+            if end.old:
+                self.ended[relation][end.old] += 1
+                self.ended_first[relation].setdefault(end.old, xid)
 
     def _is_there(self, xid: int, subxacts: tuple[int, ...], kind: int) -> bool:
         """Whether the new primary has what was prepared at the fork and is ended here: held still, or committed too."""
