@@ -25,6 +25,7 @@ from walproof.salvaging.changes import Change, ForeignKey, Table, TableLoss
 from walproof.salvaging.private_folder import PrivateFolder
 from walproof.salvaging.recovered import HALF_MADE, PSQL_ALONE, SqlFile, file_name, in_order
 from walproof.salvaging.recovered import write as write_below
+from walproof.salvaging.row_trails import AtFork
 
 __all__ = ["walproof"]
 KEY = ForeignKey("public", "t1", (("id", "pg_catalog", "=", "p"),))
@@ -164,13 +165,14 @@ def test_the_sql_harms_nothing_that_was_not_lost(
 
 
 def test_where_one_half_of_a_row_with_another_key_is_left_out_the_file_ends_with_an_error(tmp_path: Path) -> None:
-    some = [replace(insert("2", "a", "unsure"), came=(7, 0, 1)), replace(delete("1", "a"), went=(7, 0, 1))]
-    some += [replace(delete("3", "a"), went=(0, 9)), replace(insert("4", "a", "conflict"), came=(7, 0, 2))]
+    row = AtFork((1, 2, 7), (0, 1))
+    some = [replace(insert("2", "a", "unsure"), came=row), replace(delete("1", "a"), went=row)]
+    some += [delete("3", "a"), replace(insert("4", "a", "conflict"), came=row)]
     texts = [text for _, text in written(tmp_path, [loss(1, changes=some, references=(KEY,))])]
-    assert [text.count(HALF_MADE) for text in texts] == [0, 0, 0, 2]
-    made, gone = (part.partition("FROM ONLY")[2] for part in texts[-1].split("SELECT (CASE WHEN")[1:])
-    assert all(one in made for one in ("=) '2'", "pg_catalog.age(lost.xmin) OPERATOR(pg_catalog.<=) 0", "<>) 1 THEN"))
-    assert "=) '1'" in gone and not {"'3'", "'4'"} & {*made.split(), *gone.split()}
+    assert [text.count(HALF_MADE) for text in texts] == [1, 0, 0, 2]
+    parts = [texts[0].split("FOR UPDATE")[0], *texts[-1].split("SELECT (CASE WHEN")[1:]]
+    told = [{one for one in "1234" if f"=) '{one}' AND" in part} for part in parts]
+    assert told == [{"1"}, {"2"}, {"1"}] and "AND NOT (SINCE)" in parts[0]
 
 
 def test_rows_that_name_others_of_their_table_are_deleted_before_them(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from walproof.salvaging.changes import (
     judged,
     leave_untold,
 )
+from walproof.salvaging.transactions import Version
 from walproof.salvaging.wal import LostWal
 
 
@@ -338,7 +339,8 @@ def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_num
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
     lost.ended[1, 2, 4] = Counter({(0, 1): 1})
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, [], []))
+    one = Version((0, 1), 9, is_lost=True, ended_by=None, is_update=False, next=(0, 1))
+    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, [], [one]))
     new = Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:]))
     loss = rows.read_table(Copied([("1", "a")], SHAPE), "s", table(key=(0,)), lost, new)
     assert [one.kind for one in loss.changes] == ["insert"]

@@ -158,7 +158,7 @@ def test_where_a_row_was_written_last_is_known_of_each_block_that_the_table_stil
     for one in (wrote(10, INSERT, 7, lsn=0x110), wrote(11, UPDATE, 9, 7, lsn=0x230), lock, frozen, cut, only_maps):
         lost.add(one)
     lost.add(Record(0x270, 0x278, 10, Manager.XLOG, 0xB0, ((TABLE, 1), (TABLE, 2)), b""))
-    assert lost.last == {TABLE: {7: 0x230, 1: 0x270, 2: 0x270}}
+    assert lost.last(TABLE) == {7: 0x230, 1: 0x270, 2: 0x270}
 
 
 def test_a_file_that_lost_work_wrote_to_and_that_is_no_tables_is_told() -> None:

@@ -3,16 +3,15 @@
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass, field, replace
 
+from walproof.salvaging.row_trails import AtFork
 from walproof.salvaging.wal_records import Relation
 
 Row = tuple[str | None, ...]
-Place = tuple[int, int]
-"""Block and item of a row version."""
-Origin = tuple[int, ...]
-"""Which row a version is of: the table's oid and the place of its version at the fork, or the transaction that moved it
-to another partition; () where a version between is gone; 0 and the transaction that inserted or deleted it."""
+Origin = AtFork | tuple[()]
+"""Which row of the fork a version is of; () where that is not known."""
 NOT_READ = "not read"
 STATES = ("clean", "conflict", "there", "unsure", "not compared", NOT_READ)
+OTHER_KEY = "the new primary's table has another key: no old version of a row and new one are paired"
 REWRITTEN = (
     "rewritten or truncated after the fork (VACUUM FULL, CLUSTER, TRUNCATE, ALTER TABLE):"
     " rows that it held at the fork may be among the inserted, or missing among the deleted"
@@ -74,6 +73,10 @@ class Table:
     attnums: tuple[int, ...] = ()
     renumbered: frozenset[str] = frozenset()
     has_no_place: bool = False
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return tuple(self.columns[place] for place in self.key)
 
     @property
     def numbered(self) -> dict[str, int | None]:
@@ -148,8 +151,7 @@ class TableLoss:
     `unread`: versions that cannot be read; `is_read`: whether it was read to its end, or nothing of it can be lost;
     `followed`: foreign keys by which rows in the SQL name it. `named`: places in the changes of rows that are named so,
     and whether each such key is deferrable. `outside`: transactions that wrote
-    what is no change of these. `passed`: rows that came to it and went, `has_gone`: whether an
-    UPDATE took one from its key or partition of which no version is left (`key_changes`).
+    what is no change of these.
     """
 
     table: Table
@@ -163,9 +165,7 @@ class TableLoss:
     undecided: list[str] = field(default_factory=list)
     followed: list[ForeignKey] = field(default_factory=list)
     named: dict[int, bool] = field(default_factory=dict)
-    passed: list[tuple[Origin | None, Origin | None]] = field(default_factory=list)
     outside: set[int] = field(default_factory=set)
-    has_gone: bool = False
 
     @property
     def name(self) -> str:

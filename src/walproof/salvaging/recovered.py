@@ -32,11 +32,11 @@ NOT_MADE = (
 )
 """How a file ends where ON CONFLICT or a condition has left out what others name: they would be put under that row."""
 HALF_MADE = (
-    "a row to which lost work gave another key or partition would be there twice, or nowhere, as a row was written"
-    " since that holds it, or that names its old key: leave out the files of this table with its partitions, and of"
-    " those that name it"
+    "a row to which lost work gave another key or partition would be there twice, or nowhere: it was written since,"
+    " or what names its old key or holds its new one (or the files were run before): pause writes and run salvage"
+    " again, or leave out the files of this table with its partitions, and of those that name it"
 )
-"""How a file ends where one half of such a row was left out, and the other one done."""
+"""How a file ends where one half of such a row cannot be done, or was not, and the other one would be."""
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"
 """The first line of each SQL file, the one that is for psql and no server."""
 
@@ -118,7 +118,7 @@ def write(
                     loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            nothing = dict[str, Any](table=None, changes=(), guarded=(), named=((), ()), halves=((), ()))
+            nothing = dict[str, Any](table=None, changes=(), guarded=(), named=((), ()), going=(), made=(), gone=())
             text = template.generate(**nothing, held=held, moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
         is_empty = not folder.names()
@@ -145,10 +145,16 @@ def _write_table(
             guarded = _guarded(loss, chosen) if is_first else ()
             met |= set() if is_delete else {loss.table.oid}
             later = [deletes for at, (of, deletes) in steps.items() if at > number and of is loss]
-            made = _named(loss, is_last=False not in later) if not is_delete else ((), ())
-            halves = _halves(loss) if not later else ((), ())
+            named = _named(loss, is_last=False not in later) if not is_delete else ((), ())
+            halves = _halves(loss)
+            is_begun = any(at < number and of is loss for at, (of, _) in steps.items())
+            parts = {
+                "going": [one.old for one in halves if one.old and not is_begun],
+                "made": [one.new for one in halves if one.new and not later],
+                "gone": [one.old for one in halves if one.old and not one.new and not later],
+            }
             text = template.generate(
-                table=loss.table, changes=chosen, held=held, guarded=guarded, named=made, halves=halves, moving=()
+                table=loss.table, changes=chosen, held=held, guarded=guarded, named=named, moving=(), **parts
             )
             done.append(SqlFile(folder.write(file_name(number, f"{loss.name}.sql"), text), loss))
             names.append(done[-1].path.name)
@@ -210,12 +216,10 @@ def _named(loss: TableLoss, *, is_last: bool) -> tuple[list[int], list[Row]]:
     return at, list(dict.fromkeys(rows)) if at else []
 
 
-def _halves(loss: TableLoss) -> tuple[list[Row], list[Row]]:
-    """Rows that are the one half of a row which lost work gave another key or partition: those that the SQL makes, and
-    those that it deletes."""
-    parts = [one for one in loss.changes if one.is_in_sql and one.state != "conflict"]
-    parts = [one for one in parts if any(side and len(side) != 2 for side in (one.came, one.went))]
-    return [one.new for one in parts if one.new], [one.old for one in parts if one.old and not one.new]
+def _halves(loss: TableLoss) -> list[Change]:
+    """Those in the SQL that are one half of a row which lost work gave another key or partition."""
+    parts = (one for one in loss.changes if one.is_in_sql and one.state != "conflict")
+    return [one for one in parts if (one.came, one.went) != (None, None)]
 
 
 def _size(leaves: Sequence[TableLoss]) -> int:

@@ -18,7 +18,6 @@ from walproof.salvaging.answers import answered, many, maybe, number, truth, wor
 from walproof.salvaging.changes import (
     REWRITTEN,
     Change,
-    Place,
     Row,
     Table,
     TableLoss,
@@ -28,10 +27,11 @@ from walproof.salvaging.changes import (
     judged,
     key,
 )
-from walproof.salvaging.key_changes import Version, mark
+from walproof.salvaging.key_changes import mark
 from walproof.salvaging.quoting import plain_table
+from walproof.salvaging.row_trails import Place
 from walproof.salvaging.server import QUERIES
-from walproof.salvaging.transactions import note
+from walproof.salvaging.transactions import Version, note
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
@@ -165,7 +165,7 @@ def _read_both(
     loss.unkeyed_old = 0 if table.key else len(old)
     if new is not None and there is not None and table.key:
         _compare(new, loss, since)
-    mark(loss, rows, versions, lost, moved, there)
+    mark(loss, rows, versions, lost, there)
     note(loss, rows, unread, versions, lost, there)
 
 
@@ -260,7 +260,7 @@ def _held_against_its_owner(new: Session, table: Table) -> str:
 def _blocks(copied: Session, schema: str, name: str, relation: Relation, lost: LostWal) -> tuple[list[int], list[int]]:
     """Blocks that lost transactions wrote to, and may have; and those of them that are not as the WAL left them."""
     ((size,),) = answered(copied.execute(QUERIES["blocks"], (name,)), number)
-    blocks, last = set(lost.blocks[relation]), lost.last[relation]
+    blocks, last = set(lost.blocks[relation]), lost.last(relation)
     if not lost.knows(relation):
         blocks.update(range(size), last)
     known = sorted(blocks & last.keys())

@@ -19,7 +19,7 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
-from walproof.salvaging.changes import Table, TableLoss, is_alike, leave_untold, renumbered
+from walproof.salvaging.changes import OTHER_KEY, Table, TableLoss, is_alike, leave_untold, renumbered
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.key_changes import leave_key_changes
 from walproof.salvaging.naming import leave_named
@@ -184,6 +184,8 @@ def _fold(lost: LostWal, copied: Copy, plan: Plan, begin: int, needed: int, done
                     done((lost.end - plan.begin) / whole)
         except ValueError as wrong:
             lost.undecided.append(str(wrong))
+        except MemoryError:
+            raise refused("wal-too-large", where=lsn_text(lost.end)) from None
         is_last = span.timeline == plan.spans[-1].timeline
         lost.close(max(lost.fork, span.start, old.written) if is_last else span.end or 0)
         if lost.end < needed:
@@ -231,7 +233,11 @@ def _read_tables(
         uniques = there.uniques if there.numbered == found.numbered else ()  # else its places are of other columns
         one = replace(one, uniques=uniques, warnings=warnings, renumbered=renumbered(found, there))
         is_there = new is None or (found.oid in theirs and is_alike(found, there))
+        if is_there and found.key_columns != there.key_columns:
+            one = replace(one, key=(), warnings=(*warnings, OTHER_KEY))
         chosen.append(replace(one, why_not=why, is_new_file=is_new_file, has_no_place=not is_there))
+    roots = {one.relation: frozenset((one.root, theirs.get(one.oid, one).root)) for one in ours}
+    lost.trails.know(roots, {one.toast[0] for one in ours if one.toast})
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new) for table in chosen]

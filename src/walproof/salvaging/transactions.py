@@ -2,11 +2,12 @@
 have written elsewhere. Their inserts and updates are marked. Pure."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from walproof.salvaging.changes import Change, Place, Row, TableLoss, key
-from walproof.salvaging.key_changes import Version, chains
+from walproof.salvaging.changes import Change, Row, TableLoss, key
+from walproof.salvaging.row_trails import Place
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
@@ -16,6 +17,30 @@ LEFT = (
 )
 _OF_NO_PLACE = 0
 """No transaction's number (InvalidTransactionId)."""
+
+
+class Version(NamedTuple):
+    """A row version as `versions` of queries.sql selects it; `next` is its t_ctid."""
+
+    place: Place
+    xmin: int
+    is_lost: bool
+    ended_by: int | None
+    is_update: bool
+    next: Place
+
+
+def chains(seen: Sequence[Version]) -> Iterator[list[Version]]:
+    """The versions of each row, from the first on: one follows another where t_ctid leads to it, and what ended the
+    other has written it."""
+    after = {(one.place, one.xmin): one for one in seen if one.is_lost}
+    for first in sorted(seen, key=lambda one: (one.is_lost, one.is_update)):
+        if first.is_lost and after.pop((first.place, first.xmin), None) is None:
+            continue  # it follows another one
+        chain = [first]
+        while (ended := chain[-1].ended_by) is not None and (following := after.pop((chain[-1].next, ended), None)):
+            chain.append(following)
+        yield chain
 
 
 def note(

@@ -4,12 +4,13 @@ Records come one by one; kept are lost transactions and those still open, never 
 
 import re
 import struct
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from walproof.model.units import lsn_text
-from walproof.salvaging.row_trails import End, Trail
+from walproof.salvaging.row_trails import End, Trails
 from walproof.salvaging.wal_records import Manager, Record, Relation
 
 _FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
@@ -31,8 +32,8 @@ _RUNNING, _CREATED, _TRUNCATED, _MAIN, _INIT = 0x10, 0x10, 0x20, 0, 3
 """Of Standby: transactions that run; of Storage: a file was made or cut off, and which of a relation's: WAL tells of no
 other one of an unlogged relation than that from which a crash makes it anew."""
 _ITEM, _NUMBER, _TIME = struct.Struct("=4xHBB"), struct.Struct("=I"), struct.Struct("=q")
-_NEW_ITEM, _MOST_ITEMS = struct.Struct("=12xH"), 2048
-"""Of an UPDATE, the item of the new version; more items than a page has place for (MaxOffsetNumber)."""
+_NEW_ITEM, _MOST_ITEMS = struct.Struct("=12xH"), 291
+"""Of an UPDATE, the item of the new version; how many a page has at most (MaxHeapTuplesPerPage)."""
 _YEAR_2000, _YEAR_10000 = 946684800.0, 253402300800.0
 """Seconds since 1970: PostgreSQL counts its microseconds from the first; datetime knows none from the second on."""
 
@@ -114,7 +115,7 @@ class _Written:
     """What a transaction wrote: blocks, each with the items it inserted there as bits, and the versions it ended."""
 
     blocks: dict[tuple[Relation, int], int] = field(default_factory=dict)
-    ends: list[tuple[Relation, End]] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -123,15 +124,15 @@ class LostWal:
     begins; `times`: of the first and last commit; `undecided`: why there may be more, a sentence each.
 
     `blocks` and `ended`: of relations, blocks written and how often versions at a place (block, item) were ended;
-    `last`: of relations and blocks, where the record is that wrote a row there last. `trails`: which row each place of
-    a relation holds.
+    `trails`: which row each place of a table holds.
     `moved`: transactions that moved a row to another partition; `went_from`, `came_to`: relations in which an UPDATE
     took a row from a key or the partition, and brought one to it; `wrote`: those that wrote to such a set of relations;
     `top`: of subtransactions that of their top level; `ended_first`: which one ended the first version at a place;
     `catalogs`: databases and file nodes, where VACUUM FULL has given a catalog another one.
     `dropped`: files that transactions removed at their end, of tables that were dropped, rewritten or truncated.
     `created`: files of new, rewritten and truncated tables that lost transactions made, before the fork or after it;
-    `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides.
+    `of_whom`: made before it, and no one tells by whom, or by one that was prepared at it and may be on both sides;
+    `made_by`: of any file that was made, by which transaction.
     `prepared_at_fork`: prepared before the fork and ended after it, with subtransactions: what the new primary has of
     them was committed after the fork there too (what is never ended holds its locks: nothing lost met its rows).
     `on_both`: of them, committed there and here: not lost, and as if both had done so before the fork.
@@ -156,8 +157,7 @@ class LostWal:
     xids: set[int] = field(default_factory=set)
     blocks: defaultdict[Relation, set[int]] = field(default_factory=lambda: defaultdict(set))
     ended: defaultdict[Relation, Counter[tuple[int, int]]] = field(default_factory=lambda: defaultdict(Counter))
-    last: defaultdict[Relation, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    trails: defaultdict[Relation, Trail] = field(default_factory=lambda: defaultdict(Trail))
+    trails: Trails = field(default_factory=Trails)
     moved: set[int] = field(default_factory=set)
     went_from: set[Relation] = field(default_factory=set)
     came_to: set[Relation] = field(default_factory=set)
@@ -173,6 +173,7 @@ class LostWal:
     next_xid: int | None = None
     created: set[Relation] = field(default_factory=set)
     of_whom: set[Relation] = field(default_factory=set)
+    made_by: dict[Relation, int] = field(default_factory=dict)
     dropped: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
@@ -180,6 +181,12 @@ class LostWal:
     """By transaction."""
     _making: defaultdict[int, set[Relation]] = field(default_factory=lambda: defaultdict(set))
     """By transaction: files that it made before the fork."""
+    _last: defaultdict[Relation, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    """Of blocks, where the record is that wrote a row there last."""
+    _cut: defaultdict[Relation, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Where records are that cut a file off, and to how many blocks: of those that cut off no less later, the last."""
+    _files: dict[Relation, Relation] = field(default_factory=dict)
+    """One object of each, for all records."""
 
     @property
     def all_blocks_known(self) -> bool:
@@ -189,12 +196,23 @@ class LostWal:
     def knows(self, relation: Relation) -> bool:
         """Whether that file was there at the fork, and every block of it that a lost transaction wrote to is known: of
         one that is made anew pages are logged whole."""
-        return self.all_blocks_known and relation not in self.created and relation not in self.of_whom
+        return self.all_blocks_known and self.was_there(relation)
+
+    def was_there(self, relation: Relation) -> bool:
+        """Whether that file is known to have been there at the fork."""
+        return relation not in self.created and relation not in self.of_whom
 
     @property
     def databases(self) -> set[int]:
         """Those that a lost transaction wrote to, or made files in."""
         return {relation[1] for relation in self.created.union(*self.wrote)} - {0}
+
+    def last(self, relation: Relation) -> dict[int, int]:
+        """Of its blocks, where the record is that wrote a row there last, but of those that were cut off after it."""
+        cut, last = self._cut.get(relation, []), self._last.get(relation, {})
+        most = [*(blocks for _, blocks in cut), None]
+        ends = {block: most[bisect(cut, (at, 0))] for block, at in last.items()}
+        return {block: at for block, at in last.items() if (end := ends[block]) is None or block < end}
 
     def ddl(self, database: int) -> int:
         """How many lost transactions changed its catalogs; 0: those that all databases share."""
@@ -237,7 +255,7 @@ class LostWal:
             (following,) = _NUMBER.unpack_from(record.data, 24)  # a checkpoint's is from when it began
         elif record.kind == _PAGES:
             for relation, block in record.blocks:  # of a table that is rewritten
-                self.last[relation][block] = record.lsn
+                self._last[relation][block] = record.lsn
         if record.manager == Manager.XLOG and lost and record.kind in (_SHUTDOWN, _CUT_OFF):
             self.crashed_at = self.crashed_at or record.lsn
         if following is not None and not lost:
@@ -252,12 +270,15 @@ class LostWal:
                 if database and fork in (_MAIN, _INIT):
                     made = self.created if lost else self._making[record.xid] if record.xid else self.of_whom
                     made.add((tablespace, database, node))
+                    self.made_by[tablespace, database, node] = record.xid
             elif record.kind == _TRUNCATED:
                 blocks, tablespace, database, node, forks = struct.unpack_from("=IIIII", data)
                 relation = tablespace, database, node
                 if forks & 1:
-                    last = self.last[relation].items()
-                    self.last[relation] = {block: at for block, at in last if block < blocks}
+                    cut = self._cut[relation]
+                    while cut and cut[-1][1] >= blocks:
+                        cut.pop()
+                    cut.append((record.lsn, blocks))
         elif record.manager == Manager.DATABASE:
             if lost and record.kind == 0 and data[:4] == data[8:12]:
                 self.undecided.append(_DATABASE_MOVED)
@@ -271,12 +292,13 @@ class LostWal:
         if kind in (_LOCK, _INPLACE):
             return
         mine = self._open[record.xid]
+        record = record._replace(blocks=tuple((self._files.setdefault(*[file] * 2), at) for file, at in record.blocks))
         for at in record.blocks:
             mine.blocks.setdefault(at, 0)
         is_many = record.manager == Manager.HEAP2 and record.kind & 0x70 == _MULTI_INSERT
         if kind is not None or is_many:
             for relation, block in record.blocks:
-                self.last[relation][block] = record.lsn
+                self._last[relation][block] = record.lsn
         if kind == _INSERT or is_many:
             self._inserted(record, mine, is_many=is_many)
         elif kind in (_DELETE, _UPDATE, _HOT_UPDATE):
@@ -285,16 +307,16 @@ class LostWal:
     def _inserted(self, record: Record, mine: _Written, *, is_many: bool) -> None:
         """One record of Heap or Heap2 that inserted rows."""
         relation, block = record.blocks[0]
-        if not is_many:
-            items: Sequence[int] = struct.unpack_from("=H", record.data)
-        elif record.kind & _ON_NEW_PAGE:
-            items = range(1, struct.unpack_from("=2xH", record.data)[0] + 1)
-        else:
-            items = struct.unpack_from(f"={struct.unpack_from('=2xH', record.data)[0]}H", record.data, 4)
-        mine.blocks[relation, block] |= sum(1 << self._item(record, item) for item in items)
+        count = self._item(record, *struct.unpack_from("=2xH", record.data)) if is_many else 1
+        if is_many and record.kind & _ON_NEW_PAGE:
+            mine.blocks[relation, block] |= ((1 << count) - 1) << 1
+            return
+        items = [self._item(record, one) for one in struct.unpack_from(f"={count}H", record.data, 4 * is_many)]
+        for item in items:
+            mine.blocks[relation, block] |= 1 << item
         if not is_many and record.xid in self.moved:
             self.came_to.add(relation)
-            mine.ends.append((relation, End(record.lsn, record.xid, None, (block, items[0]))))
+            mine.ends.append(End(record.lsn, record.xid, relation, None, (block, items[0])))
 
     def _ended_there(self, record: Record, mine: _Written, *, is_delete: bool) -> None:
         """One record of Heap that ended a row's version: a DELETE or an UPDATE."""
@@ -309,7 +331,7 @@ class LostWal:
             self.went_from.add(relation)
         if not is_delete and bits & _OTHER_KEY:
             self.came_to.add(relation)
-        mine.ends.append((relation, End(record.lsn, record.xid, (block, item), new, is_moved=is_moved)))
+        mine.ends.append(End(record.lsn, record.xid, relation, (block, item), new, is_moved=is_moved))
 
     def _item(self, record: Record, item: int) -> int:
         if not 0 < item <= _MOST_ITEMS:
@@ -349,13 +371,13 @@ class LostWal:
         for (relation, block), items in (at for one in written for at in one.blocks.items()):
             if relation[2] >= _FIRST_USER_NODE:
                 self.blocks[relation].add(block)
-                self.trails[relation].insert(block, items)
-        for relation, end in sorted((end for one in written for end in one.ends), key=lambda one: one[1].lsn):
-            if relation[2] >= _FIRST_USER_NODE:
-                self.trails[relation].follow(end)
+                self.trails.insert(relation, block, items)
+        for end in sorted((end for one in written for end in one.ends), key=lambda one: one.lsn):
+            if end.relation[2] >= _FIRST_USER_NODE:
+                self.trails.follow(end)
             if end.old:
-                self.ended[relation][end.old] += 1
-                self.ended_first[relation].setdefault(end.old, xid)
+                self.ended[end.relation][end.old] += 1
+                self.ended_first[end.relation].setdefault(end.old, xid)
 
     def _is_there(self, xid: int, subxacts: tuple[int, ...], kind: int) -> bool:
         """Whether the new primary has what was prepared at the fork and is ended here: held still, or committed too."""
