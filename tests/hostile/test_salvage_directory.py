@@ -13,7 +13,7 @@ from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import SEGMENT, made_in, wal
 from walproof.machine.programs import postgres_bin
 from walproof.salvaging import data_directory, plan
-from walproof.salvaging.wal import read_history, segment
+from walproof.salvaging.timelines import read_history, segment
 from walproof.salvaging.wal_folders import wal_files
 
 __all__ = ["walproof"]

@@ -14,7 +14,8 @@ from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, plain_pair, promote, stop, wheel_bin
 from tests.fixtures.wal_writer import COMMIT, WalWriter, ended, read
 from tests.lab.test_salvage import _run, _typed
-from walproof.salvaging.wal import LostWal, position
+from walproof.salvaging.timelines import position
+from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Manager, Record
 
 __all__ = ["own_folder"]

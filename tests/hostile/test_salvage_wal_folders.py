@@ -21,7 +21,7 @@ from tests.fixtures.plain_pair import PlainPair, free_port, plain_pair, promote,
 from tests.lab.test_salvage import _run, _typed
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
-from walproof.salvaging.wal import position, segment
+from walproof.salvaging.timelines import position, segment
 
 __all__ = ["own_folder"]
 pytestmark = pytest.mark.lab

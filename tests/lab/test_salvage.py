@@ -28,8 +28,8 @@ from walproof.salvaging.recovered import NOT_MADE, SINCE_READ
 from walproof.salvaging.rows import NO_TABLE, TAKEN
 from walproof.salvaging.salvage import read_wal
 from walproof.salvaging.server import Copy
+from walproof.salvaging.timelines import segment_start
 from walproof.salvaging.transactions import LEFT as DELETES_LEFT
-from walproof.salvaging.wal import segment_start
 
 __all__ = ["own_folder", "walproof"]
 pytestmark = pytest.mark.lab

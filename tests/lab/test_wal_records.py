@@ -18,7 +18,8 @@ from tests.fixtures.plain_pair import (
     start,
     stop,
 )
-from walproof.salvaging.wal import LostWal, position, segment
+from walproof.salvaging.timelines import position, segment
+from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Manager, Record, WalReader
 
 SEGMENT = 1 << 24

@@ -24,8 +24,9 @@ from walproof.salvaging import data_directory, plan, refusals
 from walproof.salvaging.changes import REWRITTEN, Change, Table, TableLoss
 from walproof.salvaging.data_directory import inspect, roots, size
 from walproof.salvaging.report import brought, loss_tree, table_tree, text
+from walproof.salvaging.timelines import Span, read_history
 from walproof.salvaging.trial import tried
-from walproof.salvaging.wal import LostWal, Span, read_history
+from walproof.salvaging.wal import LostWal
 
 __all__ = ["directory", "own_folder", "walproof"]
 DSN = "host=127.0.0.1 port=1 user=postgres"

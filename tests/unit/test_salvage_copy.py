@@ -22,7 +22,7 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging import data_directory
 from walproof.salvaging.data_directory import inspect, links, size
 from walproof.salvaging.server import Copy, try_here
-from walproof.salvaging.wal import Span, segment
+from walproof.salvaging.timelines import Span, segment
 from walproof.salvaging.wal_folders import check_own, wal_files
 
 __all__ = ["directory"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from walproof.salvaging.wal import Span, lost_spans, read_history
+from walproof.salvaging.timelines import Span, lost_spans, read_history
 
 
 @pytest.mark.parametrize(

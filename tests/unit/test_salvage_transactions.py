@@ -8,8 +8,7 @@ import pytest
 
 from tests.unit.test_salvage_recovered import delete, insert, loss
 from walproof.salvaging.changes import NOT_READ, Change, TableLoss
-from walproof.salvaging.key_changes import Version
-from walproof.salvaging.transactions import LEFT, leave_deletes, mark_parts, note
+from walproof.salvaging.transactions import LEFT, Version, leave_deletes, mark_parts, note
 from walproof.salvaging.wal import LostWal
 
 LOST = LostWal(0x200, known_from=1)

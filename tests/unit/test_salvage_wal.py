@@ -26,7 +26,8 @@ from tests.fixtures.wal_writer import (
     wrote,
 )  # fmt: skip
 from walproof.salvaging.salvage import read_wal
-from walproof.salvaging.wal import LostWal, Span, segment
+from walproof.salvaging.timelines import Span, segment
+from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_folders import goes_on
 from walproof.salvaging.wal_records import PAGE, Manager, Record, WalReader, record_end
 

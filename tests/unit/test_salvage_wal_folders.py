@@ -12,7 +12,7 @@ from tests.fixtures.data_directory import SEGMENT, directory, wal
 from tests.fixtures.wal_writer import COMMIT, WalWriter, ended
 from walproof.errors import MachineError
 from walproof.salvaging.data_directory import inspect
-from walproof.salvaging.wal import Span, history_text, read_history, segment, since
+from walproof.salvaging.timelines import Span, history_text, read_history, segment, since
 from walproof.salvaging.wal_folders import elsewhere, ends_elsewhere, needed_wal, not_read, unread_files, wal_files
 from walproof.salvaging.wal_records import PAGE_HEADER, Manager
 

@@ -22,7 +22,7 @@ from walproof.machine.programs import postgres_bin, search_path
 from walproof.machine.untrusted import bounded, regular
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.running_servers import check_unused
-from walproof.salvaging.wal import Span, position
+from walproof.salvaging.timelines import Span, position
 from walproof.salvaging.wal_records import MAGIC
 
 PROGRAMS = ("postgres", "pg_controldata")

@@ -14,7 +14,7 @@ from walproof.salvaging.plan import plan
 from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.report import KEEP, Tree
 from walproof.salvaging.salvage import run
-from walproof.salvaging.wal import position
+from walproof.salvaging.timelines import position
 
 _BEYOND_ANY = 1 << 62
 """A WAL position after every other: what was not read may have been written."""

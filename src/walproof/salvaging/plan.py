@@ -24,7 +24,7 @@ from walproof.salvaging.private_folder import private_folder
 from walproof.salvaging.refusals import refused
 from walproof.salvaging.rows import UNREADABLE
 from walproof.salvaging.server import QUERIES, SESSION, try_here
-from walproof.salvaging.wal import Span, lost_spans, read_history, segment, segment_start, since
+from walproof.salvaging.timelines import Span, lost_spans, read_history, segment, segment_start, since
 
 _OF_SUPERUSERS = ("session_preload_libraries", "dynamic_library_path")
 _MOST = 200

@@ -33,8 +33,8 @@ NOT_MADE = (
 """How a file ends where ON CONFLICT or a condition has left out what others name: they would be put under that row."""
 HALF_MADE = (
     "a row to which lost work gave another key or partition would be there twice, or nowhere: it was written since,"
-    " or what names its old key or holds its new one (or the files were run before): pause writes and run salvage"
-    " again, or leave out the files of this table with its partitions, and of those that name it"
+    " or what names its old key or holds its new one, a trigger changes it, or the files were run before: pause writes"
+    " and run salvage again, or leave out the files of this table with its partitions, and of those that name it"
 )
 """How a file ends where one half of such a row cannot be done, or was not, and the other one would be."""
 PSQL_ALONE = "\\set ON_ERROR_STOP on\n"

@@ -27,7 +27,7 @@ from walproof.machine.sql_file import statements
 from walproof.model.waiting import Wait, wait_for
 from walproof.salvaging.data_directory import EMPTY, OldServer, environment, give, take
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import history_text, segment
+from walproof.salvaging.timelines import history_text, segment
 
 _FILES = files("walproof.salvaging")
 QUERIES = statements("walproof.salvaging", "queries.sql")

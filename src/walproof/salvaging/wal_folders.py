@@ -14,7 +14,7 @@ from walproof.machine.untrusted import one_line, regular
 from walproof.model.units import lsn_text
 from walproof.salvaging.data_directory import OldServer, small_file, small_text
 from walproof.salvaging.refusals import refused
-from walproof.salvaging.wal import Span, read_history, segment, segment_start, since
+from walproof.salvaging.timelines import Span, read_history, segment, segment_start, since
 from walproof.salvaging.wal_records import (
     IS_CONTINUED,
     PAGE,
