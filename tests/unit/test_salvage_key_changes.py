@@ -34,12 +34,12 @@ def version(item: int, xmin: int, ended_by: int | None, to: int | None = None, *
 
 def told(*records: Record) -> LostWal:
     """What was lost of these transactions, which end one after another: 9, 10, 11."""
-    lost = LostWal(0x200)
+    lost = LostWal(0x200, known_from=1)
     for number, one in enumerate(sorted(records, key=lambda one: one.xid)):
         lost.add(one._replace(lsn=0x300 + number))
     for xid in (9, 10, 11):
         lost.add(ended(xid, lsn=0x400 + xid))
-    lost.trails.know(ROOTS, {TOAST})
+    lost.trails.know(ROOTS, {TOAST}, {C})
     return lost
 
 
@@ -92,6 +92,16 @@ def test_where_pages_have_lost_a_version_the_wal_tells_the_row(
         ([wrote(9, INSERT, 0, item=3, of=B), *moved(9, 1, (B, 1))], {(B, 3, 9): None, (B, 1, 9): FIRST}),
         ([*moved(9, 1, (B, 1)), wrote(10, INSERT, 0, item=7, of=B)], {(B, 7, 10): None}),
         (moved(9, 1), {(B, 1, 9): ()}),  # no INSERT was read
+        # Any of them may be the row: a file may be a partition that was dropped, or TOAST of one that was rewritten, or
+        # a trigger's; where the old partition is gone, or triggers fire; where another move has begun meanwhile.
+        (moved(9, 1, (GONE, 5), (B, 1)), {(B, 1, 9): (), (GONE, 5, 9): ()}),
+        (moved(9, 1, (C, 1), (B, 2)), {(C, 1, 9): (), (B, 2, 9): ()}),
+        (moved(9, 1, (C, 1), (C, 2)), {(C, 1, 9): (), (C, 2, 9): ()}),
+        (moved(9, 1, (C, 1), ((1663, 5, 16389), 6)), {(C, 1, 9): FIRST}),
+        (moved(9, 1, (B, 1), (C, 2), of=GONE), {(B, 1, 9): (), (C, 2, 9): ()}),
+        (moved(9, 1, ((1663, 5, 16389), 6)), {((1663, 5, 16389), 6, 9): ()}),
+        (moved(9, 1) + moved(9, 2, (B, 1), (B, 2)), {(B, 1, 9): (), (B, 2, 9): ()}),
+        (moved(9, 1, (GONE, 5), (B, 1)) + moved(10, 1, (C, 4), of=B), {(C, 4, 10): ()}),
     ],
 )  # fmt: skip
 def test_a_move_leads_to_the_partition_into_which_its_transaction_inserts_next(
@@ -148,6 +158,29 @@ def test_changes_are_marked_where_their_row_may_have_had_another_key(
     mark(loss, ROWS, SEEN, lost, None)
     found = {str((one.new or one.old or ())[0]): (one.came, one.went) for one in loss.changes}
     assert {key: mark for key, mark in found.items() if mark != (None, None)} == marks
+
+
+def test_an_insert_where_reading_begins_may_belong_to_a_delete_that_was_not_read() -> None:
+    lost = LostWal(0x200)
+    for xid, lsn in ((9, 0x300), (10, 0x300 + (1 << 16))):
+        lost.add(wrote(xid, INSERT, 0, item=xid, lsn=lsn))
+        lost.add(ended(xid, lsn=lsn + 8))
+    lost.trails.know(ROOTS, (), ())
+    assert [lost.trails.came(A, (0, xid), xid, is_update=False) for xid in (9, 10)] == [(), None]
+
+
+def test_what_on_conflict_has_taken_back_was_never_a_row() -> None:
+    lost = told(wrote(9, INSERT, 0, item=5), wrote(9, DELETE, 0, item=5, flags=0x08))
+    assert lost.ended == {} and lost.trails.went(A, (0, 5)) is not None
+
+
+@pytest.mark.parametrize(("root", "came"), [(7, ()), (table().oid, None)], ids=["partition", "table"])
+def test_what_was_inserted_before_the_wal_that_was_read_may_be_moved_to_a_partition_alone(
+    root: int, came: Origin | None
+) -> None:
+    loss = TableLoss(replace(table(key=(0,), root=root), relation=FILE), [Change("insert", ("5", "in"), None)])
+    mark(loss, [ROWS[0], {}, {}, {}], SEEN[-1:], told(), None)
+    assert loss.changes[0].came == came
 
 
 R1, R2 = ONE, AtFork(FILE, (0, 2))

@@ -9,6 +9,7 @@ from walproof.salvaging.wal_records import Relation
 Row = tuple[str | None, ...]
 Origin = AtFork | tuple[()]
 """Which row of the fork a version is of; () where that is not known."""
+FIRED = "the SQL fires its trigger"
 NOT_READ = "not read"
 STATES = ("clean", "conflict", "there", "unsure", "not compared", NOT_READ)
 OTHER_KEY = "the new primary's table has another key: no old version of a row and new one are paired"

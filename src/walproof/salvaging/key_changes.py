@@ -29,13 +29,16 @@ def mark(
     table, (made, replaced, *at_fork) = loss.table, rows
     file, was_there = table.relation, lost.was_there(table.relation)
     files = {file, *lost.dropped} if table.is_new_file else {file}
+    is_leaf = table.root not in (0, table.oid)  # no row moves to another table
     comes, goes = (not files.isdisjoint(some) for some in (lost.came_to, lost.went_from))
     final = {one.place: one for one in seen if one.ended_by is None}
     came, went = dict[Row, Origin | None](), dict[Row, Origin | None]()
     for at, row in (*made.items(), *replaced.items()):
         xid, is_update = final[at].xmin, final[at].is_update
         if was_there:
-            came[key(table, row)] = lost.trails.came(file, at, xid, is_update=is_update)
+            known = lost.trails.came(file, at, xid, is_update=is_update)
+            may_be_moved = is_update or is_leaf or xid in lost.moved
+            came[key(table, row)] = known if known != () or may_be_moved else None
         else:  # ALTER TABLE has written each version anew
             is_rewritten = xid == lost.made_by.get(file)
             came[key(table, row)] = () if is_update or is_rewritten or xid in lost.moved else None
@@ -45,7 +48,7 @@ def mark(
         went[key(table, row)] = lost.trails.went(file, place) if is_known else () if goes else None
     for number, one in enumerate(loss.changes if table.key else ()):
         new = came.get(key(table, one.new)) if one.new else None
-        old = went.get(key(table, one.old)) if one.old else None
+        old = went.get(key(table, one.old), () if comes or goes else None) if one.old else None
         is_of_its_key = one.kind == "update" and (new == old != () or not (comes or goes))
         if (new, old) != (None, None) and not is_of_its_key:
             loss.changes[number] = replace(one, came=new, went=old)

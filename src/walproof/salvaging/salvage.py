@@ -19,7 +19,7 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
-from walproof.salvaging.changes import OTHER_KEY, Table, TableLoss, is_alike, leave_untold, renumbered
+from walproof.salvaging.changes import FIRED, OTHER_KEY, Table, TableLoss, is_alike, leave_untold, renumbered
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.key_changes import leave_key_changes
 from walproof.salvaging.naming import leave_named
@@ -55,6 +55,9 @@ UNTOLD = (
     "the new primary does not know any more whether transactions that were prepared before the fork were committed"
     " there too: what they wrote is counted as lost"
 )
+TANGLED = "no SQL is written: too many rows that are left make others be left in turn; the CSV has the rows"
+_ROUNDS = 50
+"""Of looking for these."""
 HIDDEN = "no SQL is written: its rows may name a table that the catalog has lost; the CSV has them"
 _RECORDS = 10_000
 """After so many the share is told again."""
@@ -229,7 +232,9 @@ def _read_tables(
             why = UNLOGGED_SINCE
         unknown = (f"what the new primary's table has is not known: {there.unread}",) if there.unread else ()
         warnings = tuple(dict.fromkeys((*found.warnings, *there.warnings, *unknown)))
-        one = replace(found, references=there.references, old_references=found.references)
+        # Of what lost work took off its table, too, rows came from partitions of that.
+        root = there.root if found.root == found.oid else found.root
+        one = replace(found, references=there.references, old_references=found.references, root=root)
         uniques = there.uniques if there.numbered == found.numbered else ()  # else its places are of other columns
         one = replace(one, uniques=uniques, warnings=warnings, renumbered=renumbered(found, there))
         is_there = new is None or (found.oid in theirs and is_alike(found, there))
@@ -237,7 +242,8 @@ def _read_tables(
             one = replace(one, key=(), warnings=(*warnings, OTHER_KEY))
         chosen.append(replace(one, why_not=why, is_new_file=is_new_file, has_no_place=not is_there))
     roots = {one.relation: frozenset((one.root, theirs.get(one.oid, one).root)) for one in ours}
-    lost.trails.know(roots, {one.toast[0] for one in ours if one.toast})
+    fired = {one.relation for one in ours if any(text.startswith(FIRED) for text in one.warnings)}
+    lost.trails.know(roots, {one.toast[0] for one in ours if one.toast}, fired)
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new) for table in chosen]
@@ -246,8 +252,12 @@ def _read_tables(
     leave_key_changes(read)
     leave_named(read)
     # The half of a row that is left as it names another's, or as the rest of its transaction is.
-    while leave_key_changes(read) or leave_deletes(read, lost):
+    rounds = 0
+    while rounds < _ROUNDS and (leave_key_changes(read) or leave_deletes(read, lost)):
         leave_named(read)
+        rounds += 1
+    for loss in read if rounds == _ROUNDS else ():
+        loss.no_sql = TANGLED
     return [loss for loss in read if loss.changes or loss.notes or loss.versions_gone or loss.unkeyed_old]
 
 
@@ -322,7 +332,7 @@ def _read_databases(
                     lost.undecided += (hidden := _of_no_table(session(), oid, name, lost))
                     losses = _read_tables(session, copied.role, oid, lost, new)
                     for loss in losses:
-                        loss.no_sql = HIDDEN if hidden else ""
+                        loss.no_sql = HIDDEN if hidden else loss.no_sql
                     nodes = {node for _, where, node in lost.blocks if where == oid}
                     ran_on = sequences(session(), nodes)
                     in_part = mark_parts(losses, lost)

@@ -17,8 +17,11 @@ _FIRST_USER_NODE, _OWNERS = 16384, (1664, 0, 1214)
 _INSERT, _DELETE, _UPDATE, _HOT_UPDATE, _LOCK, _INPLACE, _MULTI_INSERT = 0x00, 0x10, 0x20, 0x40, 0x60, 0x70, 0x50
 _ON_NEW_PAGE = 0x80
 """What a record of Heap does, and the last of Heap2; of that, whether its rows are all of a page (heapam_xlog.h)."""
-_TO_ANOTHER_PARTITION, _OTHER_KEY = 0x10, 0x10
-"""XLH_DELETE_IS_PARTITION_MOVE, a flag of a DELETE; XLHL_KEYS_UPDATED, an infobit of an UPDATE."""
+_TO_ANOTHER_PARTITION, _NEVER_THERE, _OTHER_KEY = 0x10, 0x08, 0x10
+"""XLH_DELETE_IS_PARTITION_MOVE and XLH_DELETE_IS_SUPER (ON CONFLICT has taken back its INSERT), flags of a DELETE;
+XLHL_KEYS_UPDATED, an infobit of an UPDATE."""
+_WITHIN_A_MOVE = 1 << 16
+"""Bytes from where reading begins: an INSERT there may belong to a DELETE that was not read."""
 _COMMIT, _PREPARE, _ABORT, _COMMIT_PREPARED, _ABORT_PREPARED = 0x00, 0x10, 0x20, 0x30, 0x40
 _HAS_MORE = 0x80
 """What a record of Transaction does, and whether what it has besides its time is told (xact.h)."""
@@ -109,6 +112,7 @@ class LostWal:
     dropped: set[Relation] = field(default_factory=set)
     tablespaces: list[str] = field(default_factory=list)
     crashed_at: int = 0
+    _begin: int = 0
     _open: defaultdict[int, _Written] = field(default_factory=lambda: defaultdict(_Written))
     """By transaction."""
     _making: defaultdict[int, set[Relation]] = field(default_factory=lambda: defaultdict(set))
@@ -223,7 +227,11 @@ class LostWal:
         kind = record.kind & 0x70 if record.manager == Manager.HEAP else None
         if kind in (_LOCK, _INPLACE):
             return
-        mine = self._open[record.xid]
+        self._begin = self._begin or record.lsn
+        is_first, mine = record.xid not in self._open, self._open[record.xid]
+        began_before = self.known_from is None or precedes(record.xid, self.known_from)
+        if is_first and kind == _INSERT and began_before and record.lsn < self._begin + _WITHIN_A_MOVE:
+            self.trails.begun.add(record.xid)
         record = record._replace(blocks=tuple((self._files.setdefault(*[file] * 2), at) for file, at in record.blocks))
         for at in record.blocks:
             mine.blocks.setdefault(at, 0)
@@ -254,6 +262,8 @@ class LostWal:
         """One record of Heap that ended a row's version: a DELETE or an UPDATE."""
         item, bits, flags = _ITEM.unpack_from(record.data)
         relation, block = record.blocks[-1]
+        if is_delete and flags & _NEVER_THERE:
+            return
         is_moved, new = is_delete and bool(flags & _TO_ANOTHER_PARTITION), None
         if is_moved:
             self.moved.add(record.xid)
