@@ -102,6 +102,8 @@ def test_where_pages_have_lost_a_version_the_wal_tells_the_row(
         (moved(9, 1, ((1663, 5, 16389), 6)), {((1663, 5, 16389), 6, 9): ()}),
         (moved(9, 1) + moved(9, 2, (B, 1), (B, 2)), {(B, 1, 9): (), (B, 2, 9): ()}),
         (moved(9, 1, (GONE, 5), (B, 1)) + moved(10, 1, (C, 4), of=B), {(C, 4, 10): ()}),
+        ([*moved(9, 1, (C, 1), (C, 2)), wrote(10, UPDATE, 0, item=2, new=3, of=C)], {(C, 3, 10): ()}),
+        ([*moved(9, 1, (B, 1), (B, 2)), wrote(10, UPDATE, 0, item=2, new=3, of=B)], {(B, 3, 10): None}),
     ],
 )  # fmt: skip
 def test_a_move_leads_to_the_partition_into_which_its_transaction_inserts_next(

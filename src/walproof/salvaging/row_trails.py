@@ -20,10 +20,12 @@ class AtFork(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """The row of a move to another partition, if that led to this relation (`Trails.know`)."""
+    """The row of a move to another partition, if that led to this relation (`Trails.know`) and it is the first of
+    those that came there then."""
 
     move: int
     relation: Relation
+    number: int
 
 
 Row = AtFork | Arrived | None
@@ -90,9 +92,8 @@ class Trails:
             at = self._moving.get(end.xid)
             if at is not None and end.new is not None:
                 to = self._moves[at].to
-                if end.relation not in to:
-                    self._rows[end.relation, end.new] = Arrived(at, end.relation), end.xid
-                to[end.relation] = to.get(end.relation, 0) + 1
+                to[end.relation] = number = to.get(end.relation, 0) + 1
+                self._rows[end.relation, end.new] = Arrived(at, end.relation, number), end.xid
             return
         before = None if self._is_inserted(end.relation, end.old) else AtFork(end.relation, end.old)
         row, _ = self._rows.pop((end.relation, end.old), (before, 0))
@@ -139,7 +140,7 @@ class Trails:
     def _known(self, row: Row) -> Known:
         if isinstance(row, Arrived):
             led, moved = self._led[row.move]
-            return () if led is None else moved if led == row.relation else None
+            return () if led is None else moved if (led, 1) == (row.relation, row.number) else None
         return row
 
     def came(self, relation: Relation, place: Place, xid: int, *, is_update: bool) -> Known:
