@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from walproof.salvaging.answers import Kind, answered, many, maybe, number, numbers, shown, truth, word
-from walproof.salvaging.changes import FIRED, ForeignKey, Table
+from walproof.salvaging.changes import ForeignKey, Table
 from walproof.salvaging.quoting import is_operator
 from walproof.salvaging.rows import UNLOGGED, UNREADABLE, Session, reason
 from walproof.salvaging.server import QUERIES
@@ -95,7 +95,7 @@ def tables(
         extensions, uniques, above, attnums = most
         references = tuple(naming.get(oid, ()))
         strange = {op for one in references for _, _, op, _ in one.pairs if not is_operator(op)}
-        warnings = [f"{FIRED} {one}" for one in triggers]
+        warnings = [f"the SQL fires its trigger {one}" for one in triggers]
         warnings += [f"it belongs to extension {one}: look whether rows of it may be put back" for one in extensions]
         warnings += [f"a foreign key names it by {op!r}, no operator: the SQL deletes no row of it" for op in strange]
         found.append(
@@ -117,6 +117,7 @@ def tables(
                 above=above,
                 warnings=tuple(warnings),
                 attnums=attnums,
+                fires=bool(triggers),
             )
         )
     names = _shown(session, [*unread]) if unread else {}

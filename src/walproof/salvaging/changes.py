@@ -9,7 +9,6 @@ from walproof.salvaging.wal_records import Relation
 Row = tuple[str | None, ...]
 Origin = AtFork | tuple[()]
 """Which row of the fork a version is of; () where that is not known."""
-FIRED = "the SQL fires its trigger"
 NOT_READ = "not read"
 STATES = ("clean", "conflict", "there", "unsure", "not compared", NOT_READ)
 OTHER_KEY = "the new primary's table has another key: no old version of a row and new one are paired"
@@ -49,7 +48,7 @@ class Table:
     that its file was there at the fork: lost work may have rewritten it. `unread`: why it cannot be read what it has;
     its name is then for people alone. `attnums`: of `columns`, () where not known: the new
     primary's column of a name is the same one where it has the same attnum. `renumbered`: those where it has another.
-    `has_no_place`: it has no such table, or one of other columns, or as a partition of others.
+    `has_no_place`: it has no such table, or one of other columns, or as a partition of others. `fires`: triggers.
     """
 
     relation: Relation
@@ -74,6 +73,7 @@ class Table:
     attnums: tuple[int, ...] = ()
     renumbered: frozenset[str] = frozenset()
     has_no_place: bool = False
+    fires: bool = False
 
     @property
     def key_columns(self) -> tuple[str, ...]:

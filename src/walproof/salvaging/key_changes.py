@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from walproof.salvaging.changes import Change, Origin, Row, TableLoss, key
 from walproof.salvaging.row_trails import Place
-from walproof.salvaging.transactions import Version
+from walproof.salvaging.transactions import Version, located
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Relation
 
@@ -43,8 +43,8 @@ def mark(
             is_rewritten = xid == lost.made_by.get(file)
             came[key(table, row)] = () if is_update or is_rewritten or xid in lost.moved else None
     for at, row in (pair for some in at_fork for pair in some.items()):
-        is_here, place = at[0] >= 0, at if at[0] >= 0 else (-1 - at[0], at[1])
-        is_known = was_there and (is_here or there == file)
+        of, place = located(at, file, there)
+        is_known = was_there and of == file
         went[key(table, row)] = lost.trails.went(file, place) if is_known else () if goes else None
     for number, one in enumerate(loss.changes if table.key else ()):
         new = came.get(key(table, one.new)) if one.new else None
@@ -92,17 +92,15 @@ def _with_linked(bad: Collection[Origin], groups: Iterable[set[Origin]]) -> set[
     return found
 
 
-def _not_made(parts: Iterable[tuple[Change, bool]]) -> set[Origin]:
+def _not_made(parts: Collection[tuple[Change, bool]]) -> set[Origin]:
     """Rows of which the SQL does not make one half: the new primary has written it, or may have, or it was not read."""
-    came, went, bad = set[Origin](), set[Origin](), set[Origin]()
-    there = set[Origin](), set[Origin]()
+    ones, bad = [one for one, _ in parts], set[Origin]()
+    came, went = {one.came for one in ones if one.came}, {one.went for one in ones if one.went}
+    there = [one for one in ones if one.state == "there"]
+    # Deleted there too, or given another key: but for one that came there as well.
+    bad |= {one.went for one in there if one.went} - {one.came for one in there}
     for one, has_no_place in parts:
-        came |= {one.came} if one.came else set()
-        went |= {one.went} if one.went else set()
-        if one.state == "there":  # deleted there too, or given another key: but for one that came there as well
-            for side, row in zip(there, (one.came, one.went), strict=True):
-                side.update({row} if row else ())
-        elif not one.is_in_sql or one.state == "conflict" or (one.state == "not compared" and one.old) or has_no_place:
-            bad |= _rows(one)
-        bad |= _rows(one) if _is_unknown(one) else set()
-    return bad | (came ^ went) | (there[1] - there[0])
+        is_old = one.state == "not compared" and one.old is not None
+        is_out = one.state != "there" and (not one.is_in_sql or one.state == "conflict" or is_old or has_no_place)
+        bad |= _rows(one) if is_out or _is_unknown(one) else set()
+    return bad | (came ^ went)

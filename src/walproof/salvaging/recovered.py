@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
+from operator import gt, lt
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, Template
 
@@ -118,8 +118,7 @@ def write(
                     loss.changes = []
         if ran_on := [one for one in moving if not one.unread and quote.can_name(one.schema, one.name)]:
             moved, held = [_moved_on(quote, one) for one in ran_on], _sequences_held(quote, ran_on)
-            nothing = dict[str, Any](table=None, changes=(), guarded=(), named=((), ()), going=(), made=(), gone=())
-            text = template.generate(**nothing, held=held, moving=moved)
+            text = template.generate(table=None, changes=(), held=held, guarded=(), named=((), ()), moving=moved)
             folder.write(file_name(len(numbered) + 1, SEQUENCES), text)
         is_empty = not folder.names()
     if is_empty:
@@ -135,21 +134,21 @@ def _write_table(
     template: Template,
 ) -> list[SqlFile]:
     """All files of a table, or none of them: its CSV and, of `_steps`, its SQL, by their numbers."""
-    done, names, met = list[SqlFile](), list[str](), set[int]()
+    done, names = list[SqlFile](), list[str]()
     try:
         for number, (loss, is_delete) in steps.items():
             chosen = _chosen(loss, is_delete)
             keys = dict.fromkeys(key for one in chosen for key in held_by(loss.table, one))
             held = _tables_held(quote, loss, [*keys])
-            is_first = not is_delete and loss.table.oid not in met  # once more, and they are ours
+            earlier, later = (
+                [deletes for at, (of, deletes) in steps.items() if of is loss and lies(at, number)] for lies in (lt, gt)
+            )
+            is_first = not is_delete and False not in earlier  # once more, and they are ours
             guarded = _guarded(loss, chosen) if is_first else ()
-            met |= set() if is_delete else {loss.table.oid}
-            later = [deletes for at, (of, deletes) in steps.items() if at > number and of is loss]
             named = _named(loss, is_last=False not in later) if not is_delete else ((), ())
             halves = _halves(loss)
-            is_begun = any(at < number and of is loss for at, (of, _) in steps.items())
             parts = {
-                "going": [one.old for one in halves if one.old and not is_begun],
+                "going": [one.old for one in halves if one.old and not earlier],
                 "made": [one.new for one in halves if one.new and not later],
                 "gone": [one.old for one in halves if one.old and not one.new and not later],
             }

@@ -19,7 +19,7 @@ from walproof.model.units import lsn_text
 from walproof.salvaging import recovered
 from walproof.salvaging.answers import answered, maybe, number, shown, word
 from walproof.salvaging.catalog import sequences, tables, unconverted
-from walproof.salvaging.changes import FIRED, OTHER_KEY, Table, TableLoss, is_alike, leave_untold, renumbered
+from walproof.salvaging.changes import OTHER_KEY, Table, TableLoss, is_alike, leave_untold, renumbered
 from walproof.salvaging.data_directory import copy
 from walproof.salvaging.key_changes import leave_key_changes
 from walproof.salvaging.naming import leave_named
@@ -242,8 +242,8 @@ def _read_tables(
             one = replace(one, key=(), warnings=(*warnings, OTHER_KEY))
         chosen.append(replace(one, why_not=why, is_new_file=is_new_file, has_no_place=not is_there))
     roots = {one.relation: frozenset((one.root, theirs.get(one.oid, one).root)) for one in ours}
-    fired = {one.relation for one in ours if any(text.startswith(FIRED) for text in one.warnings)}
-    lost.trails.know(roots, {one.toast[0] for one in ours if one.toast}, fired)
+    toasts = {one.toast[0] for one in ours if one.toast}
+    lost.trails.know(roots, toasts, {one.relation for one in ours if one.fires})
     # Those of which least was written come first: it is the larger ones that memory may not be enough for.
     chosen.sort(key=partial(_written, lost))
     read = [_read_one(copied, schema, table, lost, new) for table in chosen]

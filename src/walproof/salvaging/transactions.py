@@ -43,6 +43,11 @@ def chains(seen: Sequence[Version]) -> Iterator[list[Version]]:
         yield chain
 
 
+def located(place: Place, here: Relation, there: Relation | None) -> tuple[Relation | None, Place]:
+    """The file and the place in it of a version that is told by -1 - block where it is of the new primary's file."""
+    return (there, (-1 - place[0], place[1])) if place[0] < 0 else (here, place)
+
+
 def note(
     loss: TableLoss,
     rows: Sequence[Mapping[Place, Row]],
@@ -59,7 +64,7 @@ def note(
     table, writers, by = loss.table, _writers(seen), defaultdict[Row, set[int]](set)
 
     def wrote(place: Place) -> set[int]:
-        relation, at = (there, (-1 - place[0], place[1])) if place[0] < 0 else (table.relation, place)
+        relation, at = located(place, table.relation, there)
         first = lost.ended_first[relation].get(at) if relation and place not in writers else None
         return {lost.top.get(one, one) for one in (*writers.get(place, ()), first) if one is not None}
 

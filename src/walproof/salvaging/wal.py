@@ -229,8 +229,7 @@ class LostWal:
             return
         self._begin = self._begin or record.lsn
         is_first, mine = record.xid not in self._open, self._open[record.xid]
-        began_before = self.known_from is None or precedes(record.xid, self.known_from)
-        if is_first and kind == _INSERT and began_before and record.lsn < self._begin + _WITHIN_A_MOVE:
+        if is_first and kind == _INSERT and self._may_be_cut(record):
             self.trails.begun.add(record.xid)
         record = record._replace(blocks=tuple((self._files.setdefault(*[file] * 2), at) for file, at in record.blocks))
         for at in record.blocks:
@@ -243,6 +242,11 @@ class LostWal:
             self._inserted(record, mine, is_many=is_many)
         elif kind in (_DELETE, _UPDATE, _HOT_UPDATE):
             self._ended_there(record, mine, is_delete=kind == _DELETE)
+
+    def _may_be_cut(self, record: Record) -> bool:
+        """Whether its transaction may have written what belongs to it just before the WAL that is read."""
+        began_before = self.known_from is None or precedes(record.xid, self.known_from)
+        return began_before and record.lsn < self._begin + _WITHIN_A_MOVE
 
     def _inserted(self, record: Record, mine: _Written, *, is_many: bool) -> None:
         """One record of Heap or Heap2 that inserted rows."""
