@@ -4,7 +4,7 @@ PY := .venv/bin/python
 WORKERS ?= 3
 VERSIONS ?= 14 16 17
 
-.PHONY: help install demo test test-versions test-kubernetes check unit pictures clean
+.PHONY: help install demo test nightly test-versions test-kubernetes check unit pictures clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,9 +19,15 @@ install: .venv/.done ## Debian packages and a .venv with the Python parts
 demo: install ## a real cluster, its prices, three drills, a report
 	@.venv/bin/walproof demo
 
-test: .venv/.done ## every test, real cluster included
+test: .venv/.done ## what a change can break unnoticed, on a real cluster too; `make nightly` runs the rest
 	@tools/install-programs test
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0 --durations 15 --durations-min 10
+	@$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m "not nightly"
+
+nightly: .venv/.done ## every test, every version of PostgreSQL, mutants: before an issue is called resolved
+	@tools/install-programs test
+	@WALPROOF_NIGHTLY=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0
+	@$(MAKE) test-versions
+	@$(PY) -m benchmarks.mutants
 
 test-versions: .venv/.done ## the contract, what observe reads and records of WAL, on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
 	@tools/postgres-versions $(VERSIONS) >/dev/null

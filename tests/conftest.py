@@ -10,6 +10,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.fixtures.browsers import one_chromium
 from tests.fixtures.command_line import walproof
+from tests.fixtures.durations import Durations
 from tests.fixtures.labs import lab, own_state, shared_lab
 from tests.fixtures.plain_pair import debian, pair
 from tests.fixtures.quick_forecasts import quick_forecasts
@@ -75,15 +76,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Spread:
     return Spread(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test on a real cluster is tried once more, and the summary says so: machines are shared."""
-    for item in items:
-        if item.get_closest_marker("lab") or item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why a test was tried once more: what the second attempt meets is often only what the first one left."""
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.write_sep("_", f"first attempt of {report.nodeid}")
-        terminalreporter.write_line(report.longreprtext[-4000:])
+def pytest_configure(config: pytest.Config) -> None:
+    """Each run keeps its durations."""
+    config.pluginmanager.register(Durations())

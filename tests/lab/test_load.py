@@ -286,7 +286,6 @@ def named(target: LabTarget, beginning: str) -> None:
     )
 
 
-@pytest.mark.flaky(reruns=2)  # a starved leader may lose its key, and a sample must say so
 def test_the_labs_factors_are_entered_measured_and_reverted(lab: Blueprint) -> None:
     target = LabTarget(lab)
     setting = Scenario(quorum_kind=QuorumKind.ANY, quorum=2, rtt_ms=8.0, parameters=(("commit_delay", "50"),))
