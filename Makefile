@@ -40,7 +40,7 @@ test-kubernetes: .venv/.done ## every verb and fault under the printed Role: CLU
 unit: .venv/.done ## the tests that need no server
 	@$(PY) -m pytest -q tests/unit tests/replay tests/golden
 
-check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, ports
+check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, ports, examples in docstrings
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
@@ -48,6 +48,7 @@ check: .venv/.done ## ruff, mypy, import-linter, file sizes, import circles, por
 	@$(PY) -m tools.sizes 400 src tests benchmarks tools
 	@$(PY) -m tools.import_circles walproof
 	@$(PY) -m tools.ports_only src/walproof
+	@$(PY) -m pytest -q -p no:cacheprovider --doctest-modules src/walproof tools benchmarks
 
 pictures: install ## the README's pictures, from a real run
 	@tools/install-programs test
