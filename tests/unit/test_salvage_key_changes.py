@@ -3,14 +3,14 @@
 Judged apart, the row was there twice (its delete in conflict, its insert made), or nowhere (the other way round)."""
 
 import struct
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.fixtures.losses import table
+from tests.fixtures.tiers import every
 from tests.fixtures.wal_writer import DELETE, INSERT, TABLE, UPDATE, ended, wrote
-from tests.unit.test_salvage_rows import table
 from walproof.salvaging.changes import Change, Origin, Row, TableLoss
 from walproof.salvaging.key_changes import LEFT, leave_key_changes, mark
 from walproof.salvaging.row_trails import AtFork, Place, Trails
@@ -53,9 +53,8 @@ def moved(xid: int, item: int, *to: tuple[Relation, int], of: Relation = A) -> l
 FIRST = AtFork(A, (0, 1))
 
 
-@pytest.mark.parametrize(
-    ("records", "came", "went"),
-    [
+def test_where_pages_have_lost_a_version_the_wal_tells_the_row() -> None:
+    rows: list[tuple[list[Record], Origin | None, Origin | None]] = [
         # A version between was pruned: of a row of the fork, and of one that was inserted since.
         ([wrote(9, UPDATE, 0, item=1, new=2), wrote(10, UPDATE, 0, item=2, new=3)], FIRST, FIRST),
         ([wrote(9, INSERT, 0, item=2), wrote(10, UPDATE, 0, item=2, new=3)], None, FIRST),
@@ -68,18 +67,17 @@ FIRST = AtFork(A, (0, 1))
         ([wrote(9, DELETE, 0, item=1), wrote(10, INSERT, 0, item=1), wrote(11, DELETE, 0, item=1)], (), None),
         ([wrote(9, UPDATE, 0, item=1, new=3), wrote(12, UPDATE, 0, item=3, new=4)], (), FIRST),  # 12 never ended
         ([wrote(9, UPDATE, 0, item=1, new=3), wrote(12, DELETE, 0, item=1)], (), FIRST),
-    ],
-)  # fmt: skip
-def test_where_pages_have_lost_a_version_the_wal_tells_the_row(
-    records: list[Record], came: Origin | None, went: Origin | None
-) -> None:
-    trails = told(*records).trails
-    assert (trails.came(A, (0, 3), 10, is_update=True), trails.went(A, (0, 1))) == (came, went)
+    ]  # fmt: skip
+
+    def tells(records: list[Record], came: Origin | None, went: Origin | None) -> None:
+        trails = told(*records).trails
+        assert (trails.came(A, (0, 3), 10, is_update=True), trails.went(A, (0, 1))) == (came, went)
+
+    every(rows, tells)
 
 
-@pytest.mark.parametrize(
-    ("records", "rows"),
-    [
+def test_a_move_leads_to_the_partition_into_which_its_transaction_inserts_next() -> None:
+    moves: list[tuple[list[Record], dict[tuple[Relation, int, int], Origin | None]]] = [
         (moved(9, 1, (B, 1)), {(B, 1, 9): FIRST}),
         # Of what its transaction inserts then only the first in a partition is the row.
         (moved(9, 1, (B, 1), (B, 2), (C, 3)), {(B, 1, 9): FIRST, (B, 2, 9): None, (C, 3, 9): None}),
@@ -104,13 +102,13 @@ def test_where_pages_have_lost_a_version_the_wal_tells_the_row(
         (moved(9, 1, (GONE, 5), (B, 1)) + moved(10, 1, (C, 4), of=B), {(C, 4, 10): ()}),
         ([*moved(9, 1, (C, 1), (C, 2)), wrote(10, UPDATE, 0, item=2, new=3, of=C)], {(C, 3, 10): ()}),
         ([*moved(9, 1, (B, 1), (B, 2)), wrote(10, UPDATE, 0, item=2, new=3, of=B)], {(B, 3, 10): None}),
-    ],
-)  # fmt: skip
-def test_a_move_leads_to_the_partition_into_which_its_transaction_inserts_next(
-    records: list[Record], rows: dict[tuple[Relation, int, int], Origin | None]
-) -> None:
-    trails = told(*records).trails
-    assert {(of, at, xid): trails.came(of, (0, at), xid, is_update=False) for of, at, xid in rows} == rows
+    ]  # fmt: skip
+
+    def leads(records: list[Record], rows: dict[tuple[Relation, int, int], Origin | None]) -> None:
+        trails = told(*records).trails
+        assert {(of, at, xid): trails.came(of, (0, at), xid, is_update=False) for of, at, xid in rows} == rows
+
+    every(moves, leads)
 
 
 def test_rows_that_are_inserted_by_the_page_are_known_by_their_items() -> None:
@@ -137,29 +135,32 @@ DONE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("more", "made_by", "marks"),
-    [
-        ({}, None, {"1": (None, ONE), "2": (ONE, None)}),
-        ({"key": ()}, None, {}),
-        # Of a table that was written anew nothing tells which row is which: but what was inserted before is no other.
-        ({}, 8, {"1": (None, ()), "2": ((), None), "4": ((), ()), "6": (None, ())}),
-        ({}, 9, {"1": (None, ()), "2": ((), None), "4": ((), ()), "5": ((), None), "6": (None, ())}),
-    ],
-)
-def test_changes_are_marked_where_their_row_may_have_had_another_key(
-    more: dict[str, Any], made_by: int | None, marks: dict[str, tuple[Origin | None, Origin | None]]
-) -> None:
-    lost = told(*DONE)
-    if made_by is not None:
-        lost.created, lost.made_by[FILE] = {FILE}, made_by
-    made = [Change("insert", ROWS[0][0, 5], None), Change("insert", ROWS[1][0, 2], None, state="unsure")]
-    old = [Change("delete", None, ROWS[2][0, 1]), Change("delete", None, ROWS[3][0, 6])]
-    ours = replace(table(**{"key": (0,), **more}), relation=FILE)
-    loss = TableLoss(ours, [*made, Change("update", ROWS[1][0, 4], ROWS[2][0, 3]), *old])
-    mark(loss, ROWS, SEEN, lost, None)
-    found = {str((one.new or one.old or ())[0]): (one.came, one.went) for one in loss.changes}
-    assert {key: mark for key, mark in found.items() if mark != (None, None)} == marks
+def test_changes_are_marked_where_their_row_may_have_had_another_key() -> None:
+    def are_marked(
+        more: dict[str, Any], made_by: int | None, marks: dict[str, tuple[Origin | None, Origin | None]]
+    ) -> None:
+        lost = told(*DONE)
+        if made_by is not None:
+            lost.created, lost.made_by[FILE] = {FILE}, made_by
+        made = [Change("insert", ROWS[0][0, 5], None), Change("insert", ROWS[1][0, 2], None, state="unsure")]
+        old = [Change("delete", None, ROWS[2][0, 1]), Change("delete", None, ROWS[3][0, 6])]
+        ours = replace(table(**{"key": (0,), **more}), relation=FILE)
+        loss = TableLoss(ours, [*made, Change("update", ROWS[1][0, 4], ROWS[2][0, 3]), *old])
+        mark(loss, ROWS, SEEN, lost, None)
+        found = {str((one.new or one.old or ())[0]): (one.came, one.went) for one in loss.changes}
+        assert {key: mark for key, mark in found.items() if mark != (None, None)} == marks
+
+    anew = {"1": (None, ()), "2": ((), None), "4": ((), ()), "6": (None, ())}
+    every(
+        [
+            ({}, None, {"1": (None, ONE), "2": (ONE, None)}),
+            ({"key": ()}, None, {}),
+            # Of a table that was written anew nothing tells which row is which: what was inserted before is no other.
+            ({}, 8, anew),
+            ({}, 9, anew | {"5": ((), None)}),
+        ],
+        are_marked,
+    )
 
 
 def test_an_insert_where_reading_begins_may_belong_to_a_delete_that_was_not_read() -> None:
@@ -176,13 +177,11 @@ def test_what_on_conflict_has_taken_back_was_never_a_row() -> None:
     assert lost.ended == {} and lost.trails.went(A, (0, 5)) is not None
 
 
-@pytest.mark.parametrize(("root", "came"), [(7, ()), (table().oid, None)], ids=["partition", "table"])
-def test_what_was_inserted_before_the_wal_that_was_read_may_be_moved_to_a_partition_alone(
-    root: int, came: Origin | None
-) -> None:
-    loss = TableLoss(replace(table(key=(0,), root=root), relation=FILE), [Change("insert", ("5", "in"), None)])
-    mark(loss, [ROWS[0], {}, {}, {}], SEEN[-1:], told(), None)
-    assert loss.changes[0].came == came
+def test_what_was_inserted_before_the_wal_that_was_read_may_be_moved_to_a_partition_alone() -> None:
+    for root, came in ((7, ()), (table().oid, None)):
+        loss = TableLoss(replace(table(key=(0,), root=root), relation=FILE), [Change("insert", ("5", "in"), None)])
+        mark(loss, [ROWS[0], {}, {}, {}], SEEN[-1:], told(), None)
+        assert loss.changes[0].came == came, root
 
 
 R1, R2 = ONE, AtFork(FILE, (0, 2))
@@ -203,9 +202,8 @@ def on(came: Origin | None, went: Origin | None, state: str = "clean") -> Change
 PLAIN = [Change("insert", ("7", "x"), None, state="clean"), Change("delete", None, ("8", "x"), state="clean")]
 
 
-@pytest.mark.parametrize(
-    ("changes", "has_no_place", "left"),
-    [
+def test_both_halves_of_a_row_are_in_the_sql_or_neither() -> None:
+    halves: list[tuple[list[Change], bool, list[int]]] = [
         ([gone(R1), came(R1)], False, []),
         ([gone(R1, "conflict"), came(R1)], False, [1]),
         ([gone(R1, "conflict"), came(R1), gone(R2), came(R2)], False, [1]),  # a row for itself
@@ -226,17 +224,17 @@ PLAIN = [Change("insert", ("7", "x"), None, state="clean"), Change("delete", Non
         ([gone(()), came(()), gone(R1), came(R1)], False, [0, 1]),
         ([on(R1, ()), gone(R1)], False, [0, 1]),
         ([gone(R1), came(R1, "not compared")], True, [0, 1]),
-    ],
-)
-def test_both_halves_of_a_row_are_in_the_sql_or_neither(
-    changes: Sequence[Change], has_no_place: bool, left: list[int]
-) -> None:
-    loss = TableLoss(table(key=(0,), has_no_place=has_no_place), [*changes, *PLAIN])
-    assert leave_key_changes([loss, TableLoss(table())]) is (left != [])
-    found = [at for at, one in enumerate(loss.changes) if one.is_left and not changes[at].is_left]
-    assert found == left and all(loss.changes[at].state == "conflict" for at in found)
-    assert loss.notes == ([f"{LEFT}: {len(left)}"] if left else [])
-    assert not leave_key_changes([loss])
+    ]
+
+    def are_left(changes: list[Change], has_no_place: bool, left: list[int]) -> None:
+        loss = TableLoss(table(key=(0,), has_no_place=has_no_place), [*changes, *PLAIN])
+        assert leave_key_changes([loss, TableLoss(table())]) is (left != [])
+        found = [at for at, one in enumerate(loss.changes) if one.is_left and not changes[at].is_left]
+        assert found == left and all(loss.changes[at].state == "conflict" for at in found)
+        assert loss.notes == ([f"{LEFT}: {len(left)}"] if left else [])
+        assert not leave_key_changes([loss])
+
+    every(halves, are_left)
 
 
 def test_all_tables_are_looked_at_together() -> None:

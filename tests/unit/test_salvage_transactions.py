@@ -4,9 +4,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
-from tests.unit.test_salvage_recovered import delete, insert, loss
+from tests.fixtures.losses import delete, insert, loss
+from tests.fixtures.tiers import every
 from walproof.salvaging.changes import NOT_READ, Change, TableLoss
 from walproof.salvaging.transactions import LEFT, Version, leave_deletes, mark_parts, note
 from walproof.salvaging.wal import LostWal
@@ -27,9 +26,8 @@ def left(*losses: TableLoss, lost: LostWal = LOST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("other", "is_whole"),
-    [
+def test_a_delete_is_left_where_its_transaction_wrote_what_the_sql_has_not() -> None:
+    rows = [
         (insert("7", "x"), True),
         (insert("7", "x", "there"), True),
         (insert("7", "x", "unsure"), True),
@@ -40,14 +38,16 @@ def left(*losses: TableLoss, lost: LostWal = LOST) -> set[str]:
         (Change("update", ("7", "x"), ("7", "y"), ("7", "z"), "conflict"), False),
         (Change("update", ("7", "x"), None, state="unsure"), False),  # without a key: in no SQL
         (replace(delete("7", "x"), state="conflict"), False),
-    ],
-)
-def test_a_delete_is_left_where_its_transaction_wrote_what_the_sql_has_not(other: Change, is_whole: bool) -> None:
-    deletes = [by(delete("1", "a"), 5), by(delete("2", "a"), 6), by(delete("3", "a"))]
-    losses = loss(1, changes=deletes), loss(2, changes=[by(other, 4, 5), by(insert("8", "y"), 5, 6)])
-    assert left(*losses) == (set() if is_whole else {"1"})
-    assert mark_parts(losses, LOST) == (0 if is_whole else 1)
-    assert losses[1].changes[1].is_part is not is_whole
+    ]
+
+    def is_as_told(other: Change, is_whole: bool) -> None:
+        deletes = [by(delete("1", "a"), 5), by(delete("2", "a"), 6), by(delete("3", "a"))]
+        losses = loss(1, changes=deletes), loss(2, changes=[by(other, 4, 5), by(insert("8", "y"), 5, 6)])
+        assert left(*losses) == (set() if is_whole else {"1"})
+        assert mark_parts(losses, LOST) == (0 if is_whole else 1)
+        assert losses[1].changes[1].is_part is not is_whole
+
+    every(rows, is_as_told)
 
 
 def test_what_a_left_delete_was_part_of_is_not_whole_either() -> None:
@@ -55,19 +55,18 @@ def test_what_a_left_delete_was_part_of_is_not_whole_either() -> None:
     assert len(left(loss(1, changes=[*chain, by(insert("x", None, "conflict"), 3000)]))) == 2999
 
 
-@pytest.mark.parametrize(
-    ("of", "words"),
-    [({}, {"outside": {5}}), ({}, {"is_read": False}), ({"why_not": "unlogged"}, {})],
-)
-def test_what_was_not_read_counts_too(of: dict[str, Any], words: dict[str, Any]) -> None:
-    lost = LostWal(
-        0x200, wrote=defaultdict(list, {frozenset({(1, 2, 2), (1, 2, 1)}): [5], frozenset({(1, 2, 1)}): [6]})
-    )
-    other = loss(2, changes=[by(insert("7", "x"), 5)])
-    other.table = replace(other.table, **of)
-    for name, value in words.items():
-        setattr(other, name, value)
-    assert left(loss(1, changes=[by(delete("1", "a"), 5), by(delete("2", "a"), 6)]), other, lost=lost) == {"1"}
+def test_what_was_not_read_counts_too() -> None:
+    wrote = {frozenset({(1, 2, 2), (1, 2, 1)}): [5], frozenset({(1, 2, 1)}): [6]}
+
+    def is_left(of: dict[str, Any], words: dict[str, Any]) -> None:
+        other = loss(2, changes=[by(insert("7", "x"), 5)])
+        other.table = replace(other.table, **of)
+        for name, value in words.items():
+            setattr(other, name, value)
+        deletes = loss(1, changes=[by(delete("1", "a"), 5), by(delete("2", "a"), 6)])
+        assert left(deletes, other, lost=LostWal(0x200, wrote=defaultdict(list, wrote))) == {"1"}
+
+    every([({}, {"outside": {5}}), ({}, {"is_read": False}), ({"why_not": "unlogged"}, {})], is_left)
 
 
 def test_each_delete_is_left_where_rows_of_the_same_partitioned_table_have_no_place() -> None:

@@ -5,9 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.fixtures.data_directory import SEGMENT, wal
+from tests.fixtures.tiers import every, many
 from tests.fixtures.wal_writer import (
     ABORT,
     ABORT_PREPARED,
@@ -41,6 +43,10 @@ def folded(*records: Record, **given: Any) -> LostWal:
     return lost
 
 
+def of(manager: Manager, kind: int, data: bytes, lsn: int = 0x210, xid: int = 0) -> Record:
+    return Record(lsn, lsn + 8, xid, manager, kind, (), data)
+
+
 def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_before_it() -> None:
     lost = folded(
         running(10), wrote(10, INSERT, 7, lsn=0x110), wrote(11, INSERT, 8, lsn=0x120), ended(11, lsn=0x130),
@@ -53,6 +59,9 @@ def test_lost_are_commits_after_the_fork_with_what_their_subtransactions_wrote_b
     assert lost.ended == {TABLE: {(9, 3): 1, (10, 4): 1}}
     assert (lost.ddl(5), lost.ddl(0), lost.times) == (1, 0, (946684802.0, 946684803.5))
     assert (lost.next_xid, lost.all_blocks_known) == (12, True)
+    assert not folded(running(10), ended(9)).all_blocks_known, "one was open before what was read"
+    twice = folded(*(one for xid in (7, 8) for one in (wrote(xid, DELETE, 9, item=3), ended(xid))))
+    assert twice.ended == {TABLE: {(9, 3): 2}}, "a place held two versions"
 
 
 def test_catalogs_that_all_databases_share_are_none_of_a_database() -> None:
@@ -76,128 +85,103 @@ def test_what_was_prepared_before_the_fork_is_told_from_what_was_prepared_after_
     assert folded(deleted, ended(0, ABORT_PREPARED, prepared=7), held={7}).rolled_back_before == {7}
     both = folded(deleted, done, on_both={7})  # given back, its rows would come twice
     assert (both.xids, both.ended, both.commits, both.prepared_at_fork) == (set(), {}, 0, set())
-
-
-@pytest.mark.parametrize("kind", [COMMIT_PREPARED, ABORT_PREPARED])
-@pytest.mark.parametrize("held", [set[int](), {7}])
-def test_what_was_prepared_at_the_fork_is_known_with_its_subtransactions(kind: int, held: set[int]) -> None:
+    # With its subtransactions, whether its PREPARE was read or not; not what ended before the fork, or began after it.
     before, after = (prepare(7, "g", lsn=lsn) for lsn in (0x110, 0x210))
-    done = ended(0, kind, 8, 9, prepared=7)
-    for records in ((done,), (before, done)):
-        assert folded(*records, held=held).prepared_at_fork == {7, 8, 9}
-    ended_before = ended(0, kind, 8, 9, prepared=7, lsn=0x118)
-    for records in ((after, done), (before, ended_before), (before,)):
-        assert folded(*records, held=held).prepared_at_fork == set()
+    done = ended(0, COMMIT_PREPARED, 8, 9, prepared=7)
+    ended_before = ended(0, COMMIT_PREPARED, 8, 9, prepared=7, lsn=0x118)
+    assert [folded(*some).prepared_at_fork for some in ([done], [before, done])] == [{7, 8, 9}] * 2
+    rest: list[list[Record]] = [[after, done], [before, ended_before], [before]]
+    assert [folded(*some).prepared_at_fork for some in rest] == [set()] * 3
 
 
-def test_a_place_that_held_two_versions_ended_two() -> None:
-    lost = folded(*(one for xid in (7, 8) for one in (wrote(xid, DELETE, 9, item=3), ended(xid))))
-    assert lost.ended == {TABLE: {(9, 3): 2}}
+def test_what_single_records_tell() -> None:
+    def left(kind: int, flags: int, is_moved: bool) -> None:
+        """A row that left for another partition."""
+        assert folded(wrote(7, kind, 9, flags=flags)).moved == ({7} if is_moved else set())
+
+    every([(DELETE, 0x10, True), (DELETE, 0x12, True), (DELETE, 0x02, False), (UPDATE, 0x10, False)], left)
+
+    def database(lsn: int, numbers: tuple[int, ...], is_told: bool) -> None:
+        lost = folded(of(Manager.DATABASE, 0, struct.pack("=IIII", *numbers), lsn, 7))
+        assert any("moved to another tablespace" in one for one in lost.undecided) == is_told
+
+    moved = (16384, 16390, 16384, 1663)
+    every([(0x210, moved, True), (0x110, moved, False), (0x210, (16384, 1663, 1, 1663), False)], database)
+
+    def dropped(major: int, length: int) -> None:
+        """Statistics that a commit drops are passed over."""
+        data = struct.pack(f"=qI I{length}x I", 0, 256 | 16, 1, 7)
+        lost = folded(of(Manager.TRANSACTION, COMMIT_PREPARED | 0x80, data, 0x300), major=major)
+        assert lost.xids == {7}
+
+    every([(14, 12), (15, 12), (18, 16)], dropped)
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags", "moved"),
-    [(DELETE, 0x10, {7}), (DELETE, 0x12, {7}), (DELETE, 0x02, set()), (UPDATE, 0x10, set())],
-    ids=["moved", "and more", "another flag", "update"],
-)  # fmt: skip
-def test_a_row_that_left_for_another_partition(kind: int, flags: int, moved: set[int]) -> None:
-    assert folded(wrote(7, kind, 9, flags=flags)).moved == moved
+def test_transaction_ids_go_round_at_2_32() -> None:
+    def known(known_from: int, xid: int, is_known: bool) -> None:
+        lost = folded(running(known_from), wrote(4, INSERT, 7, lsn=0x110), ended(xid))
+        assert lost.all_blocks_known == is_known
+        assert lost.next_xid == (5 if known_from > 5 else known_from)
 
-
-@pytest.mark.parametrize(
-    ("lsn", "numbers", "is_told"),
-    [
-        (0x210, (16384, 16390, 16384, 1663), True), (0x110, (16384, 16390, 16384, 1663), False),
-        (0x210, (16384, 1663, 1, 1663), False),
-    ],
-)  # fmt: skip
-def test_a_database_that_moved_makes_it_undecided(lsn: int, numbers: tuple[int, ...], is_told: bool) -> None:
-    lost = folded(Record(lsn, lsn + 8, 7, Manager.DATABASE, 0, (), struct.pack("=IIII", *numbers)))
-    assert any("moved to another tablespace" in one for one in lost.undecided) == is_told
-
-
-def test_a_transaction_that_was_open_before_what_was_read_makes_every_block_a_candidate() -> None:
-    assert not folded(running(10), ended(9)).all_blocks_known
-
-
-@pytest.mark.parametrize(
-    ("known_from", "xid", "known"),
-    [(4294967000, 5, True), (5, 4294967000, False), (4294967290, 4294967291, True), (4294967290, 4294967289, False)],
-)
-def test_transaction_ids_go_round_at_2_32(known_from: int, xid: int, known: bool) -> None:
-    lost = folded(running(known_from), wrote(4, INSERT, 7, lsn=0x110), ended(xid))
-    assert lost.all_blocks_known == known
-    assert lost.next_xid == (5 if known_from > 5 else known_from)
+    rows = [(4294967000, 5, True), (5, 4294967000, False), (4294967290, 4294967291, True)]
+    every([*rows, (4294967290, 4294967289, False)], known)
 
 
 def of_xlog(kind: int, lsn: int = 0x100) -> Record:
     """A checkpoint whose next transaction id is 9, or another record of XLOG."""
-    return Record(lsn, lsn + 8, 0, Manager.XLOG, kind, (), struct.pack("=QIIIIQ", 0x50, 1, 1, 1, 1, 9))
+    return of(Manager.XLOG, kind, struct.pack("=QIIIIQ", 0x50, 1, 1, 1, 1, 9), lsn)
 
 
-def test_a_checkpoints_next_transaction_id_is_from_when_it_began() -> None:
+def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost() -> None:
     lost = folded(of_xlog(0x10))
-    assert (lost.known_from, lost.next_xid) == (None, 9)
+    assert (lost.known_from, lost.next_xid) == (None, 9), "a checkpoint's next id is from when it began"
+
+    def crashed(before: int, kinds: tuple[int, ...], at: int) -> None:
+        assert folded(*(of_xlog(kind, 0x210 - before + 8 * n) for n, kind in enumerate(kinds))).crashed_at == at
+
+    every([(0, (0x00, 0x00), 0x210), (0, (0xD0, 0x00), 0x210), (0x100, (0x00,), 0), (0, (0x10, 0x40), 0)], crashed)
 
 
-@pytest.mark.parametrize(
-    ("before", "kinds", "at"),
-    [(0, (0x00, 0x00), 0x210), (0, (0xD0, 0x00), 0x210), (0x100, (0x00,), 0), (0, (0x10, 0x40), 0)],
-)
-def test_wal_that_was_written_over_what_was_lost_at_a_crash_is_not_what_was_lost(
-    before: int, kinds: tuple[int, ...], at: int
-) -> None:
-    records = [of_xlog(kind, 0x210 - before + 8 * n) for n, kind in enumerate(kinds)]
-    assert folded(*records).crashed_at == at
+def test_files_made_after_the_fork_and_tablespaces_that_replaying_would_make_are_kept() -> None:
+    def made(lsn: int, *numbers: int) -> LostWal:
+        return folded(of(Manager.STORAGE, 0x10, struct.pack("=IIII", *numbers), lsn), redo=0x180)
+
+    assert {words: made(*words).created for words in (
+        (0x210, 1663, 5, 16400, 0), (0x210, 16390, 5, 16400, 0), (0x210, 1663, 5, 16400, 1),
+        (0x210, 1663, 5, 16400, 3), (0x210, 1664, 0, 16400, 0), (0x110, 1663, 5, 16400, 0),
+    )} == {
+        (0x210, 1663, 5, 16400, 0): {(1663, 5, 16400)}, (0x210, 16390, 5, 16400, 0): {(16390, 5, 16400)},
+        (0x210, 1663, 5, 16400, 1): set(),  # another fork of it than the rows
+        (0x210, 1663, 5, 16400, 3): {(1663, 5, 16400)}, (0x210, 1664, 0, 16400, 0): set(),
+        (0x110, 1663, 5, 16400, 0): set(),
+    }  # fmt: skip
+    assert folded(of(Manager.STORAGE, 0x20, bytes(20)), redo=0x180).created == set()
+    place = b"\x06\x40\0\0/mnt/fast\0"
+    spaces = [of(Manager.TABLESPACE, 0, place, 0x180), of(Manager.TABLESPACE, 0, place, 0x178)]
+    told = [folded(one, redo=0x180).tablespaces for one in (*spaces, of(Manager.TABLESPACE, 0x10, place[:4]))]
+    assert told == [['16390 "/mnt/fast"'], [], []]
 
 
-@pytest.mark.parametrize(
-    ("manager", "lsn", "kind", "data", "created", "tablespaces"),
-    [
-        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), {(1663, 5, 16400)}, []),
-        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 16390, 5, 16400, 0), {(16390, 5, 16400)}, []),
-        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 1), set(), []),
-        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1663, 5, 16400, 3), {(1663, 5, 16400)}, []),
-        (Manager.STORAGE, 0x210, 0x10, struct.pack("=IIII", 1664, 0, 16400, 0), set(), []),
-        (Manager.STORAGE, 0x110, 0x10, struct.pack("=IIII", 1663, 5, 16400, 0), set(), []),
-        (Manager.STORAGE, 0x210, 0x20, bytes(20), set(), []),
-        (Manager.TABLESPACE, 0x180, 0, b"\x06\x40\0\0/mnt/fast\0", set(), ['16390 "/mnt/fast"']),
-        (Manager.TABLESPACE, 0x178, 0, b"\x06\x40\0\0/mnt/fast\0", set(), []),
-        (Manager.TABLESPACE, 0x210, 0x10, b"\x06\x40\0\0", set(), []),
-    ],
-)
-def test_files_made_after_the_fork_and_tablespaces_that_replaying_would_make_are_kept(
-    manager: Manager, lsn: int, kind: int, data: bytes, created: set[tuple[int, int, int]], tablespaces: list[str]
-) -> None:
-    lost = folded(Record(lsn, lsn + 8, 0, manager, kind, (), data), redo=0x180)
-    assert (lost.created, lost.tablespaces) == (created, tablespaces)
-
-
-@pytest.mark.parametrize(
-    ("by", "records", "created", "of_whom"),
-    [
-        (7, [ended(7)], True, False), (8, [ended(7, COMMIT, 8)], True, False), (7, [ended(7, lsn=0x180)], False, False),
-        (7, [ended(7, ABORT)], False, False), (8, [ended(7)], False, False), (0, [ended(7)], False, True),
-        (7, [ended(0, COMMIT_PREPARED, prepared=7)], False, True),
-        (9, [ended(0, COMMIT_PREPARED, prepared=9)], False, False),
-    ],
-    ids=["lost", "its subtransaction", "before", "rolled back", "so was that", "nobody", "on both", "held"],
-)  # fmt: skip
-def test_a_file_made_before_the_fork_is_of_lost_work_where_its_transaction_is(
-    by: int, records: list[Record], created: bool, of_whom: bool
-) -> None:
+def test_a_file_made_before_the_fork_is_of_lost_work_where_its_transaction_is() -> None:
     """A CLUSTER or ALTER TABLE during which the primary was cut off makes its file before, and commits after."""
-    made = Record(0x110, 0x118, by, Manager.STORAGE, 0x10, (), struct.pack("=IIII", *TABLE, 0))
-    lost = folded(running(5), made, *records, held={9})
-    assert (lost.created, lost.of_whom) == ({TABLE} if created else set(), {TABLE} if of_whom else set())
-    assert lost.knows(TABLE) == (not created and not of_whom)
 
+    def whose(by: int, record: Record, created: bool, of_whom: bool) -> None:
+        lost = folded(running(5), of(Manager.STORAGE, 0x10, struct.pack("=IIII", *TABLE, 0), 0x110, by), record,
+                      held={9})  # fmt: skip
+        assert (lost.created, lost.of_whom) == ({TABLE} if created else set(), {TABLE} if of_whom else set())
+        assert lost.knows(TABLE) == (not created and not of_whom)
 
-@pytest.mark.parametrize(("major", "length"), [(14, 12), (15, 12), (18, 16)])
-def test_statistics_that_a_commit_drops_are_passed_over(major: int, length: int) -> None:
-    data = struct.pack(f"=qI I{length}x I", 0, 256 | 16, 1, 7)
-    lost = folded(Record(0x300, 0x308, 0, Manager.TRANSACTION, COMMIT_PREPARED | 0x80, (), data), major=major)
-    assert lost.xids == {7}
+    rows = [
+        (7, ended(7), True, False),
+        (8, ended(7, COMMIT, 8), True, False),  # its subtransaction
+        (7, ended(7, lsn=0x180), False, False),  # before the fork
+        (7, ended(7, ABORT), False, False),
+        (8, ended(7), False, False),
+        (0, ended(7), False, True),  # nobody's
+        (7, ended(0, COMMIT_PREPARED, prepared=7), False, True),  # on both
+        (9, ended(0, COMMIT_PREPARED, prepared=9), False, False),  # held
+    ]
+    every(rows, whose)
 
 
 def test_a_span_that_ends_too_early_is_told() -> None:
@@ -222,11 +206,10 @@ def test_records_of_any_length_are_read_over_pages_and_segments() -> None:
     found = read(written, SEGMENT)
     assert [(one.lsn, one.xid) for one in found] == [(place, n) for n, place in enumerate(places)]
     assert found[-1].end == written.at
-    for n, one in enumerate(found):
-        expected = (((TABLE, n), ((1, 2, 3), 9)), bytes([n % 256]) * lengths[n]) if n % 2 else ((), b"")
-        assert (one.blocks, one.data) == expected
-    middle = read(written, places[50], places[60])
-    assert [one.lsn for one in middle] == places[50:60]
+    expected = [(((TABLE, n), ((1, 2, 3), 9)), bytes([n % 256]) * length) if n % 2 else ((), b"")
+                for n, length in enumerate(lengths)]  # fmt: skip
+    assert [(one.blocks, one.data) for one in found] == expected
+    assert [one.lsn for one in read(written, places[50], places[60])] == places[50:60]
 
 
 def test_a_segment_ends_behind_a_switch() -> None:
@@ -237,24 +220,45 @@ def test_a_segment_ends_behind_a_switch() -> None:
     assert [(one.lsn, one.end) for one in read(written, SEGMENT)] == [(SEGMENT + 40, 2 * SEGMENT), (behind, written.at)]
 
 
-@pytest.mark.parametrize(
-    ("page", "at", "bit", "read_of_it"),
-    [
-        (1, 16, 0, 3), (1, 4000, 1, 2), (0, 200, 1, 1), (1, 0, 1, 2), (1, 2, 1, 2), (1, 4, 7, 2), (1, 4, 1, 2),
-        (1, 10, 1, 2), (1, 16, 1, 2), (0, 8, 1, 0), (0, 24, 1, 0), (0, 34, 0x30, 0),
-    ],
-    ids=[
-        "nothing", "in the last", "in the second", "another version", "no page goes on", "a timeline to come",
-        "an earlier timeline", "another place", "the rest is shorter", "the first page", "another cluster",
-        "another size of segments",
-    ],
-)  # fmt: skip
-def test_reading_ends_at_the_first_record_that_is_not_whole(page: int, at: int, bit: int, read_of_it: int) -> None:
-    written = WalWriter(SEGMENT, timeline=3)
+def three(timeline: int = 3) -> WalWriter:
+    written = WalWriter(SEGMENT, timeline=timeline)
     for n, length in enumerate((100, 100, 12000)):
         written.add(Manager.TRANSACTION, 0, n, bytes(length))
-    written.pages[SEGMENT + page * PAGE][at] ^= bit
-    assert len(read(written, SEGMENT)) == read_of_it
+    return written
+
+
+WHOLE = read(three(), SEGMENT)
+
+
+@given(st.integers(0, 1), st.integers(0, PAGE - 1), st.integers(0, 7), st.booleans())
+@settings(max_examples=many(200, 3000))
+def test_reading_ends_at_the_first_record_that_is_not_whole(page: int, at: int, bit: int, is_cut: bool) -> None:
+    """Any bit of any page is flipped, or the segment ends there: what is read is what was written, up to that."""
+    written = three()
+    raw = written.pages[SEGMENT + page * PAGE]
+    if is_cut:
+        del raw[at:]
+    else:
+        raw[at] ^= 1 << bit
+    found, damaged = read(written, SEGMENT), SEGMENT + page * PAGE + at
+    assert found == WHOLE[: len(found)]
+    assert len(found) >= sum(one.end <= damaged for one in WHOLE) or (page, at // 40) == (0, 0), "its header has 40"
+
+
+def test_what_a_bit_of_a_header_means() -> None:
+    def reads(page: int, at: int, bits: int, read_of_it: int) -> None:
+        written = three()
+        written.pages[SEGMENT + page * PAGE][at] ^= bits
+        assert len(read(written, SEGMENT)) == read_of_it
+
+    rows = [
+        (1, 16, 0, 3),  # nothing
+        (1, 4000, 1, 2), (0, 200, 1, 1),  # within a record
+        (1, 0, 1, 2), (0, 8, 1, 0), (0, 24, 1, 0), (0, 34, 0x30, 0),  # of another version, place, cluster, size
+        (1, 2, 1, 2), (1, 10, 1, 2), (1, 16, 1, 2),  # no page goes on, of another place, the rest is shorter
+        (1, 4, 7, 2), (1, 4, 1, 2),  # a timeline to come, and an earlier one
+    ]  # fmt: skip
+    every(rows, reads)
 
 
 def test_a_segment_of_another_cluster_is_not_read_from_its_middle_on_either() -> None:
@@ -263,14 +267,6 @@ def test_a_segment_of_another_cluster_is_not_read_from_its_middle_on_either() ->
     assert len(read(written, places[10])) == 10
     written.pages[SEGMENT][24] ^= 1
     assert read(written, places[10]) == []
-
-
-def test_a_segment_that_ends_within_a_header_ends_reading() -> None:
-    written = WalWriter(SEGMENT)
-    written.add(Manager.TRANSACTION, 0, 7, bytes(100))
-    second = written.add(Manager.TRANSACTION, 0, 8, bytes(100))
-    del written.pages[SEGMENT][second % PAGE + 10 :]
-    assert [one.xid for one in read(written, SEGMENT)] == [7]
 
 
 def test_a_record_that_a_crash_cut_off_is_left_out_where_the_next_page_begins_anew() -> None:
@@ -283,19 +279,20 @@ def test_a_record_that_a_crash_cut_off_is_left_out_where_the_next_page_begins_an
     assert [one.lsn for one in read(written, SEGMENT)] == [first, last]
 
 
-@pytest.mark.parametrize("at", [5000, 24], ids=["damaged", "another cluster's"])
-def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need(at: int) -> None:
-    written = WalWriter(SEGMENT)
-    first = [written.add(Manager.TRANSACTION, COMMIT, n, ended(n).data + bytes(4000)) for n in range(1000, 1600)]
-    needed = next(lsn for lsn in first if lsn > 2 * SEGMENT)
-    fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
-    written.pages[SEGMENT][at] ^= 1
-    old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork, control={})
-    plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={}, unread={})
-    plan.reads = (Span(1, min(needed, fork), 9 * SEGMENT),)
-    copied = SimpleNamespace(wal=lambda _: written.read)
-    lost = read_wal(copied, plan)  # type: ignore[arg-type]
-    assert (lost.xids, lost.undecided) == ({7}, [])
+def test_reading_begins_anew_behind_a_segment_that_recovery_does_not_need() -> None:
+    def begins(at: int) -> None:
+        written = WalWriter(SEGMENT)
+        first = [written.add(Manager.TRANSACTION, COMMIT, n, ended(n).data + bytes(4000)) for n in range(1000, 1600)]
+        needed = next(lsn for lsn in first if lsn > 2 * SEGMENT)
+        fork = written.add(Manager.TRANSACTION, COMMIT, 7, ended(7).data)
+        written.pages[SEGMENT][at] ^= 1
+        old = SimpleNamespace(segment_size=SEGMENT, major=18, system=SYSTEM, redo=needed, written=fork, control={})
+        plan = SimpleNamespace(old=old, spans=(Span(1, fork, 9 * SEGMENT),), begin=SEGMENT, present={}, unread={})
+        plan.reads = (Span(1, min(needed, fork), 9 * SEGMENT),)
+        lost = read_wal(SimpleNamespace(wal=lambda _: written.read), plan)  # type: ignore[arg-type]
+        assert (lost.xids, lost.undecided) == ({7}, [])
+
+    every([5000, 24], begins)  # damaged, and another cluster's
 
 
 def test_images_are_passed_over_whether_they_are_compressed_or_not() -> None:
@@ -309,26 +306,21 @@ def test_images_are_passed_over_whether_they_are_compressed_or_not() -> None:
     assert WalReader(14, 7, 1, SEGMENT, lambda *_: b"")._decoded(heads + bytes(8) + b"ab")[1] == b"ab"
 
 
-@pytest.mark.parametrize(
-    ("start", "length", "end"),
-    [
-        (0x100, 50, 0x138), (0x1FC0, 64, 0x2000), (0x1FC0, 65, 0x2020), (0x1FF8, 8192, 0x4028),
-        (SEGMENT - 8, 16, SEGMENT + 48), (SEGMENT - 8, 8200, SEGMENT + 8192 + 24 + 40),
-    ],
-)  # fmt: skip
-def test_records_end_behind_the_headers_of_the_pages_they_go_over(start: int, length: int, end: int) -> None:
-    assert record_end(start, length, SEGMENT) == end
+def test_records_end_behind_the_headers_of_the_pages_they_go_over() -> None:
+    ends = {
+        (0x100, 50): 0x138, (0x1FC0, 64): 0x2000, (0x1FC0, 65): 0x2020, (0x1FF8, 8192): 0x4028,
+        (SEGMENT - 8, 16): SEGMENT + 48, (SEGMENT - 8, 8200): SEGMENT + 8192 + 24 + 40,
+    }  # fmt: skip
+    assert {of: record_end(*of, SEGMENT) for of in ends} == ends
 
 
 def pages(folder: Path, written: dict[int, int], record: tuple[int, int] | None = None) -> dict[str, Path]:
     """Segments 3 and 4 with the position in these pages' headers, and a record's length at a place, which goes on."""
     wal(folder, 3, 4)
     for address, said in written.items():
-        left = (
-            record[1] - (PAGE - record[0] % PAGE) - (PAGE - 24) * (address // PAGE - record[0] // PAGE - 1)
-            if record
-            else 0
-        )
+        left = 0
+        if record:
+            left = record[1] - (PAGE - record[0] % PAGE) - (PAGE - 24) * (address // PAGE - record[0] // PAGE - 1)
         put(folder, address + 2, struct.pack("=HIQI", 1 if left > 0 else 0, 1, said, max(left, 0)))
     if record:
         put(folder, record[0], record[1].to_bytes(4, "little"))
@@ -349,32 +341,34 @@ PAGE_3 = 3 * SEGMENT + 0x4000
 NEXT, AFTER = PAGE_3 + 0x2000, PAGE_3 + 0x4000
 
 
-@pytest.mark.parametrize(
-    ("end", "written", "record", "more"),
-    [
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, None, False),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: 0x4000, AFTER: 0x6000}, None, False),  # recycled
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, None, True),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, 4 * SEGMENT: 4 * SEGMENT}, None, True),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 80), True),  # whole, and damaged
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 7), True),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 0x7FFFFFFF), True),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3}, (PAGE_3 + 0x100, 9000), False),  # a crash, within the record
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 9000), True),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT}, (PAGE_3 + 0x100, 20000), False),
-        (PAGE_3 + 0x100, {PAGE_3: PAGE_3, NEXT: NEXT, AFTER: AFTER}, (PAGE_3 + 0x100, 20000), True),
+BEHIND, LAST = PAGE_3 + 0x100, 5 * SEGMENT
+
+
+def test_wal_that_goes_on_after_the_place_where_reading_ended_is_seen(tmp_path: Path) -> None:
+    at_3, next_too = {PAGE_3: PAGE_3}, {PAGE_3: PAGE_3, NEXT: NEXT}
+    rows: list[tuple[int, dict[int, int], tuple[int, int] | None, bool]] = [
+        (BEHIND, at_3, None, False),
+        (BEHIND, at_3 | {NEXT: 0x4000, AFTER: 0x6000}, None, False),  # recycled
+        (BEHIND, next_too, None, True),
+        (BEHIND, at_3 | {4 * SEGMENT: 4 * SEGMENT}, None, True),
+        (BEHIND, at_3, (BEHIND, 80), True),  # whole, and damaged
+        (BEHIND, at_3, (BEHIND, 7), True),
+        (BEHIND, at_3, (BEHIND, 0x7FFFFFFF), True),
+        (BEHIND, at_3, (BEHIND, 9000), False),  # a crash, within the record
+        (BEHIND, next_too, (BEHIND, 9000), True),
+        (BEHIND, next_too, (BEHIND, 20000), False),
+        (BEHIND, next_too | {AFTER: AFTER}, (BEHIND, 20000), True),
         (PAGE_3, {PAGE_3: 0x4000}, None, False),
-        (PAGE_3, {PAGE_3: PAGE_3}, None, False),
-        (PAGE_3, {PAGE_3: PAGE_3}, (PAGE_3 + 24, 80), True),
-        (5 * SEGMENT, {}, None, True),  # the next segment is made at once
-        (5 * SEGMENT - 8, {5 * SEGMENT - 0x2000: 5 * SEGMENT - 0x2000}, (5 * SEGMENT - 8, 80), True),
-    ],
-)
-def test_wal_that_goes_on_after_the_place_where_reading_ended_is_seen(
-    tmp_path: Path, end: int, written: dict[int, int], record: tuple[int, int] | None, more: bool
-) -> None:
-    files = pages(tmp_path, written, record)
-    assert more_behind(files, end) == more
+        (PAGE_3, at_3, None, False),
+        (PAGE_3, at_3, (PAGE_3 + 24, 80), True),
+        (LAST, {}, None, True),  # the next segment is made at once
+        (LAST - 8, {LAST - 0x2000: LAST - 0x2000}, (LAST - 8, 80), True),
+    ]
+
+    def goes(end: int, written: dict[int, int], record: tuple[int, int] | None, more: bool) -> None:
+        assert more_behind(pages(tmp_path, written, record), end) == more
+
+    every(rows, goes)
 
 
 def test_a_record_whose_length_is_damaged_hides_none_behind_it(tmp_path: Path) -> None:
