@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.data_directory import SEGMENT, directory, wal
+from tests.fixtures.data_directory import SEGMENT, directory, made_in, wal
+from tests.fixtures.tiers import every
 from walproof.errors import MachineError
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
@@ -26,6 +27,14 @@ from walproof.salvaging.timelines import Span, segment
 from walproof.salvaging.wal_folders import check_own, wal_files
 
 __all__ = ["directory"]
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away, or have a root of its own")
+
+
+def behind_a_link(path: Path, to: Path) -> None:
+    """What lies there is moved, and a link leads to it."""
+    path.rename(to)
+    path.symlink_to(to)
 
 
 def test_a_copy_is_a_copy_and_in_place_its_files_are_the_given_ones(directory: Path, tmp_path: Path) -> None:
@@ -64,8 +73,7 @@ def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
     """A copy's links lead to the folders of the server that was copied: it may have come back, and have other rows."""
     if link == "pg_wal":
         (directory / "pg_tblspc/16500").unlink()
-        (directory / "pg_wal").rename(tmp_path / "wal")
-        (directory / "pg_wal").symlink_to(tmp_path / "wal")
+        behind_a_link(directory / "pg_wal", tmp_path / "wal")
     shutil.copytree(directory, tmp_path / "back", symlinks=True)
     assert inspect(directory, None).major == 15
     program = shutil.copy("/bin/sleep", tmp_path / "postgres")
@@ -79,7 +87,7 @@ def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
             server.kill()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a root of its own")
+@as_root
 def test_a_server_in_a_container_uses_what_its_links_lead_to_there(
     directory: Path, tmp_path: Path, tablespace: Path
 ) -> None:
@@ -102,29 +110,34 @@ def test_a_server_in_a_container_uses_what_its_links_lead_to_there(
             server.kill()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("whose", ["", "5", "5/16384"])
+@as_root
 def test_what_a_link_leads_to_is_read_only_where_the_directorys_user_might(
-    directory: Path, tablespace: Path, tmp_path: Path, whose: str
+    directory: Path, tablespace: Path, tmp_path: Path
 ) -> None:
     """root can read another cluster's tablespace, and WAL; whoever wrote the link could not."""
-    os.chown(tablespace.parent / whose, 65534, 65534)
     old = inspect(directory, None)
-    with pytest.raises(MachineError, match="belongs to another user"):
-        size(old)
-    (tmp_path / "work").mkdir()
-    with pytest.raises(MachineError, match="belongs to another user"):
-        list(data_directory.copy(old, {}, 0, tmp_path / "work"))
-    assert not list((tmp_path / "work").rglob("16384"))
+
+    def is_refused(whose: str) -> None:
+        (tmp_path / "work").mkdir()
+        os.chown(tablespace.parent / whose, NOBODY, NOBODY)
+        with pytest.raises(MachineError, match="belongs to another user"):
+            size(old)
+        with pytest.raises(MachineError, match="belongs to another user"):
+            list(data_directory.copy(old, {}, 0, tmp_path / "work"))
+        assert not list((tmp_path / "work").rglob("16384"))
+        os.chown(tablespace.parent / whose, 0, 0)
+        shutil.rmtree(tmp_path / "work")
+
+    every(["", "5", "5/16384"], is_refused)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@as_root
 def test_wal_of_another_user_is_read_where_the_archive_is_named_and_not_by_a_link(
     directory: Path, tmp_path: Path
 ) -> None:
     (directory / "pg_wal").rename(tmp_path / "theirs")
     wal(tmp_path / "theirs", 3)
-    os.chown(tmp_path / "theirs" / segment(1, 3, SEGMENT), 65534, 65534)
+    os.chown(tmp_path / "theirs" / segment(1, 3, SEGMENT), NOBODY, NOBODY)
     old = inspect(directory, None)
     (tmp_path / "named").mkdir()
     list(data_directory.copy(old, wal_files(old, tmp_path / "theirs"), 0, tmp_path / "named"))
@@ -135,52 +148,61 @@ def test_wal_of_another_user_is_read_where_the_archive_is_named_and_not_by_a_lin
         list(data_directory.copy(old, wal_files(old, None), 0, tmp_path / "linked"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("name", ["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"])
-def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path, name: str) -> None:
+@as_root
+def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp_path: Path) -> None:
     """Nor is any other given away then; `size` tells it with --dry-run too."""
-    (directory / name).write_bytes(b"x")
-    old, of_others = inspect(directory, None), "it has another name, and would change there too"
-    assert size(old, in_place=True)
-    for work in (tmp_path / "work", tmp_path / "later"):
+    of_others = "it has another name, and would change there too"
+
+    def is_refused(name: str) -> None:
+        made = made_in(tmp_path / name.replace("/", "-") / "old")
+        (made / name).write_bytes(b"x")
+        old, work, later = inspect(made, None), made.parent / "work", made.parent / "later"
+        assert size(old, in_place=True)
         work.mkdir()
-    list(data_directory.copy(old, {}, 0, tmp_path / "work", in_place=True))
-    os.link(directory / name, tmp_path / "evidence")
-    with pytest.raises(MachineError, match=of_others):
-        data_directory.take(old, tmp_path / "work", 65534)
-    assert {path.stat().st_uid for path in directory.rglob("*")} == {0}
-    shutil.rmtree(tmp_path / "work")
-    with pytest.raises(MachineError, match=of_others):
-        list(data_directory.copy(old, {}, 0, tmp_path / "later", in_place=True))
-    shutil.rmtree(tmp_path / "later")
-    with pytest.raises(MachineError, match=of_others):
-        size(old, in_place=True)
-    assert size(old)
+        later.mkdir()
+        list(data_directory.copy(old, {}, 0, work, in_place=True))
+        os.link(made / name, made.parent / "evidence")
+        with pytest.raises(MachineError, match=of_others):
+            data_directory.take(old, work, NOBODY)
+        assert {path.stat().st_uid for path in made.rglob("*")} == {0}
+        shutil.rmtree(work)
+        with pytest.raises(MachineError, match=of_others):
+            list(data_directory.copy(old, {}, 0, later, in_place=True))
+        shutil.rmtree(later)
+        with pytest.raises(MachineError, match=of_others):
+            size(old, in_place=True)
+        assert size(old)
+
+    every(["base/5/1259", "base/5/1259_vm", "pg_xact/0000", "global/pg_control"], is_refused)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize("at", [1, 2])
-@pytest.mark.parametrize("is_seen", [True, False])
+@as_root
 def test_a_directory_that_a_server_worked_in_since_it_was_looked_at_is_not_taken(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool, at: int
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is started while files are linked or copied is seen before any is given, or cannot open pg_control."""
-    old, control, owners = inspect(directory, None), directory / "global/pg_control", list[int]()
-    (tmp_path / "work").mkdir()
-    list(data_directory.copy(old, {}, 0, tmp_path / "work", in_place=True))
 
-    def look(_: Path) -> None:
-        owners.append(control.stat().st_uid)
-        if len(owners) == at:
-            control.write_bytes(b"in production")
-            if is_seen:
-                raise MachineError("a server runs")
+    def is_refused(at: int, is_seen: bool) -> None:
+        made = made_in(tmp_path / f"{at}{is_seen}/old")
+        old, control, owners = inspect(made, None), made / "global/pg_control", list[int]()
+        (made.parent / "work").mkdir()
+        list(data_directory.copy(old, {}, 0, made.parent / "work", in_place=True))
 
-    monkeypatch.setattr(data_directory, "check_unused", look)
-    with pytest.raises(MachineError, match="a server runs" if is_seen else "changed since"):
-        data_directory.take(old, tmp_path / "work", 65534)
-    assert owners == [0, 65534][:at]
-    assert {path.stat().st_uid for path in directory.rglob("*")} == {0}
+        def look(_: Path) -> None:
+            owners.append(control.stat().st_uid)
+            if len(owners) == at:
+                control.write_bytes(b"in production")
+                if is_seen:
+                    raise MachineError("a server runs")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(data_directory, "check_unused", look)
+            with pytest.raises(MachineError, match="a server runs" if is_seen else "changed since"):
+                data_directory.take(old, made.parent / "work", NOBODY)
+        assert owners == [0, NOBODY][:at]
+        assert {path.stat().st_uid for path in made.rglob("*")} == {0}
+
+    every([(1, True), (1, False), (2, True), (2, False)], is_refused)
 
 
 def test_files_that_cannot_be_linked_are_named(
@@ -220,7 +242,7 @@ def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
         (tmp_path / f"was{at}").rename(directory / place)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@as_root
 def test_all_of_the_copy_is_given_and_nothing_that_a_link_names(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "mounted/PG_15_202209061/5").mkdir(parents=True)
     (tmp_path / "mounted/PG_15_202209061/5/16390").write_text("x")
@@ -229,13 +251,13 @@ def test_all_of_the_copy_is_given_and_nothing_that_a_link_names(directory: Path,
     work.mkdir()
     list(data_directory.copy(inspect(directory, None), {}, 0, work))
     assert (work / "data/pg_tblspc/16500/PG_15_202209061/5/16390").read_text() == "x"
-    data_directory.give((work / "data", work / "tablespaces"), 65534)
-    assert {path.lstat().st_uid for path in work.rglob("*")} == {65534}
+    data_directory.give((work / "data", work / "tablespaces"), NOBODY)
+    assert {path.lstat().st_uid for path in work.rglob("*")} == {NOBODY}
     assert {path.lstat().st_uid for path in (tmp_path / "mounted").rglob("*")} == {0}
     for target in ("/etc/passwd", "/etc"):
         (work / "data/base/5/1260").symlink_to(target)
         with pytest.raises(MachineError, match="does not belong into a data directory"):
-            data_directory.give((work / "data",), 65534)
+            data_directory.give((work / "data",), NOBODY)
         (work / "data/base/5/1260").unlink()
     assert Path("/etc/passwd").stat().st_uid == 0
 
@@ -264,16 +286,14 @@ def test_its_configuration_suits_segments_of_any_size() -> None:
     assert [int(gb) >= 2 for gb in re.findall(r"(?m)^(?:min|max)_wal_size = (\d+)GB$", text)] == [True, True]
 
 
-@pytest.mark.parametrize("said", ["postmaster.opts", "postmaster.pid"])
-@pytest.mark.parametrize("link", ["pg_tblspc/16500", "pg_wal"])
+@pytest.mark.parametrize(("said", "link"), [("postmaster.opts", "pg_wal"), ("postmaster.pid", "pg_tblspc/16500")])
 def test_a_copys_links_that_its_original_uses_too_are_not_read(
     directory: Path, tmp_path: Path, tablespace: Path, link: str, said: str
 ) -> None:
     """pg_rewind of the original changes what they lead to: its rows, or WAL that ends at the fork, are others."""
     if link == "pg_wal":
         (directory / "pg_tblspc/16500").unlink()
-        (directory / "pg_wal").rename(tmp_path / "wal")
-        (directory / "pg_wal").symlink_to(tmp_path / "wal")
+        behind_a_link(directory / "pg_wal", tmp_path / "wal")
     texts = {"postmaster.opts": f'/bin/postgres "-D" "{directory}" "-c" "x=1"\n', "postmaster.pid": f"1\n{directory}\n"}
     (directory / said).write_text(texts[said])
     kept = shutil.copytree(directory, tmp_path / "kept", symlinks=True)
@@ -283,32 +303,31 @@ def test_a_copys_links_that_its_original_uses_too_are_not_read(
     (kept / link).unlink()
     shutil.copytree(directory / link, kept / link)
     assert links(inspect(kept, None)) == {}
-    (kept / link).rename(tmp_path / "its own")
-    (kept / link).symlink_to(tmp_path / "its own")
+    behind_a_link(kept / link, tmp_path / "its own")
     assert links(inspect(kept, None)) == {link: tmp_path / "its own"}
     for nothing in ("", "1\n", "1\n\0\n", "1\n" + "/x" * 4000):
         (kept / "postmaster.pid").write_text(nothing)
         assert links(inspect(kept, None)) == {link: tmp_path / "its own"}
 
 
-@pytest.mark.parametrize("name", [segment(2, 3, SEGMENT), f"{segment(2, 3, SEGMENT)}.gz"])
-def test_wal_of_another_timeline_behind_a_link_is_that_of_a_rewound_server(
-    directory: Path, tmp_path: Path, name: str
-) -> None:
-    old = replace(inspect(directory, None), history=(Span(1, 0),))
-    wal(directory / "pg_wal", 3, 4)
-    (directory / "pg_wal/00000002.history").touch()  # of a server that came back, and could not follow
-    (directory / "pg_wal" / name).write_bytes(bytes(SEGMENT))
-    new = (Span(1, 0, 2 * SEGMENT), Span(3, 2 * SEGMENT))
-    check_own(old, new)
-    with pytest.raises(MachineError, match=r"that .* never had: a rewind was begun"):
-        check_own(old, (Span(1, 0, SEGMENT), Span(2, SEGMENT)))
-    (directory / "pg_wal").rename(tmp_path / "wal")
-    (directory / "pg_wal").symlink_to(tmp_path / "wal")
-    with pytest.raises(MachineError, match=f"{name} is of a timeline that it never had"):
-        check_own(replace(old, wal=tmp_path / "wal"), new)
-    (tmp_path / "wal" / name).unlink()
-    check_own(replace(old, wal=tmp_path / "wal"), new)
+def test_wal_of_another_timeline_behind_a_link_is_that_of_a_rewound_server(directory: Path, tmp_path: Path) -> None:
+    def is_seen(name: str) -> None:
+        made = made_in(tmp_path / name / "old")
+        old = replace(inspect(made, None), history=(Span(1, 0),))
+        wal(made / "pg_wal", 3, 4)
+        (made / "pg_wal/00000002.history").touch()  # of a server that came back, and could not follow
+        (made / "pg_wal" / name).write_bytes(bytes(SEGMENT))
+        new = (Span(1, 0, 2 * SEGMENT), Span(3, 2 * SEGMENT))
+        check_own(old, new)
+        with pytest.raises(MachineError, match=r"that .* never had: a rewind was begun"):
+            check_own(old, (Span(1, 0, SEGMENT), Span(2, SEGMENT)))
+        behind_a_link(made / "pg_wal", made.parent / "wal")
+        with pytest.raises(MachineError, match=f"{name} is of a timeline that it never had"):
+            check_own(replace(old, wal=made.parent / "wal"), new)
+        (made.parent / "wal" / name).unlink()
+        check_own(replace(old, wal=made.parent / "wal"), new)
+
+    every([segment(2, 3, SEGMENT), f"{segment(2, 3, SEGMENT)}.gz"], is_seen)
 
 
 def test_numbers_in_a_strangers_pg_control_take_no_memory_before_anything_is_copied(
@@ -330,22 +349,23 @@ def test_numbers_in_a_strangers_pg_control_take_no_memory_before_anything_is_cop
     assert {"--max_connections=10", "--max_locks_per_transaction=64", "--max_prepared_transactions=0"} <= set(words)
 
 
-@pytest.mark.parametrize("made", ["a link", "a folder in it"])
 def test_what_the_copys_user_made_in_the_place_of_prepared_transactions_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Code of the directory's catalogs ran with the first start, and root emptied any folder that its link named."""
     victim, place = tmp_path / "victim", tmp_path / "data/pg_twophase"
     victim.mkdir()
     (victim / "kept").write_text("")
     place.parent.mkdir()
-    if made == "a link":
-        place.symlink_to(victim)
-    else:
-        (place / "folder").mkdir(parents=True)
     monkeypatch.setattr(Copy, "single", lambda *_: "")
     copy = object.__new__(Copy)
     copy.work, copy.role = tmp_path, "w"
-    with pytest.raises(MachineError, match="the copy does not start: pg_twophase: "):
-        copy.replay()
-    assert (victim / "kept").exists()
+    for made in ("a link", "a folder in it"):
+        if made == "a link":
+            place.symlink_to(victim)
+        else:
+            place.unlink()
+            (place / "folder").mkdir(parents=True)
+        with pytest.raises(MachineError, match="the copy does not start: pg_twophase: "):
+            copy.replay()
+        assert (victim / "kept").exists()

@@ -10,17 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
+from tests.fixtures.attempts import attempts
 from tests.fixtures.command_line import ended
-from tests.unit.test_json_schemas import SALVAGED
+from tests.fixtures.tiers import every
 from walproof.errors import MachineError, TargetError, WaitTimeout
 from walproof.lab.blueprint import Blueprint
 from walproof.model.drill import Verdict
 from walproof.model.guarantee import Level
-from walproof.model.load import Attempts, Outcome
+from walproof.model.load import Outcome
 from walproof.model.ports import Capabilities
 from walproof.model.salvage import Salvaged, SalvageJudged
 from walproof.model.topology import Endpoint
@@ -39,96 +39,67 @@ Key = tuple[int, int]
 
 # The ledger judges
 
-ATTEMPTS = (
-    # outcome, on the leader, position
-    (Outcome.ACKNOWLEDGED, True, 100),
-    (Outcome.ACKNOWLEDGED, False, 200),
-    (Outcome.ACKNOWLEDGED, False, 300),
-    (Outcome.UNKNOWN, False, 400),
-    (Outcome.UNKNOWN, True, 500),
-    (Outcome.REFUSED, False, 0),
+A, U, R = Outcome.ACKNOWLEDGED, Outcome.UNKNOWN, Outcome.REFUSED
+ATTEMPTED = attempts(
+    6, outcome=np.array([A, A, A, U, U, R], np.int8), lsn=np.array([100, 200, 300, 400, 500, 0], np.uint64)
 )
-_SIZE = len(ATTEMPTS)
-ATTEMPTED = Attempts(
-    writer=np.zeros(_SIZE, np.int32),
-    number=np.arange(_SIZE, dtype=np.int64),
-    started=np.arange(_SIZE, dtype=np.float64),
-    ended=np.arange(_SIZE, dtype=np.float64),
-    outcome=np.array([one[0] for one in ATTEMPTS], np.int8),
-    level=np.zeros(_SIZE, np.int8),
-    server=np.zeros(_SIZE, np.int16),
-    timeline=np.ones(_SIZE, np.int32),
-    lsn=np.array([one[2] for one in ATTEMPTS], np.uint64),
-    names=np.zeros(_SIZE, np.int16),
-    checksum=np.zeros(_SIZE, np.uint32),
-)
+ON_LEADER = np.array([True, False, False, False, True, False])
 
 
 def history(level: Level = Level.OFF, **changed: Any) -> Any:
-    readings = (SimpleNamespace(present=np.array([one[1] for one in ATTEMPTS])),)
     run = SimpleNamespace(error="", incomplete="")
-    given = {"planned": SimpleNamespace(level=level, number=1), "run": run, "readings": readings}
-    return SimpleNamespace(**{**given, "attempts": ATTEMPTED, **changed})
+    given = {"planned": SimpleNamespace(level=level, number=1), "run": run}
+    readings = (SimpleNamespace(present=ON_LEADER),)
+    return SimpleNamespace(**{**given, "readings": readings, "attempts": ATTEMPTED, **changed})
 
 
-def found(rows: set[Key], written_to: int = 1000, *undecided: str, members: tuple[str, ...] = ("n1",)) -> Salvaged:
-    return Salvaged(frozenset(rows), written_to, undecided, members)
+def found(rows: set[Key], written_to: int = 1000, *undecided: str) -> Salvaged:
+    return Salvaged(frozenset(rows), written_to, undecided, ("n1",))
 
 
-def counts(one: SalvageJudged) -> tuple[str, int, int, int, int, int]:
-    return one.verdict.value, one.lost, one.found, one.unwritten, one.not_found, one.not_lost
+def run_of(**words: str) -> dict[str, Any]:
+    return {"run": SimpleNamespace(**{"error": "", "incomplete": ""} | words)}
 
 
-@pytest.mark.parametrize(
-    ("rows", "written_to", "says"),
-    [
-        ({(0, 1), (0, 2)}, 1000, ("held", 2, 2, 0, 0, 0)),
-        ({(0, 1), (0, 2), (0, 3)}, 1000, ("held", 2, 2, 0, 0, 0)),  # a commit that nobody heard the end of
-        ({(0, 1)}, 1000, ("broken", 2, 1, 0, 1, 0)),
-        ({(0, 1)}, 300, ("held", 2, 1, 1, 0, 0)),  # no WAL reached it
-        (set(), 250, ("broken", 2, 0, 1, 1, 0)),
-        ({(0, 0), (0, 1), (0, 2)}, 1000, ("broken", 2, 2, 0, 0, 1)),  # the leader has it
-        ({(0, 1), (0, 2), (0, 4)}, 1000, ("broken", 2, 2, 0, 0, 1)),
-        ({(0, 1), (0, 2), (0, 5)}, 1000, ("broken", 2, 2, 0, 0, 1)),  # refused
-        ({(0, 1), (0, 2), (7, 1)}, 1000, ("broken", 2, 2, 0, 0, 1)),  # of no attempt
-        ({(0, 1), (0, 2), (1 << 30, 1)}, 1000, ("broken", 2, 2, 0, 0, 1)),  # no writer has that number
-    ],
-)
-def test_rows_found_are_held_against_the_ledger(
-    rows: set[Key], written_to: int, says: tuple[str, int, int, int, int, int]
-) -> None:
-    assert counts(salvage_judged(9.0, history(), found(rows, written_to))) == says
+BOTH = {(0, 1), (0, 2)}
+"""The lost ones: acknowledged, and not on the leader."""
 
 
-@pytest.mark.parametrize("level", [Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY])
-def test_only_commits_at_off_may_be_in_no_servers_wal(level: Level) -> None:
-    assert counts(salvage_judged(9.0, history(level), found(set(), 250))) == ("broken", 2, 0, 0, 2, 0)
-    nowhere = salvage_judged(9.0, history(level), Salvaged())
-    assert counts(nowhere) == ("undecided", 2, 0, 0, 2, 0)
-    assert "no disk of an old leader was copied" in nowhere.why
+def test_rows_found_are_held_against_the_ledger() -> None:
+    rows: list[tuple[Salvaged, dict[str, Any], str, tuple[int, ...], str]] = [
+        # verdict; lost, found, in no server's WAL, not found, found and not lost; why
+        (found(BOTH), {}, "held", (2, 2, 0, 0, 0), ""),
+        (found(BOTH | {(0, 3)}), {}, "held", (2, 2, 0, 0, 0), ""),  # a commit that nobody heard the end of
+        (found({(0, 1)}), {}, "broken", (2, 1, 0, 1, 0), ""),
+        (found({(0, 1)}, 300), {}, "held", (2, 1, 1, 0, 0), ""),  # no WAL reached it
+        (found(set(), 250), {}, "broken", (2, 0, 1, 1, 0), ""),
+        (found(BOTH | {(0, 0)}), {}, "broken", (2, 2, 0, 0, 1), ""),  # the leader has it
+        (found(BOTH | {(0, 4)}), {}, "broken", (2, 2, 0, 0, 1), ""),
+        (found(BOTH | {(0, 5)}), {}, "broken", (2, 2, 0, 0, 1), ""),  # refused
+        (found(BOTH | {(7, 1)}), {}, "broken", (2, 2, 0, 0, 1), ""),  # of no attempt
+        (found(BOTH | {(1 << 30, 1)}), {}, "broken", (2, 2, 0, 0, 1), ""),  # no writer has that number
+        # Only at off may commits be in no server's WAL.
+        *((found(set(), 250), {"level": level}, "broken", (2, 0, 0, 2, 0), "")
+          for level in (Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY)),
+        (Salvaged(), {}, "held", (2, 0, 2, 0, 0), ""),
+        (Salvaged(), {"level": Level.LOCAL}, "undecided", (2, 0, 0, 2, 0), "no disk of an old leader was copied"),
+        # What could not be read leaves the missing undecided.
+        (found(set(), 1 << 62, "n1: rewound"), {}, "undecided", (2, 0, 0, 2, 0), "n1: rewound"),
+        (found({(0, 1)}, 1000, "n1: it goes on"), {}, "undecided", (2, 1, 0, 1, 0), "n1: it goes on"),
+        (found(BOTH, 1000, "n2: rewound"), {}, "held", (2, 2, 0, 0, 0), "n2: rewound"),  # all were found
+        (found({(7, 1)}), run_of(incomplete="a writer died"), "undecided", (2, 0, 0, 2, 1), "a writer died"),
+        (found(set()), run_of(error="n1 is down"), "undecided", (2, 0, 0, 2, 0), "n1 is down"),
+        (found({(0, 1)}), {"readings": ()}, "undecided", (0, 0, 0, 0, 1), "the ledger could not be read"),
+        (found(set()), {"readings": ()}, "undecided", (0, 0, 0, 0, 0), "the ledger could not be read"),
+    ]  # fmt: skip
 
+    def says(salvaged: Salvaged, changed: dict[str, Any], verdict: str, counts: tuple[int, ...], why: str) -> None:
+        one = salvage_judged(9.0, history(**changed), salvaged)
+        assert one.verdict.value == verdict
+        assert (one.lost, one.found, one.unwritten, one.not_found, one.not_lost) == counts
+        assert why in one.why and bool(one.why) == bool(why)
 
-def test_where_no_old_leader_was_rewound_at_off_the_lost_commits_were_never_written() -> None:
-    assert counts(salvage_judged(9.0, history(), Salvaged())) == ("held", 2, 0, 2, 0, 0)
-
-
-@pytest.mark.parametrize(
-    ("salvaged", "changed", "verdict", "why"),
-    [
-        (found(set(), 1 << 62, "n1: it was rewound"), {}, "undecided", "n1: it was rewound"),
-        (found({(0, 1)}, 1000, "n1: the WAL goes on"), {}, "undecided", "n1: the WAL goes on"),
-        (found({(0, 1), (0, 2)}, 1000, "n2: it was rewound"), {}, "held", "n2: it was rewound"),  # all were found
-        (found({(7, 1)}), {"run": SimpleNamespace(error="", incomplete="a writer died")}, "undecided", "a writer died"),
-        (found(set()), {"run": SimpleNamespace(error="n1 is down", incomplete="")}, "undecided", "n1 is down"),
-        (found({(0, 1)}), {"readings": ()}, "undecided", "the ledger could not be read"),
-        (found(set()), {"readings": ()}, "undecided", "the ledger could not be read"),
-    ],
-)
-def test_what_could_not_be_read_leaves_the_missing_undecided(
-    salvaged: Salvaged, changed: dict[str, Any], verdict: str, why: str
-) -> None:
-    done = salvage_judged(9.0, history(**changed), salvaged)
-    assert (done.verdict, done.why) == (verdict, why)
+    every(rows, says)
 
 
 def test_the_report_names_a_handful_of_lost_rows_those_that_were_not_found_first() -> None:
@@ -242,23 +213,17 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureF
     return lambda *words: ended(capsys, ["prove", "--levels", "off", "--writers", "4", *words])
 
 
-def test_each_lost_commit_of_a_drill_is_found_again_and_named_everywhere(run: Run, salvage: Salvage) -> None:
+def test_each_lost_commit_of_a_drill_is_found_again_and_named_everywhere(
+    run: Run, salvage: Salvage, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = run("--salvage", "--record", "rec", "--junit", "cases.xml")
     (seen,) = (e for e in read(Path("rec")).events if isinstance(e, SalvageJudged))
+    cases = Path("cases.xml").read_text()
     assert code == 0 and seen.verdict is Verdict.HELD and seen.lost == seen.found > 0
     assert 0 < len(seen.rows) <= 5 and seen.members == ("n1",) and "found again on n1's disk; rows: " in seen.text
     assert seen.text in " ".join(out.split()) and seen.text in err
-    assert (
-        'name="drill 1: salvage"' in Path("cases.xml").read_text() and 'failures="0"' in Path("cases.xml").read_text()
-    )
+    assert 'name="drill 1: salvage"' in cases and 'failures="0"' in cases
     assert salvage.disks.asked == ["kept", "discarded", "ended"]
-
-
-def test_a_report_has_a_line_of_each_drills_salvage(
-    run: Run, salvage: Salvage, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("--salvage", "--record", "rec")
-    (seen,) = (e for e in read(Path("rec")).events if isinstance(e, SalvageJudged))
     markdown = ended(capsys, ["report", "rec", "--markdown"])[1]
     assert ended(capsys, ["report", "rec", "--html", "page.html"])[0] == 0
     for page in (markdown, Path("page.html").read_text()):
@@ -269,8 +234,11 @@ def test_a_lost_commit_that_was_written_and_is_not_found_breaks_the_run(run: Run
     salvage.less = 2
     code, out, _ = run("--salvage", "--record", "rec", "--json", "--junit", "cases.xml")
     told = json.loads(out)
-    jsonschema.validate(told, SALVAGED)
     (one,) = told["salvage"]
+    numbers = ("number", "lost", "found", "unwritten", "not_found", "not_lost")
+    assert {name: type(value) for name, value in one.items()} == dict.fromkeys(numbers, int) | {
+        "at": float, "kind": str, "verdict": str, "why": str, "members": list, "rows": list
+    }  # fmt: skip
     assert (code, one["verdict"], one["not_found"], one["lost"] - one["found"]) == (1, "broken", 2, 2)
     assert told["drills"][0]["verdict"] == "expected loss"
     assert 'failures="1"' in Path("cases.xml").read_text()
@@ -299,37 +267,28 @@ def test_a_disk_that_cannot_be_read_leaves_it_undecided(
 
 def test_a_drill_without_a_ledger_is_undecided_and_its_copies_are_discarded(run: Run, salvage: Salvage) -> None:
     salvage.disks.there = False
-    keeps = importlib.import_module("walproof.cli.prove_salvage")
-    one = keeps._judged(
-        salvage.disks, SimpleNamespace(now=lambda: 5.0), Path("rec"), SimpleNamespace(number=1, why="x")
-    )
+    keeps, now = importlib.import_module("walproof.cli.prove_salvage"), SimpleNamespace(now=lambda: 5.0)
+    one = keeps._judged(salvage.disks, now, Path("rec"), SimpleNamespace(number=1, why="x"))
     assert one == SalvageJudged(5.0, 1, Verdict.UNDECIDED, why="no ledger: x")
     assert salvage.disks.asked == ["discarded"]
 
 
-def test_without_the_option_no_disk_is_copied(run: Run, salvage: Salvage) -> None:
+def test_no_disk_is_copied_without_the_option_or_in_a_dry_run(run: Run, salvage: Salvage) -> None:
     assert run("--record", "rec")[0] == 0
-    assert not salvage.disks.asked
     assert not [e for e in read(Path("rec")).events if isinstance(e, SalvageJudged)]
-
-
-def test_a_dry_run_says_that_commits_are_looked_for_and_copies_nothing(run: Run, salvage: Salvage) -> None:
     assert "each lost commit looked for on the old leader's disk" in run("--salvage", "--dry-run")[1]
     assert json.loads(run("--salvage", "--dry-run", "--json")[1])["salvage"] is True
     assert not salvage.disks.asked
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--target", "sim"), "simulated has no --salvage: walproof copies the disks of a lab's members alone"),
-        (("--target", "sim", "--dry-run"), "simulated has no --salvage"),
-        (("--pitfall", "P1"), "a pitfall has no ledger to salvage"),
-    ],
-)
-def test_where_disks_are_not_copied_it_is_refused(run: Run, words: tuple[str, ...], says: str) -> None:
-    code, out, err = run("--salvage", *words)
-    assert (code, out) == (2, "") and says in err
+def test_where_disks_are_not_copied_it_is_refused(run: Run) -> None:
+    def refused(words: tuple[str, ...], says: str) -> None:
+        code, out, err = run("--salvage", *words)
+        assert (code, out) == (2, "") and says in err
+
+    no_lab = "simulated has no --salvage: walproof copies the disks of a lab's members alone"
+    no_ledger = (("--pitfall", "P1"), "a pitfall has no ledger to salvage")
+    every([(("--target", "sim"), no_lab), (("--target", "sim", "--dry-run"), no_lab), no_ledger], refused)
 
 
 def test_a_leader_that_is_silent_for_a_moment_is_asked_again() -> None:
@@ -347,17 +306,7 @@ def test_a_leader_that_is_silent_for_a_moment_is_asked_again() -> None:
         disks.dsn()
 
 
-def test_a_lab_without_root_is_refused_before_anything_is_done(
-    run: Run, salvage: Salvage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.import_module("walproof.cli.prove_salvage"), "require_root", plan.require_root)
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    code, _, err = run("--salvage", "--record", "rec")
-    assert code == 3 and "takes root" in err
-    assert not Path("rec").exists() and not salvage.disks.asked
-
-
-def test_a_state_folder_below_one_of_everybodys_is_refused_before_a_drill(
+def test_without_root_or_a_place_for_it_alone_nothing_is_done(
     run: Run, salvage: Salvage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     keeps = importlib.import_module("walproof.cli.prove_salvage")
@@ -366,4 +315,8 @@ def test_a_state_folder_below_one_of_everybodys_is_refused_before_a_drill(
     monkeypatch.setenv("WALPROOF_STATE", str(tmp_path / "state"))
     code, _, err = run("--salvage", "--record", "rec")
     assert code == 2 and "is no place for root to write" in err and "WALPROOF_STATE" in err
+    monkeypatch.setattr(keeps, "require_root", plan.require_root)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    code, _, err = run("--salvage", "--record", "rec")
+    assert code == 3 and "takes root" in err
     assert not Path("rec").exists() and not salvage.disks.asked

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.own_folder import own_folder
+from tests.fixtures.tiers import every
 from walproof.errors import UsageError
 from walproof.salvaging.private_folder import private_folder
 
@@ -15,44 +16,44 @@ __all__ = ["own_folder"]
 NOBODY = 65534
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o757])
-@pytest.mark.parametrize("below", ["", "out", "a/b/out"])
-def test_a_folder_in_which_others_may_write_is_refused(own_folder: Path, mode: int, below: str) -> None:
+BELOW = ("", "out", "a/b/out")
+
+
+def refused(says: str, folder: Path) -> None:
+    with pytest.raises(UsageError, match=says), private_folder(folder):
+        pass
+
+
+def test_a_folder_in_which_others_may_write_or_that_is_anothers_is_refused(own_folder: Path) -> None:
     (own_folder / "theirs").mkdir()
-    (own_folder / "theirs").chmod(mode)
-    with (
-        pytest.raises(UsageError, match="other users may write there"),
-        private_folder(own_folder / "theirs" / below),
-    ):
-        pass
+
+    def writable(mode: int, below: str) -> None:
+        (own_folder / "theirs").chmod(mode)
+        refused("other users may write there", own_folder / "theirs" / below)
+
+    every([(mode, "out") for mode in (0o777, 0o1777, 0o775, 0o757)] + [(0o777, below) for below in BELOW], writable)
+    if os.geteuid() == 0:  # only root can give a folder away
+        (own_folder / "theirs").chmod(0o700)
+        os.chown(own_folder / "theirs", NOBODY, NOBODY)
+        every([("belongs to another user", own_folder / "theirs" / below) for below in BELOW], refused)
     assert not list((own_folder / "theirs").iterdir())
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-@pytest.mark.parametrize("below", ["", "out", "a/b/out"])
-def test_a_folder_of_another_user_is_refused(own_folder: Path, below: str) -> None:
-    (own_folder / "theirs").mkdir(mode=0o700)
-    os.chown(own_folder / "theirs", NOBODY, NOBODY)
-    with pytest.raises(UsageError, match="belongs to another user"), private_folder(own_folder / "theirs" / below):
-        pass
-    assert not list((own_folder / "theirs").iterdir())
-
-
-@pytest.mark.parametrize("target", ["/etc", "../ours", "{}/ours"])
-def test_a_link_in_a_folder_of_others_is_not_followed(own_folder: Path, target: str) -> None:
+def test_a_link_in_a_folder_of_others_is_not_followed(own_folder: Path) -> None:
     """However safe the place it names is: it may name another in a moment."""
     for name in ("theirs", "ours"):
         (own_folder / name).mkdir()
-    (own_folder / "theirs/link").symlink_to(target.format(own_folder))
-    (own_folder / "theirs").chmod(0o777)
     (own_folder / "by_way_of").symlink_to("theirs/link")
-    for path in ("theirs/link/out", "by_way_of/out", "theirs/../ours/../theirs/link"):
-        with (
-            pytest.raises(UsageError, match="other users may write there"),
-            private_folder(own_folder / "x" / ".." / path),
-        ):
-            pass
-    assert not list((own_folder / "ours").iterdir())
+    (own_folder / "theirs").chmod(0o777)
+
+    def is_refused(target: str, path: str) -> None:
+        (own_folder / "theirs/link").unlink(missing_ok=True)
+        (own_folder / "theirs/link").symlink_to(target)
+        refused("other users may write there", own_folder / "x" / ".." / path)
+        assert not list((own_folder / "ours").iterdir())
+
+    paths = ("theirs/link/out", "by_way_of/out", "theirs/../ours/../theirs/link")
+    every([(target, path) for target in ("/etc", "../ours", f"{own_folder}/ours") for path in paths], is_refused)
 
 
 def test_a_link_of_ours_is_followed_and_one_without_end_is_not(own_folder: Path) -> None:
@@ -64,9 +65,7 @@ def test_a_link_of_ours_is_followed_and_one_without_end_is_not(own_folder: Path)
     with private_folder(own_folder / "up/link/new/out") as opened:
         assert opened.path == own_folder / "ours/new/out" and stat.S_IMODE(opened.path.stat().st_mode) == 0o700
         assert os.path.samestat(os.fstat(opened.opened), opened.path.stat())
-    for name in ("loop", "file", "file/out"):
-        with pytest.raises(UsageError, match="is no place for root to write"), private_folder(own_folder / name):
-            pass
+    every([("is no place for root to write", own_folder / name) for name in ("loop", "file", "file/out")], refused)
 
 
 def test_a_file_has_its_name_once_it_is_whole(own_folder: Path) -> None:

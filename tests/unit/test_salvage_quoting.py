@@ -1,11 +1,13 @@
 """Text of others in the SQL files of salvage: printable ASCII that says exactly that text, and nothing else."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import every
 from walproof.salvaging.quoting import Quoting, UnquotableError, is_operator, plain_table
 
 LETTERS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -62,32 +64,28 @@ def test_in_sql_ascii_a_value_is_its_bytes(text: str) -> None:
     assert is_closed(said, "'") and read_value(as_bytes) == text.encode().decode("latin-1")
 
 
-@pytest.mark.parametrize("text", ["a\0b", "\0"])
-def test_a_zero_byte_is_said_by_nothing(text: str) -> None:
-    for says in (Quoting().value, Quoting().name):
+def test_what_can_be_said_by_nothing_is_known_before() -> None:
+    def unquotable(says: Callable[..., str], *words: str) -> None:
         with pytest.raises(UnquotableError):
-            says(text)
+            says(*words)
+
+    zeros = [(says, text) for text in ("a\0b", "\0") for says in (Quoting().value, Quoting().name)]
+    every([*zeros, (Quoting(is_sql_ascii=True).table, "a", "é"), (Quoting().table, "a", "")], unquotable)
+    names = {(True, "é"): False, (False, "é"): True, (False, ""): False}
+    assert {(ascii, text): Quoting(ascii).can_name("a", text) for ascii, text in names} == names
 
 
-@pytest.mark.parametrize(("text", "is_sql_ascii", "can"), [("é", True, False), ("é", False, True), ("", False, False)])
-def test_a_name_that_cannot_be_said_is_known_before(text: str, is_sql_ascii: bool, can: bool) -> None:
-    quote = Quoting(is_sql_ascii)
-    assert quote.can_name("a", text) == can
-    if not can:
-        with pytest.raises(UnquotableError):
-            quote.table("a", text)
+def test_only_letters_of_operators_are_an_operator() -> None:
+    """Nor is what begins a comment, or ends a line."""
 
+    def is_told(byte: int) -> None:
+        letter, is_one = chr(byte), chr(byte) in "+-*/<>=~!@#%^&|`?"
+        assert is_operator(letter) == is_operator(f"={letter}=") == is_one
+        assert is_operator(letter * 63) == (is_one and letter != "-") and not is_operator(letter * 64)
 
-@pytest.mark.parametrize("byte", range(1, 256))
-def test_only_letters_of_operators_are_an_operator(byte: int) -> None:
-    is_one = chr(byte) in "+-*/<>=~!@#%^&|`?"
-    assert is_operator(chr(byte)) == is_operator(f"={chr(byte)}=") == is_one
-    assert is_operator(chr(byte) * 63) == (is_one and chr(byte) != "-") and not is_operator(chr(byte) * 64)
-
-
-@pytest.mark.parametrize("text", ["", "=--", "/*", "=/*=", "= ", "= 1) \\! id\n", "="[:0] + "=\n"])
-def test_what_begins_a_comment_or_ends_a_line_is_no_operator(text: str) -> None:
-    assert not is_operator(text)
+    every(range(1, 256), is_told)
+    no_operators = ["", "=--", "/*", "=/*=", "= ", "= 1) \\! id\n", "=\n"]
+    assert [text for text in no_operators if is_operator(text)] == []
 
 
 def test_regclass_reads_a_table() -> None:
