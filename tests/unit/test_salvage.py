@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -259,12 +260,14 @@ def test_a_target_is_asked_at_its_leader(directory: Path, monkeypatch: pytest.Mo
     own = {"host": "10.0.0.6", "port": "5433", "dbname": "app", "user": "postgres", "passfile": "/run/pgpass"}
 
     def is_asked(words: tuple[str, ...], differs: dict[str, str]) -> None:
-        led, asked = Led(), list[str]()
+        led, identity = Led(), Mock(return_value=(7, 1, 15))
         monkeypatch.setattr("walproof.cli.salvage.choose", lambda text: {"c.toml": led}[text])
-        monkeypatch.setattr(plan, "identity", lambda dsn: asked.append(dsn) or (7, 1, 15))
+        monkeypatch.setattr(plan, "identity", identity)
         code, _, err = walproof("salvage", "--old", str(directory), "--target", "c.toml", *words, "--dry-run")
         assert (code, led.closed) == (4, True), err
-        assert {name: word for name, word in conninfo_to_dict(asked[0]).items() if word} == own | differs
+        assert {
+            name: word for name, word in conninfo_to_dict(identity.call_args[0][0]).items() if word
+        } == own | differs
 
     rows = [
         ((), {}),
