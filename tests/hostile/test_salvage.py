@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.fixtures.own_folder import own_folder
+from tests.fixtures.tiers import every
 from walproof.errors import MachineError
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.privileges import apart, confined_alone, is_user_of_labs, member_uid, number_of_no_lab
@@ -30,6 +31,13 @@ from walproof.targets.simulated.clock import VirtualClock
 __all__ = ["own_folder"]
 
 
+def _a_copy(work: Path) -> Copy:
+    """One of which no server was started."""
+    copied = object.__new__(Copy)
+    copied.work = copied.sockets = work
+    return copied
+
+
 def _single(monkeypatch: pytest.MonkeyPatch, work: Path, database: str, prints: str) -> tuple[list[object], str]:
     """The command line of a copy's server in single-user mode, and its answer where it runs that instead."""
     asked: list[object] = []
@@ -39,9 +47,7 @@ def _single(monkeypatch: pytest.MonkeyPatch, work: Path, database: str, prints: 
         return subprocess.Popen(["sh", "-c", prints], text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(Copy, "_start", started)
-    copied = object.__new__(Copy)
-    copied.work = work
-    return asked, copied.single(database, "")
+    return asked, _a_copy(work).single(database, "")
 
 
 def test_a_database_whose_name_is_an_option_is_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,19 +80,21 @@ def test_only_root_has_a_user_to_spare_for_the_copy(tmp_path: Path, monkeypatch:
         plan(tmp_path, "host=127.0.0.1 port=1", None, None)
 
 
-def test_a_name_makes_no_line_of_the_report() -> None:
-    forged = "t\nthe old primary committed nothing\x1b[2J"
+def test_a_name_makes_no_line_of_the_report_and_a_statement_to_paste_has_it_quoted() -> None:
+    """Who may prepare a transaction chooses its gid; who commits it is a superuser, perhaps."""
+    forged, gid = "t\nthe old primary committed nothing\x1b[2J", "a'; ALTER ROLE thief SUPERUSER; --"
     tree = {
         "fork": {"lsn": "0/1", "timeline": 1}, "lost_transactions": 1, "lost_wal_bytes": 1, "undecided": [forged],
         "databases": [
             {"database": forged, "tables": [{"table": forged, "notes": [forged]}], "sequences_ran_on": [forged]},
         ],
-        "prepared_on_new_primary": [{"gid": forged, "database": forged}], "notes": [forged],
+        "prepared_on_new_primary": [{"gid": one, "database": forged} for one in (forged, gid)], "notes": [forged],
     }  # fmt: skip
     lines = report.text(tree)
-    assert sum("committed nothing" in line for line in lines) == 7
+    assert sum("committed nothing" in line for line in lines) == 8
     assert not any(line.startswith("the old primary committed nothing") for line in lines)
     assert all(line.isprintable() for line in lines)
+    assert any(line.startswith("COMMIT PREPARED 'a''; ALTER ROLE thief SUPERUSER; --' was lost") for line in lines)
 
 
 def test_a_link_in_place_of_a_copy_is_not_followed(tmp_path: Path) -> None:
@@ -124,17 +132,6 @@ def test_all_that_a_program_on_the_copy_began_ends_with_it_and_with_us(own_folde
                 assert _running(number)
                 process.kill()  # as pdeathsig does where walproof was killed
         wait_for(Wait.PROGRAM_READY, lambda: not _running(number), RealClock())
-
-
-def test_a_statement_to_paste_has_the_name_of_a_transaction_quoted() -> None:
-    """Who may prepare a transaction chooses its gid; who commits it is a superuser, perhaps."""
-    gid = "a'; ALTER ROLE thief SUPERUSER; --"
-    tree = {
-        "fork": {"lsn": "0/1", "timeline": 1}, "lost_transactions": 0, "lost_wal_bytes": 1, "undecided": [],
-        "databases": [], "prepared_on_new_primary": [{"gid": gid, "database": "app"}], "notes": [],
-    }  # fmt: skip
-    (line,) = (line for line in report.text(tree) if line.startswith("COMMIT PREPARED"))
-    assert line.startswith("COMMIT PREPARED 'a''; ALTER ROLE thief SUPERUSER; --' was lost")
 
 
 @pytest.mark.lab
@@ -237,34 +234,37 @@ with bounded_memory():
     assert int(done.stdout.split()[1]) < 1000
 
 
-@pytest.mark.parametrize("programs", ["/bin", "/usr/bin", "/walproof-no-such"])
-def test_programs_in_a_folder_below_the_root_do_not_show_it_the_whole_machine(programs: str, own_folder: Path) -> None:
+def test_programs_in_a_folder_below_the_root_do_not_show_it_the_whole_machine(own_folder: Path) -> None:
     own_folder.chmod(0o711)
-    argv = confined_alone(60, [f"{programs}/postgres"], own_folder)
-    (view,) = (json.loads(word) for word in argv if word.startswith("{"))
-    assert not {"/", "/run", "/var", "/tmp", "/home", "/root"} & set(view["shown"])
+
+    def shows(programs: str) -> str:
+        argv = confined_alone(60, [f"{programs}/postgres"], own_folder)
+        (view,) = (json.loads(word) for word in argv if word.startswith("{"))
+        return " ".join({"/", "/run", "/var", "/tmp", "/home", "/root"} & set(view["shown"]))
+
+    every(["/bin", "/usr/bin", "/walproof-no-such"], shows)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="salvage is root's")
-@pytest.mark.parametrize("is_link", [False, True])
-def test_root_follows_no_link_in_the_place_of_the_copys_socket(
-    is_link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_follows_no_link_in_the_place_of_the_copys_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder is root's before the first session, in which code of the disk could run."""
-    (tmp_path / "s").mkdir(0o755)
-    place, asked = tmp_path / "s/.s.PGSQL.5432", list[int]()
-    copied = object.__new__(Copy)
-    copied.sockets = tmp_path
 
-    def connect(*_: object) -> SimpleNamespace:
-        asked.append(os.stat(tmp_path / "s").st_uid)
-        return SimpleNamespace(close=lambda: None)
+    def answers(is_link: bool) -> None:
+        work, asked = tmp_path / str(is_link), list[int]()
+        (work / "s").mkdir(0o755, parents=True)
+        place, copied = work / "s/.s.PGSQL.5432", _a_copy(work)
 
-    monkeypatch.setattr(Copy, "connect", connect)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "elsewhere" if is_link else place))
-        if is_link:
-            place.symlink_to(tmp_path / "elsewhere")
-        os.chown(tmp_path / "s", 61150, 61150)
-        assert copied._answers() == (not is_link)
-    assert asked == ([] if is_link else [0])
+        def connect(*_: object) -> SimpleNamespace:
+            asked.append(os.stat(work / "s").st_uid)
+            return SimpleNamespace(close=lambda: None)
+
+        with socket.socket(socket.AF_UNIX) as listening, monkeypatch.context() as patched:
+            patched.setattr(Copy, "connect", connect)
+            listening.bind(str(work / "elsewhere" if is_link else place))
+            if is_link:
+                place.symlink_to(work / "elsewhere")
+            os.chown(work / "s", 61150, 61150)
+            assert copied._answers() == (not is_link)
+        assert asked == ([] if is_link else [0])
+
+    every([False, True], answers)

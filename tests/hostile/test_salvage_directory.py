@@ -5,42 +5,45 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
-from tests.fixtures.data_directory import SEGMENT, made_in, wal
+from tests.fixtures.data_directory import CONTROL, SEGMENT, made_in, wal
+from tests.fixtures.tiers import every
 from walproof.machine.programs import postgres_bin
 from walproof.salvaging import data_directory, plan
 from walproof.salvaging.timelines import read_history, segment
 from walproof.salvaging.wal_folders import wal_files
 
 __all__ = ["walproof"]
-CONTROL = {
-    "Bytes per WAL segment": str(SEGMENT), "Database system identifier": "7", "Latest checkpoint's TimeLineID": "1",
-    "Min recovery ending loc's timeline": "0", "Latest checkpoint's REDO location": "0/300000",
-    "Latest checkpoint location": "0/300028", "Minimum recovery ending location": "0/0",
-}  # fmt: skip
 NO_FILE = "does not belong into a data directory"
 
 
+Makes = Callable[[str], Path]
+
+
 @pytest.fixture
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory of PostgreSQL 15 by its looks, that left the new primary's history at 0/410000."""
+def makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Makes:
+    """Makes data directories of PostgreSQL 15 by their looks, that left the new primary's history at 0/410000."""
     reads = data_directory._control
 
     def control(of: Path, programs: Path, content: bytes) -> dict[str, str]:
         return dict(CONTROL) if content == b"control" else reads(of, programs, content)
+
+    def make(name: str) -> Path:
+        made = made_in(tmp_path / name / "old")
+        wal(made / "pg_wal", 3, 4)
+        return made
 
     monkeypatch.setattr(data_directory, "_control", control)
     monkeypatch.setattr(data_directory, "_programs", lambda *_: postgres_bin(None))
     monkeypatch.setattr(plan, "try_here", lambda _: None)
     monkeypatch.setattr(plan, "identity", lambda _: (7, 2, 15))
     monkeypatch.setattr(plan, "history", lambda line, *_: read_history(line, {1: "", 2: "1 0/410000"}[line]))
-    made = made_in(tmp_path / "old")
-    wal(made / "pg_wal", 3, 4)
-    return made
+    return make
 
 
 def put(path: Path, kind: str) -> None:
@@ -87,53 +90,47 @@ def salvaged(walproof: Run, directory: Path, *words: str) -> tuple[int, str, str
     return done
 
 
-@pytest.mark.parametrize(
-    ("place", "kind", "says", "code"),
-    [
-        *((name, kind, "cannot be read", 3) for name in ("PG_VERSION", "backup_label", "global/pg_control")
-          for kind in ("link /etc/passwd", "link loop", "pipe", "socket", "huge", "folder")),
-        ("PG_VERSION", "\x1b]0;title\x07", "PG_VERSION says", 2),
-        ("PG_VERSION", "9" * 5000, "PG_VERSION says 9999", 2),
-        ("backup_label", "BACKUP METHOD: pg_rewind\n", "was rewound", 2),
-        ("global/pg_control", "x" * 8192, "corrupt or encrypted", 3),
-        ("global/pg_control", "", "corrupt or encrypted", 3),
-        ("global", "link /etc", "cannot be read", 3),
-        ("base", "link /etc", NO_FILE, 3),
-        ("base/5", "link /", NO_FILE, 3),
-        ("base/5/1259", "link /dev/zero", NO_FILE, 3),
-        ("base/5/1259", "pipe", NO_FILE, 3),
-        ("base/5/1259", "socket", NO_FILE, 3),
-        ("base/5/1259", "huge", "more than any file there", 3),
-        ("base/5/\x1b[2J\n", "link /etc", NO_FILE, 3),
-        ("base/5/\udcff", "pipe", NO_FILE, 3),
-        ("pg_xact", "link /proc", NO_FILE, 3),
-        ("pg_xact/0000", "pipe", NO_FILE, 3),
-        ("pg_multixact/0000", "huge", "more than any file there", 3),
-        ("pg_twophase/00000007", "link /etc/shadow", NO_FILE, 3),
-        ("pg_tblspc/16500", "link /nonexistent", "tablespace 16500", 3),
-        ("pg_tblspc/16500", "link /proc/self", "tablespace 16500", 3),
-        ("pg_tblspc/16500", "link 16500", "tablespace 16500", 3),
-        ("pg_tblspc/16500", "pipe", "tablespace 16500", 3),
-        ("pg_tblspc/evil", "link /", "tablespace evil", 3),
-        ("pg_tblspc", "link /etc", NO_FILE, 3),
-        ("pg_wal", "link /nonexistent", "no longer reaches the fork", 3),
-        ("pg_wal", "link pg_wal", "no longer reaches the fork", 3),
-        ("pg_wal", "pipe", "no longer reaches the fork", 3),
-        *((f"pg_wal/{segment(1, 4, SEGMENT)}", kind, "no longer reaches the fork", 3)
-          for kind in ("link /dev/zero", "pipe", "huge", "short", "folder")),
-    ],
-)  # fmt: skip
-def test_what_no_server_puts_there_is_refused_in_one_sentence(
-    directory: Path, walproof: Run, place: str, kind: str, says: str, code: int
-) -> None:
-    put(directory / place, kind)
-    one_sentence(salvaged(walproof, directory), says, code)
+CONTENTS = ("PG_VERSION", "backup_label", "global/pg_control")
+PUT: dict[tuple[str, int], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ("cannot be read", 3): (
+        CONTENTS, ("link /etc/passwd", "link loop", "pipe", "socket", "huge", "folder"),
+    ),
+    ("PG_VERSION says", 2): (("PG_VERSION",), ("\x1b]0;title\x07",)),
+    ("PG_VERSION says 9999", 2): (("PG_VERSION",), ("9" * 5000,)),
+    ("was rewound", 2): (("backup_label",), ("BACKUP METHOD: pg_rewind\n",)),
+    ("corrupt or encrypted", 3): (("global/pg_control",), ("x" * 8192, "")),
+    (NO_FILE, 3): (
+        ("base", "base/5", "base/5/1259", "base/5/\x1b[2J\n", "base/5/\udcff", "pg_xact", "pg_xact/0000",
+         "pg_twophase/00000007"), ("link /etc/shadow", "pipe", "socket"),
+    ),
+    ("more than any file there", 3): (("base/5/1259", "pg_multixact/0000"), ("huge",)),
+    ("tablespace", 3): (
+        ("pg_tblspc/16500", "pg_tblspc/evil"), ("link /nonexistent", "link /proc/self", "link 16500", "link /", "pipe"),
+    ),
+    ("no longer reaches the fork", 3): (("pg_wal",), ("link /nonexistent", "link pg_wal", "pipe")),
+    ("no longer reaches the fork ", 3): (
+        (f"pg_wal/{segment(1, 4, SEGMENT)}",), ("link /dev/zero", "pipe", "huge", "short", "folder"),
+    ),
+}  # fmt: skip
+"""By what is said then, and its exit code: what lies in these places."""
 
 
-@pytest.mark.parametrize("depth", [20, 3000])
-def test_folders_in_folders_are_refused_however_deep(directory: Path, walproof: Run, depth: int) -> None:
+def test_what_no_server_puts_there_is_refused_in_one_sentence(makes: Makes, walproof: Run) -> None:
+    def is_refused(number: int, place: str, kind: str, says: str, code: int) -> None:
+        directory = makes(str(number))
+        put(directory / place, kind)
+        one_sentence(salvaged(walproof, directory), says.strip(), code)
+
+    rows = [(place, kind, *says) for says, (places, kinds) in PUT.items() for place in places for kind in kinds]
+    rows += [(place, "link /etc", says, 3) for place, says in (("global", "cannot be read"), ("pg_tblspc", NO_FILE))]
+    rows += [("base/5/1259", "link /dev/zero", NO_FILE, 3)]
+    every([(number, *row) for number, row in enumerate(rows)], is_refused)
+
+
+def test_folders_in_folders_are_refused_however_deep(makes: Makes, walproof: Run) -> None:
+    directory = makes("deep")
     here = os.open(directory / "base", os.O_RDONLY)
-    for _ in range(depth):
+    for _ in range(3000):
         os.mkdir("a", dir_fd=here)
         below = os.open("a", os.O_RDONLY, dir_fd=here)
         os.close(here)
@@ -148,43 +145,39 @@ def test_folders_in_folders_are_refused_however_deep(directory: Path, walproof: 
         subprocess.run(["rm", "-r", directory / "base"], check=True)  # deeper than Python goes
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("postgresql.conf", "shared_preload_libraries = '{0}/evil.so'\narchive_command = 'touch {1}'\n"),
-        (
-            "postgresql.conf",
-            "include_dir = '/etc'\nssl_passphrase_command = 'touch {1}'\n",
-        ),
-        ("postgresql.auto.conf", "restore_command = 'touch {1}'\narchive_library = 'evil'\n"),
-        ("recovery.conf", "recovery_end_command = 'touch {1}'\n"),
-        ("recovery.signal", ""),
-        ("standby.signal", ""),
-        ("pg_hba.conf", "host all all 0.0.0.0/0 trust\n"),
-        ("pg_ident.conf", "include /etc/shadow\n"),
-        ("postmaster.pid", "1\n/\n0\n5432\n"),
-        ("postmaster.opts", "postgres -c archive_command='touch {1}'\n"),
-        ("tablespace_map", "16500 /etc\n"),
-        ("pg_controldata", "#!/bin/sh\ntouch {1}\n"),
-        ("evil.so", "\x7fELF"),
-        ("pg_replslot/evil", ""),
-        ("pg_logical/replorigin_checkpoint", "evil"),
-        ("pg_stat/pgstat.stat", "evil"),
-    ],
-)
-def test_no_setting_library_program_or_slot_of_it_is_run_or_copied(
-    directory: Path, walproof: Run, tmp_path: Path, name: str, text: str
-) -> None:
-    canary, path = tmp_path / "executed", directory / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text.format(directory, canary))
-    path.chmod(0o755)
+PLANTED = {
+    "postgresql.conf": "shared_preload_libraries = '{0}/evil.so'\narchive_command = 'touch {1}'\n"
+                       "include_dir = '/etc'\nssl_passphrase_command = 'touch {1}'\n",
+    "postgresql.auto.conf": "restore_command = 'touch {1}'\narchive_library = 'evil'\n",
+    "recovery.conf": "recovery_end_command = 'touch {1}'\n",
+    "recovery.signal": "",
+    "standby.signal": "",
+    "pg_hba.conf": "host all all 0.0.0.0/0 trust\n",
+    "pg_ident.conf": "include /etc/shadow\n",
+    "postmaster.pid": "1\n/\n0\n5432\n",
+    "postmaster.opts": "postgres -c archive_command='touch {1}'\n",
+    "tablespace_map": "16500 /etc\n",
+    "pg_controldata": "#!/bin/sh\ntouch {1}\n",
+    "evil.so": "\x7fELF",
+    "pg_replslot/evil": "",
+    "pg_logical/replorigin_checkpoint": "evil",
+    "pg_stat/pgstat.stat": "evil",
+}  # fmt: skip
+
+
+def test_no_setting_library_program_or_slot_of_it_is_run_or_copied(makes: Makes, walproof: Run, tmp_path: Path) -> None:
+    directory, canary, work = makes("planted"), tmp_path / "executed", tmp_path / "work"
+    for name, text in PLANTED.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text(text.format(directory, canary))
+        (directory / name).chmod(0o755)
     code, out, _ = salvaged(walproof, directory, "--dry-run")
     assert (code, "parted at 0/410000 on timeline 1" in out) == (0, True)
-    before, old, work = state(directory), data_directory.inspect(directory, None), tmp_path / "work"
+    before, old = state(directory), data_directory.inspect(directory, None)
     work.mkdir()
     list(data_directory.copy(old, wal_files(old, None), 0, work))
-    assert not (work / "data" / name).exists() and not canary.exists() and state(directory) == before
+    assert [name for name in PLANTED if (work / "data" / name).exists()] == []
+    assert not canary.exists() and state(directory) == before
 
 
 CALLED = "import sys; open('/proc/self/comm', 'w').write(sys.argv[1]); print(flush=True); sys.stdin.read()"
@@ -198,9 +191,23 @@ IN_CONTAINER = "unshare --user --map-user=61200"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as another")
-@pytest.mark.parametrize(
-    ("looker", "user", "program", "says"),
-    [
+def test_a_server_that_may_not_be_looked_at_or_has_another_uid_on_disk_is_not_passed_over(tmp_path: Path) -> None:
+    """A mount with mapped ids gives a container's server the directory; its files have another uid on disk."""
+    directory = made_in(tmp_path / "old")
+    os.chown(directory, 61200, 61200)
+
+    def is_told(looker: str, user: str, program: str, says: str) -> None:
+        argv = ["setpriv", "--clear-groups", "--reuid", *user.split(), sys.executable, "-I", "-c", CALLED, program]
+        where = directory if program == "postgres" else tmp_path
+        with subprocess.Popen([*argv, "-D", directory], cwd=where, stdin=-1, stdout=-1) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"\n"
+            look = [*looker.split(), sys.executable, "-c", LOOKS, str(directory)]
+            looked = subprocess.run(look, capture_output=True, text=True, check=False)
+            process.communicate()
+        assert (looked.returncode == 0) is not bool(says)
+        assert says in looked.stderr and (not says or f"process {process.pid}" in looked.stderr)
+
+    rows = [
         ("env", "61200", "postgres", "PostgreSQL runs in it"),
         ("env", "61201", "postgres", "PostgreSQL runs in it"),
         ("env", "61201", "pg_rewind", ""),  # he names what he likes
@@ -209,20 +216,5 @@ IN_CONTAINER = "unshare --user --map-user=61200"
         (NO_PTRACE, "61200", "pg_rewind", "cannot be known"),
         (NO_PTRACE, "61201", "postgres", ""),
         (NO_PTRACE, f"61201 {IN_CONTAINER}", "postgres", "cannot be known"),
-    ],
-)
-def test_a_server_that_may_not_be_looked_at_or_has_another_uid_on_disk_is_not_passed_over(
-    tmp_path: Path, looker: str, user: str, program: str, says: str
-) -> None:
-    """A mount with mapped ids gives a container's server the directory; its files have another uid on disk."""
-    directory = made_in(tmp_path / "old")
-    os.chown(directory, 61200, 61200)
-    argv = ["setpriv", "--clear-groups", "--reuid", *user.split(), sys.executable, "-I", "-c", CALLED, program]
-    where = directory if program == "postgres" else tmp_path
-    with subprocess.Popen([*argv, "-D", directory], cwd=where, stdin=-1, stdout=-1) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"\n"
-        look = [*looker.split(), sys.executable, "-c", LOOKS, str(directory)]
-        looked = subprocess.run(look, capture_output=True, text=True, check=False)
-        process.communicate()
-    assert (looked.returncode == 0) is not bool(says)
-    assert says in looked.stderr and (not says or f"process {process.pid}" in looked.stderr)
+    ]
+    every(rows, is_told)

@@ -12,7 +12,7 @@ from walproof.lab import patroni
 from walproof.lab.blueprint import Blueprint
 from walproof.lab.faults import catalogue
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 
 def test_the_lost_commits_of_a_partitioned_leader_are_found_again(lab: Blueprint, tmp_path: Path) -> None:

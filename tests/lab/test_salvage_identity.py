@@ -3,9 +3,7 @@ number that no statement changes, and is there once, or as its new primary left 
 
 One failover of many databases: each a world of its own, of which the first ones are told, the others made by chance."""
 
-import json
 import random
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +11,17 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from tests.fixtures.command_line import Run, walproof
-from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import PlainPair, await_replay, plain_pair, promote, stop, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, plain_pair, stop, wheel_bin
+from tests.fixtures.salvaged import do, dsn, fork, psql, salvaged
+from tests.fixtures.tiers import every, many
 from walproof.salvaging.recovered import HALF_MADE
 
 __all__ = ["own_folder", "walproof"]
-pytestmark = pytest.mark.lab
-SEEDS = range(12)
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+SEEDS = range(many(3, 150))
 MADE = (
     "CREATE TABLE g (id int PRIMARY KEY, uid int, u text UNIQUE)",
     "CREATE TABLE t (k int PRIMARY KEY, uid int, u text, v int, g int REFERENCES g, gu text REFERENCES g (u) {})",
@@ -155,14 +153,9 @@ Held = tuple[Rows, Rows, Rows]
 """What there was at the fork, on the old primary at its end, and on the new one when salvage was run."""
 
 
-def _dsn(pair: PlainPair, member: str, database: str, user: str = "postgres") -> str:
-    login = {} if user == "postgres" else {"user": user, "password": user}
-    return make_conninfo(pair.member_endpoint(member).client_conninfo(), dbname=database, **login)
-
-
 def _do(pair: PlainPair, member: str, database: str, texts: list[str]) -> None:
     """One by one: what a constraint refuses is left out."""
-    with psycopg.connect(_dsn(pair, member, database), autocommit=True) as session:
+    with psycopg.connect(dsn(pair, member, "postgres", database), autocommit=True) as session:
         for text in texts:
             try:
                 if text.startswith("COPY"):
@@ -176,12 +169,11 @@ def _do(pair: PlainPair, member: str, database: str, texts: list[str]) -> None:
 
 def _rows(pair: PlainPair, member: str, database: str) -> Rows:
     found: Rows = {}
-    with psycopg.connect(_dsn(pair, member, database), autocommit=True) as session:
-        for table in ("g", "t", "pt", "ch"):
-            by = found[table] = defaultdict(list)
-            query = f"SELECT uid, to_jsonb(x), x.xmin::text::int8 FROM {table} x"
-            for uid, row, xmin in session.execute(query.encode()):
-                by[uid].append((row, xmin))
+    for table in ("g", "t", "pt", "ch"):
+        by = found[table] = defaultdict(list)
+        query = f"SELECT uid, to_jsonb(x), x.xmin::text::int8 FROM {table} x"
+        for uid, row, xmin in do(dsn(pair, member, "postgres", database), query):
+            by[uid].append((row, xmin))
     return found
 
 
@@ -191,11 +183,11 @@ class FailedOver(NamedTuple):
 
     pair: PlainPair
     held: dict[str, Held]
-    fork: int
+    following: int
     is_known: bool
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["known", "unknown"])
+@pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.nightly)], ids=["known", "unknown"])
 def failed_over(request: pytest.FixtureRequest) -> Iterator[FailedOver]:
     with plain_pair(wheel_bin()) as pair:
         for name, world in WORLDS.items():
@@ -205,26 +197,15 @@ def failed_over(request: pytest.FixtureRequest) -> Iterator[FailedOver]:
         pair.sql("n1", "SELECT pg_switch_wal()")
         for text in ["CHECKPOINT"] * request.param:
             pair.sql("n1", text)
-        await_replay(pair)
-        promote(pair)
-        ((fork,),) = pair.sql("n2", "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")
-        pair.sql("n2", SALVAGER)
+        fork(pair)
+        ((following,),) = pair.sql("n2", "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")
         for name, world in WORLDS.items():
             _do(pair, "n1", name, world.lost)
             _do(pair, "n2", name, world.since)
         held = {name: (before[name], _rows(pair, "n1", name), _rows(pair, "n2", name)) for name in WORLDS}
         stop(pair, "n1")
-        assert isinstance(fork, int)
-        yield FailedOver(pair, held, fork, request.param)
-
-
-def _applied(pair: PlainPair, folder: str, database: str) -> str:
-    """Run all files of it in one transaction, as a person does; what psql says where it failed."""
-    argv = [str(wheel_bin() / "psql"), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1"]
-    argv += ["-d", _dsn(pair, "n2", database, "salvager")]
-    argv += [word for path in sorted(Path(folder).glob("*.sql")) for word in ("-f", str(path))]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return done.stderr if done.returncode else ""
+        assert isinstance(following, int)
+        yield FailedOver(pair, held, following, request.param)
 
 
 def _named(rows: Rows, row: dict[str, Any], column: str, table: str, key: str) -> int | None:
@@ -234,11 +215,11 @@ def _named(rows: Rows, row: dict[str, Any], column: str, table: str, key: str) -
     return next(uid for uid, some in rows[table].items() if any(one[key] == row[column] for one, _ in some))
 
 
-def _wrong(at_fork: Rows, old: Rows, new: Rows, now: Rows, fork: int) -> Iterator[str]:
+def _wrong(at_fork: Rows, old: Rows, new: Rows, now: Rows, following: int) -> Iterator[str]:
     for table, theirs in new.items():
         for uid, versions in theirs.items():
             here = now[table].get(uid, [])
-            is_since = any(xmin >= fork for _, xmin in versions)
+            is_since = any(xmin >= following for _, xmin in versions)
             is_deleted = uid in at_fork[table] and uid not in old[table]
             if not here and (is_since or not is_deleted):
                 yield f"{table} {uid} is nowhere: {versions}"
@@ -257,20 +238,22 @@ def _wrong(at_fork: Rows, old: Rows, new: Rows, now: Rows, fork: int) -> Iterato
 
 
 def test_each_row_is_there_once_whatever_keys_it_had(failed_over: FailedOver, walproof: Run, own_folder: Path) -> None:
-    pair, held, fork, is_known = failed_over
-    typed = ("salvage", "--old", str(pair.data("n1")), "--new", _dsn(pair, "n2", "postgres", "salvager"))
-    _, text, err = walproof(*typed, "--bin", str(pair.bin), "--out", str(own_folder / "lost"), "--json")
-    assert text, err
-    files = {one["database"]: one["files"] for one in json.loads(text)["databases"]}
-    wrong, ran = list[str](), 0
-    for name, world in WORLDS.items():
-        said = _applied(pair, files[name], name)
+    pair, held, following, is_known = failed_over
+    _, told, err = salvaged(walproof, pair, own_folder / "lost")
+    assert told, err
+    files, ran = {one["database"]: one["files"] for one in told["databases"]}, list[str]()
+
+    def is_there_once(name: str) -> str:
+        to, paths = dsn(pair, database=name), sorted(Path(files[name]).glob("*.sql"))
+        done = psql(to, paths, "-q", "-1", "-v", "ON_ERROR_STOP=1")
         now = _rows(pair, "n2", name)
-        if world.fails and is_known:
-            assert world.fails in said, name
-        if said:  # all of it, or nothing
-            assert now == held[name][2], name
-            continue
-        ran += 1
-        wrong += [f"{name}: {one}" for one in _wrong(*held[name], now, fork)]
-    assert wrong == [] and ran >= len(WORLDS) // 2
+        if WORLDS[name].fails and is_known:
+            assert WORLDS[name].fails in done.stderr
+        if done.returncode:  # all of it, or nothing
+            assert now == held[name][2]
+            return ""
+        ran.append(name)
+        return "\n".join(_wrong(*held[name], now, following))
+
+    every(WORLDS, is_there_once)
+    assert len(ran) >= len(WORLDS) // 2

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.fixtures.own_folder import own_folder
+from tests.fixtures.owned import PUBLIC_ANEW, dsn, inserts, owned, ran, root
 from tests.fixtures.plain_pair import PlainPair
-from tests.lab.test_salvage_new_primary import TRAP, _do, _dsn, _files, _psql, _ran, pair
+from tests.fixtures.salvaged import files, psql
+from tests.fixtures.tiers import every
 from walproof.errors import Error
 from walproof.salvaging import trial
 from walproof.salvaging.catalog import sequences, tables
@@ -16,8 +18,8 @@ from walproof.salvaging.changes import Change, Table, TableLoss
 from walproof.salvaging.plan import identity, new_session
 from walproof.salvaging.trial import tried
 
-__all__ = ["own_folder", "pair"]
-pytestmark = pytest.mark.lab
+__all__ = ["own_folder", "owned"]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 NAMING = {
     "view": "ALTER TABLE naming RENAME TO naming_was; CREATE VIEW naming AS"
             " SELECT trap(1) AS id, 0::oid AS tableoid, '(0,1)'::tid AS ctid",
@@ -40,81 +42,65 @@ NAMING = {
 """What comes to the names of a table, of one that names it and of their columns after these were read."""
 
 
-@pytest.mark.parametrize("change", NAMING.values(), ids=NAMING)
 def test_no_name_in_the_sql_stands_for_another_thing_than_was_read(
-    pair: PlainPair, own_folder: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    owned: PlainPair, own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _do(
-        pair, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "GRANT ALL ON SCHEMA public TO PUBLIC", *TRAP,
-        "CREATE TABLE named (id int PRIMARY KEY, v text); INSERT INTO named VALUES (3, 'x')",
-        "CREATE TABLE naming (id int REFERENCES named)", user="postgres",
-    )  # fmt: skip
-    with new_session(_dsn(pair)) as session:
-        (table,) = (one for one in tables(session, 0) if one.name == "named")
-    loss = TableLoss(table, [Change("delete", None, ("3", "x"), state="clean")])
-    files, ran = _files(pair, own_folder, [loss], []), _ran(pair)
-    assert tried(_dsn(pair), {"load"}, "app", [loss], files, planned=None) == []
-    is_there, looks = trial._is_there, list[bool]()
+    is_there = trial._is_there
 
-    def meanwhile(session: Any, loss: TableLoss) -> bool:
-        looks.append(is_there(session, loss))
-        for text in change.split("; ") if len(looks) == 1 else ():
-            _do(pair, text.replace("!", ";"), user="postgres")
-        return looks[-1]
+    def is_refused(name: str) -> None:
+        named = "CREATE TABLE named (id int PRIMARY KEY, v text); INSERT INTO named VALUES (3, 'x')"
+        root(owned, *PUBLIC_ANEW, named, "CREATE TABLE naming (id int REFERENCES named)")
+        with new_session(dsn(owned)) as session:
+            (table,) = (one for one in tables(session, 0) if one.name == "named")
+        loss = TableLoss(table, [Change("delete", None, ("3", "x"), state="clean")])
+        written, before, looks = files(dsn(owned), own_folder / name, [loss]), ran(owned), list[bool]()
+        assert tried(dsn(owned), {"load"}, "app", [loss], written, planned=None) == []
 
-    monkeypatch.setattr(trial, "_is_there", meanwhile)
-    (said,) = tried(_dsn(pair), {"load", "existing-tables"}, "app", [loss], files, planned=None)
-    assert said.startswith("public.named: ") and said.endswith("was replaced meanwhile: its files were not tried")
-    done = _psql(pair, own_folder / "here", [one.path for one in files], "-1")
-    assert done.returncode != 0 and "ERROR:" in done.stderr and _ran(pair) == ran, done.stderr
+        def meanwhile(session: Any, loss: TableLoss) -> bool:
+            looks.append(is_there(session, loss))
+            for text in NAMING[name].split("; ") if len(looks) == 1 else ():
+                root(owned, text.replace("!", ";"))
+            return looks[-1]
+
+        with monkeypatch.context() as patched:
+            patched.setattr(trial, "_is_there", meanwhile)
+            (said,) = tried(dsn(owned), {"load", "existing-tables"}, "app", [loss], written, planned=None)
+        assert said.startswith("public.named: ") and said.endswith("was replaced meanwhile: its files were not tried")
+        done = psql(dsn(owned), [one.path for one in written], "-1")
+        assert done.returncode != 0 and "ERROR:" in done.stderr and ran(owned) == before, done.stderr
+
+    every(NAMING, is_refused)
 
 
-def test_a_session_of_another_server_than_was_planned_with_is_refused(pair: PlainPair, own_folder: Path) -> None:
+def test_a_session_of_another_server_than_was_planned_with_is_refused(owned: PlainPair, own_folder: Path) -> None:
     """The old primary was back at a host of --new: every lost row was "already there", and its SQL tried on it."""
-    system, timeline, _ = identity(_dsn(pair))
-    for trial_alone in (True, False):
-        with new_session(_dsn(pair), planned=(system, timeline), reads_only=trial_alone) as session:
+    system, timeline, _ = identity(dsn(owned))
+    for reads_only in (True, False):
+        with new_session(dsn(owned), planned=(system, timeline), reads_only=reads_only) as session:
             assert session.execute("SELECT 1").fetchall() == [(1,)]
         for planned in ((system, timeline + 1), (system + 1, timeline)):
-            with (
-                pytest.raises(Error, match="another server answers as --new"),
-                new_session(_dsn(pair), planned=planned, reads_only=trial_alone),
-            ):
+            another = new_session(dsn(owned), planned=planned, reads_only=reads_only)
+            with pytest.raises(Error, match="another server answers as --new"), another:
                 pass
     table = Table((0, 0, 0), None, "", 0, "public", "none", ("id",), (0,), 0)
     loss = TableLoss(table, [Change("insert", ("1",), None, state="clean")])
-    files = _files(pair, own_folder, [loss], [])
-    (said, *_) = tried(_dsn(pair), {"load"}, "app", [loss], files, planned=(system, timeline + 1))
+    written = files(dsn(owned), own_folder, [loss])
+    (said, *_) = tried(dsn(owned), {"load"}, "app", [loss], written, planned=(system, timeline + 1))
     assert said.startswith("not tried to the end") and "another server answers as --new" in said
 
 
-def test_a_view_that_takes_a_sequences_name_is_not_asked(pair: PlainPair, own_folder: Path) -> None:
-    _do(
-        pair,
-        *TRAP,
-        "DROP TABLE IF EXISTS beside; CREATE TABLE beside (id int)",
-        "CREATE SEQUENCE counts",
-        user="postgres",
-    )
-    ((oid,),) = _do(pair, "SELECT 'beside'::regclass::oid")
-    _do(pair, "SELECT nextval('counts')", user="postgres")
-    with new_session(_dsn(pair)) as session:
+def test_a_view_that_takes_a_sequences_name_is_not_asked(owned: PlainPair, own_folder: Path) -> None:
+    root(owned, *PUBLIC_ANEW, "CREATE TABLE beside (id int)", "CREATE SEQUENCE counts", "SELECT nextval('counts')")
+    with new_session(dsn(owned)) as session:
         (one,) = (one for one in sequences(session) if one.name == "counts")
-    loss = TableLoss(Table((1, 2, 3), None, "", oid, "public", "beside", ("id",), root=oid))
-    loss.changes.append(Change("insert", ("1",), None, state="clean"))
-    _files(pair, own_folder, [loss], [replace(one, last=7)])
-    (path,) = (own_folder / "rows").glob("*_sequences.sql")
-    ran, level = _ran(pair), "ALTER DATABASE app SET default_transaction_isolation = 'repeatable read'"
-    _do(pair, level, user="postgres")
-    assert "as read committed" in _psql(pair, own_folder / "here", [path], "-1").stderr
-    _do(pair, level.replace("SET", "RESET").partition(" =")[0], user="postgres")
-    assert _psql(pair, own_folder / "here", [path], "-1").returncode == 0
-    assert _do(pair, "SELECT last_value FROM counts", user="postgres") == [(7,)]
-    _do(
-        pair,
-        "ALTER SEQUENCE counts RENAME TO counts_was",
-        "CREATE VIEW counts AS SELECT trap(1)::int8 AS last_value",
-        user="postgres",
-    )
-    done = _psql(pair, own_folder / "here", [path], "-1")
-    assert done.returncode != 0 and "is not what was read" in done.stderr and _ran(pair) == ran, done.stderr
+    files(dsn(owned), own_folder, [inserts(owned, "beside")], [replace(one, last=7)])
+    path, before = next((own_folder / "rows").glob("*_sequences.sql")), ran(owned)
+    root(owned, "ALTER DATABASE app SET default_transaction_isolation = 'repeatable read'")
+    assert "as read committed" in psql(dsn(owned), [path], "-1").stderr
+    root(owned, "ALTER DATABASE app RESET default_transaction_isolation")
+    assert psql(dsn(owned), [path], "-1").returncode == 0
+    assert root(owned, "SELECT last_value FROM counts") == [(7,)]
+    view = "CREATE VIEW counts AS SELECT trap(1)::int8 AS last_value"
+    root(owned, "ALTER SEQUENCE counts RENAME TO counts_was", view)
+    done = psql(dsn(owned), [path], "-1")
+    assert done.returncode != 0 and "is not what was read" in done.stderr and ran(owned) == before, done.stderr

@@ -5,27 +5,31 @@ One failover: rows that cannot be read, transactions that were prepared before i
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
-from tests.fixtures.command_line import Run, walproof
-from tests.fixtures.lost_rows import SALVAGER
 from tests.fixtures.own_folder import own_folder
-from tests.fixtures.plain_pair import PlainPair, await_replay, plain_pair, promote, start, stop, wheel_bin
+from tests.fixtures.plain_pair import PlainPair, plain_pair, start, stop, wheel_bin
+from tests.fixtures.salvaged import do, dsn, fork, on, psql, typed
 from walproof.salvaging.rows import UNLOGGED_SINCE
 
-__all__ = ["own_folder", "walproof"]
-pytestmark = pytest.mark.lab
+__all__ = ["own_folder"]
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
+LIMIT = 1_500_000_000
+"""Bytes of memory that stand for half of a machine's."""
 BYTES = (
     "CREATE TABLE accounts (id int PRIMARY KEY, v text)",
     "INSERT INTO accounts SELECT i, 'x' FROM generate_series(1, 10) i",
     "CREATE TABLE named (k text PRIMARY KEY, v text)",
     "INSERT INTO named VALUES ('a', 'x'), ('b', 'x')",
+    *(b"CREATE TABLE %s (id int PRIMARY KEY)" % name for name in (b"before", b"victim", b'"caf\xe9"', b"after")),
+    b'CREATE TABLE columned (id int PRIMARY KEY, "caf\xe9" int REFERENCES victim)',
+    b'CREATE SEQUENCE "s\xe9"; CREATE SEQUENCE s',
 )
 LOST_BYTES = (
     b"UPDATE accounts SET v = 'caf\xe9' WHERE id IN (1, 2, 3)",
@@ -33,7 +37,10 @@ LOST_BYTES = (
     b"DELETE FROM accounts WHERE id = 5",
     b"UPDATE named SET k = 'caf\xe9' WHERE k = 'a'",
     b"DELETE FROM named WHERE k = 'b'",
+    *(b"INSERT INTO %s VALUES (1)" % name for name in (b"before", b"victim", b'"caf\xe9"', b"columned", b"after")),
+    b"SELECT nextval('\"s\xe9\"'), nextval('s')",
 )
+NEW_BYTES = (b'CREATE TABLE "new\xe9" (id int)', b'CREATE TABLE late ("\xe9" int REFERENCES before)')
 NAMED, DAMAGED, CLOSED = "ERROR:  x", "damaged", "closed"
 """Databases: of which a line of the log says the name, of which a catalog is damaged, that takes no sessions."""
 IN_LATIN = ('CREATE DATABASE "caf\u00e9"',)
@@ -52,6 +59,7 @@ BEFORE = (
     "CREATE TABLE zeros (id int PRIMARY KEY, v text)",
     "INSERT INTO zeros SELECT i, repeat('x', 1000) FROM generate_series(1, 40) i",
     "CREATE TABLE cut (id int PRIMARY KEY, v text)",
+    *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("a1", "large", "z1")),
     "CREATE ROLE mallory LOGIN PASSWORD 'mallory'",
     "BEGIN; UPDATE t SET v = 'xa' WHERE id = 3; SAVEPOINT s; INSERT INTO t VALUES (702, 'xa');"
     " PREPARE TRANSACTION 'on both'",
@@ -80,6 +88,10 @@ LOST = (
     "DELETE FROM zeros WHERE id = 40",
     "INSERT INTO cut SELECT i, repeat('x', 1000) FROM generate_series(1, 14) i",
     "CREATE ROLE made",
+    *(f"INSERT INTO {name} VALUES (1, 'x')" for name in ("a1", "z1")),
+    # Three of 200 MB, and then ever smaller ones that fill what these leave.
+    "INSERT INTO large SELECT g, repeat('x', 200000000) FROM generate_series(1, 3) g",
+    *(f"INSERT INTO large VALUES ({20 + at}, repeat('x', {100_000_000 >> at}))" for at in range(16)),
     "ROLLBACK PREPARED 'held'",
     f"ALTER DATABASE {CLOSED} ALLOW_CONNECTIONS false",
     # Its locks were the copy's: neither the table nor any database was read.
@@ -89,18 +101,9 @@ LOST = (
 )
 
 
-def _do(pair: PlainPair, member: str, texts: tuple[str, ...] | tuple[bytes, ...], database: str = "postgres") -> None:
-    dsn = make_conninfo(pair.member_endpoint(member).client_conninfo(), dbname=database)
-    with psycopg.connect(dsn, autocommit=True) as session:
-        session.execute(f"SET client_encoding = '{'SQL_ASCII' if database == 'bytes' else 'UTF8'}'")
-        for text in texts:
-            session.execute(text if isinstance(text, bytes) else text.encode())
-
-
 def _casts(pair: PlainPair, member: str) -> "psycopg.Connection[Any]":
     """What any role may make that may connect, and what is there until it leaves."""
-    dsn = make_conninfo(pair.member_endpoint(member).client_conninfo(), user="mallory", password="mallory")
-    session = psycopg.connect(dsn, autocommit=True)
+    session = psycopg.connect(dsn(pair, member, "mallory"), autocommit=True)
     session.execute("CREATE TYPE pg_temp.m AS (x int)")
     for source in ("int", "text"):
         session.execute(
@@ -116,74 +119,54 @@ def failed_over() -> Iterator[PlainPair]:
     with plain_pair(wheel_bin()) as pair:
         for member in ("n1", "n2"):
             with (pair.data(member) / "postgresql.conf").open("a") as file:
-                file.write("max_prepared_transactions = 10\n")
+                file.write("max_prepared_transactions = 10\nwal_keep_size = '2GB'\n")
         for stopping in ("n2", "n1"):
             stop(pair, stopping, "fast")
         for starting in ("n1", "n2"):
             start(pair, starting)
         for name, encoding in (("bytes", "SQL_ASCII"), ("latin", "LATIN1")):
             pair.sql("n1", f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
-        _do(pair, "n1", BYTES, "bytes")
-        _do(pair, "n1", BEFORE)
+        on(pair, "n1", BYTES, "bytes", "SQL_ASCII")
+        on(pair, "n1", BEFORE)
         for name in (NAMED, DAMAGED, CLOSED):
-            _do(pair, "n1", IN_EACH, name)
-        _do(pair, "n1", IN_LATIN, "latin")
-        await_replay(pair)
-        promote(pair)
-        _do(
-            pair,
-            "n2",
-            tuple(f"COMMIT PREPARED '{one}'" for one in ("on both", "keyless on both", "on the new primary")),
-        )
-        _do(pair, "n1", LOST_BYTES, "bytes")
+            on(pair, "n1", IN_EACH, name)
+        on(pair, "n1", IN_LATIN, "latin")
+        fork(pair)
+        on(pair, "n2", [f"COMMIT PREPARED '{one}'" for one in ("on both", "keyless on both", "on the new primary")])
+        on(pair, "n2", NEW_BYTES, "bytes", "SQL_ASCII")
+        on(pair, "n1", LOST_BYTES, "bytes", "SQL_ASCII")
         for name in (NAMED, DAMAGED, CLOSED):
-            _do(pair, "n1", LOST_IN_EACH, name)
-        _do(pair, "n1", LOST)
-        catalog = _rows(pair, "SELECT pg_relation_filepath('pg_namespace')", DAMAGED, "n1")
-        zeros, cut = (_rows(pair, f"SELECT pg_relation_filepath('{name}')", member="n1") for name in ("zeros", "cut"))
-        pair.sql("n2", SALVAGER)
+            on(pair, "n1", LOST_IN_EACH, name)
+        on(pair, "n1", LOST)
+        ((catalog,),) = do(dsn(pair, "n1", "postgres", DAMAGED), "SELECT pg_relation_filepath('pg_namespace')")
+        ((zeros, cut),) = pair.sql("n1", "SELECT pg_relation_filepath('zeros'), pg_relation_filepath('cut')")
         with _casts(pair, "n1"), _casts(pair, "n2"):
             stop(pair, "n1")
-            with (pair.data("n1") / str(catalog[0][0])).open("r+b") as file:
-                file.write(b"\xff" * 8192)
-            with (pair.data("n1") / str(zeros[0][0])).open("r+b") as file:
-                file.seek(7 * 8192)
-                file.write(bytes(8192))
-            os.truncate(pair.data("n1") / str(cut[0][0]), 8192)
+            for path, at, raw in ((catalog, 0, b"\xff" * 8192), (zeros, 7 * 8192, bytes(8192))):
+                with (pair.data("n1") / str(path)).open("r+b") as file:
+                    file.seek(at)
+                    file.write(raw)
+            os.truncate(pair.data("n1") / str(cut), 8192)
             yield pair
 
 
-def _salvaged(pair: PlainPair, walproof: Run, out: Path) -> tuple[int, dict[str, Any], str]:
-    dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), user="salvager", password="salvager")
-    typed = ("salvage", "--old", str(pair.data("n1")), "--new", dsn, "--bin", str(pair.bin), "--out", str(out))
-    code, text, err = walproof(*typed, "--check", "--allow", "load", "--json")
-    assert text, err
-    return code, json.loads(text), err
+def _salvaged(pair: PlainPair, out: Path) -> tuple[int, dict[str, Any]]:
+    """Of a machine that has no more memory than LIMIT."""
+    code = f"import resource, sys; resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))"
+    code += "; from walproof.cli.main import main; sys.exit(main())"
+    argv = typed(pair, "--out", str(out), "--check", "--allow", "load", "--json")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False, cwd=out.parent
+    )
+    assert done.stdout, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, told
 
 
-def _psql(pair: PlainPair, folder: Path, database: str) -> None:
-    dsn = make_conninfo(pair.member_endpoint("n2").client_conninfo(), dbname=database, user="salvager")
-    for path in sorted(folder.glob("*.sql")):
-        argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(path), "-d"]
-        done = subprocess.run(
-            [*argv, make_conninfo(dsn, password="salvager")], capture_output=True, text=True, check=False
-        )
-        says = [one for one in done.stderr.splitlines() if not one.startswith("WARNING:  database")]
-        assert (done.returncode, says) == (0, []), path.name
-
-
-def _rows(pair: PlainPair, query: str, database: str = "postgres", member: str = "n2") -> list[tuple[object, ...]]:
-    with psycopg.connect(
-        make_conninfo(pair.member_endpoint(member).client_conninfo(), dbname=database), autocommit=True
-    ) as session:
-        return session.execute(query.encode()).fetchall()
-
-
-def test_what_was_not_read_is_changed_by_no_sql_and_told(
-    failed_over: PlainPair, walproof: Run, own_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(own_folder)
-    code, told, _ = _salvaged(failed_over, walproof, own_folder / "lost")
+def test_what_was_not_read_is_changed_by_no_sql_and_told(failed_over: PlainPair, own_folder: Path) -> None:
+    """Bytes that are no UTF-8 in one name, and a few large rows of one table, each made a database unsalvageable."""
+    pair = failed_over
+    code, told = _salvaged(pair, own_folder / "lost")
     of = {(one["database"], table["table"]): table for one in told["databases"] for table in one["tables"]}
     counts = {
         name: tuple(table[kind] for kind in ("inserted", "updated", "deleted", "conflict", "there"))
@@ -206,30 +189,41 @@ def test_what_was_not_read_is_changed_by_no_sql_and_told(
         "1 block of it, as 7, is not what the WAL wrote there"
     )
     assert 0 < counts["postgres", "public.cut"][0] < 14
+    # A table keeps no other one from being read.
+    whole = [*(("bytes", f"public.{name}") for name in ("before", "victim", "after")), ("postgres", "public.a1")]
+    whole += [("postgres", "public.z1"), (NAMED, "public.t"), (CLOSED, "public.t")]
+    assert {name: counts[name][0] for name in whole} == dict.fromkeys(whole, 1)
+    assert [counts["bytes", f"public.{name}"][0] for name in ("caf\\xe9", "columned")] == [0, 0]
     assert code == 4
     latin = {"database caf\\xe9 cannot be read"}  # where autovacuum wrote there
     assert {one.split(": ")[0] for one in told["undecided"] if "--check" not in one} - latin == {
         "public.accounts of bytes", "public.named of bytes", "public.logged of postgres",
-        "public.zeros of postgres", "public.cut of postgres",
+        "public.zeros of postgres", "public.cut of postgres", "public.large of postgres",
+        "public.caf\\xe9 of bytes", "public.columned of bytes", "sequence public.s\\xe9 of bytes cannot be read",
         "database damaged cannot be read",
         "prepared after the fork, neither committed nor rolled back, and not read",
         "ROLLBACK PREPARED was lost of what the new primary holds prepared",
     }  # fmt: skip
-    assert [counts[name, "public.t"][0] for name in (NAMED, CLOSED)] == [1, 1]
     assert (of["postgres", "public.logged"]["notes"], told["ddl_of_cluster"]) == ([f"not read: {UNLOGGED_SINCE}"], 2)
-    assert checks["bytes"] == ["public.accounts: in no SQL: not read: 4", "public.named: in no SQL: not read: 2"]
-    assert {one for one in checks["postgres"] if "zeros" not in one and "cut" not in one} == {
+    assert {"public.accounts: in no SQL: not read: 4", "public.named: in no SQL: not read: 2"} <= {*checks["bytes"]}
+    damaged = ("public.zeros", "public.cut", "public.large")
+    assert {one for one in checks["postgres"] if not one.startswith(damaged)} == {
         "public.keyless: in no SQL: without a key: 2", "public.logged: in no SQL: what was not read of it"
     }  # fmt: skip
+    files = {path.name.partition("_")[2] for path in (own_folder / "lost").glob("*/*")}
+    assert files >= {f"public.{name}.{kind}" for name in ("a1", "z1", "after") for kind in ("sql", "csv")}
+    assert {"public.before.csv", "public.victim.csv", "sequences.sql"} <= files
+    assert [one for one in files if "unfinished" in one or "caf" in one or "columned" in one] == []
     for one in told["databases"]:
-        if one["files"]:
-            _psql(failed_over, Path(one["files"]), one["database"])
-    assert _rows(failed_over, "SELECT array_agg(id ORDER BY id) FROM accounts", "bytes") == [
-        ([1, 2, 3, 4, 6, 7, 8, 9, 10],)
-    ]
-    assert _rows(failed_over, "SELECT count(*) FROM named", "bytes") == [(2,)]
-    assert _rows(failed_over, "SELECT count(*) FROM zeros") == [(40,)]
-    assert _rows(failed_over, "SELECT array_agg(v ORDER BY v) FROM log") == [(["before", "lost", "on both"],)]
-    assert _rows(failed_over, "SELECT id, v FROM t WHERE id IN (3, 8, 9) OR id > 700 ORDER BY id") == [
+        for path in sorted(Path(one["files"] or "nowhere").glob("*.sql")):
+            done = psql(dsn(pair, database=one["database"]), [path], "-1", "-v", "ON_ERROR_STOP=1")
+            says = [line for line in done.stderr.splitlines() if not line.startswith("WARNING:  database")]
+            assert (done.returncode, says) == (0, []), path.name
+    in_bytes, in_postgres = (dsn(pair, "n2", "postgres", name) for name in ("bytes", "postgres"))
+    assert do(in_bytes, "SELECT array_agg(id ORDER BY id) FROM accounts") == [([1, 2, 3, 4, 6, 7, 8, 9, 10],)]
+    assert do(in_bytes, "SELECT count(*) FROM named") == [(2,)]
+    assert do(in_postgres, "SELECT count(*) FROM zeros") == [(40,)]
+    assert do(in_postgres, "SELECT array_agg(v ORDER BY v) FROM log") == [(["before", "lost", "on both"],)]
+    assert do(in_postgres, "SELECT id, v FROM t WHERE id IN (3, 8, 9) OR id > 700 ORDER BY id") == [
         (3, "later"), (9, "later"), (702, "xa"), (703, "xa"), (704, "xa")
     ]  # fmt: skip

@@ -1,120 +1,128 @@
-"""The SQL of lost rows on a second database: whatever names and values are, psql does what they say."""
+"""The SQL of lost rows on a second database: whatever types and constraints are, psql does what they say.
 
-import os
+Names, and every byte of values: test_salvage_new_primary."""
+
 import stat
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg import sql
 
-from tests.fixtures import hostile_rows
 from tests.fixtures.own_folder import own_folder
 from tests.fixtures.plain_pair import PlainPair, plain_pair, wheel_bin
+from tests.fixtures.salvaged import SALVAGER, dsn, files, on, psql
 from walproof.salvaging.catalog import tables
 from walproof.salvaging.changes import Row, Table, TableLoss, changes
 from walproof.salvaging.plan import new_session
-from walproof.salvaging.private_folder import private_folder
-from walproof.salvaging.recovered import SqlFile, write
 from walproof.salvaging.rows import _select
 from walproof.salvaging.trial import tried
 
 __all__ = ["own_folder"]
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[PlainPair, str]]:
-    """Databases `lost`, with the final state, `fork`, with that at the fork, and the DSN of a role that reads both."""
-    with plain_pair(wheel_bin()) as pair:
-        pair.sql("n1", "CREATE ROLE salvager LOGIN PASSWORD 'salvager' IN ROLE pg_read_all_data")
-        pair.sql("n1", "CREATE ROLE applier LOGIN PASSWORD 'applier' IN ROLE pg_read_all_data, pg_write_all_data")
-        for database in ("lost", "fork"):
-            pair.sql("n1", f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
-            with psycopg.connect(_dsn(pair, database), autocommit=True) as connection:
-                for text in (*hostile_rows.setup(), *hostile_rows.fork()):
-                    connection.execute(text)
-        yield pair, make_conninfo(_dsn(pair, "lost"), user="salvager", password="salvager")
+def pair() -> Iterator[PlainPair]:
+    with plain_pair(wheel_bin()) as made:
+        applier = SALVAGER.replace("salvager", "applier").replace("REPLICATION", "")
+        on(made, "n1", [SALVAGER.replace(", pg_write_all_data", ""), applier])
+        yield made
 
 
-def _dsn(pair: PlainPair, database: str) -> str:
-    return make_conninfo(pair.member_endpoint("n1").client_conninfo(), dbname=database)
+def _rows(to: str) -> list[tuple[Table, list[Row]]]:
+    with new_session(to) as session:
+        return [(table, [tuple(row) for row in _select(session, table, "", sql.SQL("true"))])
+                for table in tables(session, 0)]  # fmt: skip
 
 
-def _rows(dsn: str) -> list[tuple[Table, list[Row]]]:
-    with new_session(dsn) as session:
-        found = tables(session, 0)
-        return [
-            (table, [tuple(row) for row in _select(session, table, "", psycopg.sql.SQL("true"))]) for table in found
-        ]
+def _there(to: str) -> dict[str, set[Row]]:
+    return {table.name: set(rows) for table, rows in _rows(to)}
 
 
-def _psql(pair: PlainPair, folder: Path, *files: Path, database: str = "fork") -> "subprocess.CompletedProcess[str]":
-    """psql as a person starts it: one transaction, the first error ends it, an encoding of its own."""
-    argv = [str(wheel_bin() / "psql"), "-X", "-1", "-v", "ON_ERROR_STOP=1", "-v", "v=evil"]
-    argv += ["-d", make_conninfo(_dsn(pair, database), user="applier", password="applier")]
-    typed = [word for path in files for word in ("-f", str(path))]
-    environment = {"PATH": os.environ["PATH"], "PGCLIENTENCODING": "SJIS"}
-    return subprocess.run([*argv, *typed], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def _parted(
+    pair: PlainPair, name: str, made: Sequence[str], lost: Sequence[str], since: Sequence[str]
+) -> tuple[str, str, list[TableLoss]]:
+    """A database with what was lost, and one as the new primary has it; the lost rows, of tables as that has them."""
+    ours, theirs = (dsn(pair, "n1", database=f"{name}_{side}") for side in ("lost", "new"))
+    at_fork: dict[str, set[Row]] = {}
+    for side, more in (("lost", lost), ("new", since)):
+        pair.sql("n1", f"CREATE DATABASE {name}_{side} TEMPLATE template0 ENCODING 'UTF8'")
+        on(pair, "n1", made, f"{name}_{side}")
+        at_fork = at_fork or _there(ours)
+        on(pair, "n1", more, f"{name}_{side}")
+    losses, of = [], {table.name: table for table, _ in _rows(theirs)}
+    for table, rows in _rows(ours):
+        gone, came = at_fork[table.name] - set(rows), set(rows) - at_fork[table.name]
+        loss = TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str)))
+        loss.table = replace(table, oid=of[table.name].oid, references=of[table.name].references)
+        losses.append(loss)
+    return ours, theirs, losses
 
 
-def _of(dsn: str, losses: list[TableLoss]) -> None:
-    """The tables as that database has them; on a primary they are the same: it is a copy of the old one."""
-    theirs = {(table.schema, table.name): table for table, _ in _rows(dsn)}
-    for loss in losses:
-        there = theirs[loss.table.schema, loss.table.name]
-        loss.table = replace(loss.table, oid=there.oid, references=there.references)
+TYPED = (
+    ("e", "colour PRIMARY KEY", "'it''s red'", "'it''s red'"),
+    ("b", "bytea", "'\\x00ff27'", "'\\x'"),
+    ("j", "json", "'{\"a\": 1}'", "'{\"a\":1}'"),
+    ("f", "float8", "0.1::float8 + 0.2", "'NaN'"),
+    ("t", "timestamptz", "'2026-01-01 00:00:00.000001+03'", "'infinity'"),
+    ("c", "char(5)", "'a '", "'ab'"),
+    ("o", "bool", "true", "false"),
+    ("n", "numeric", "1.00", "1.0"),
+    ("i", "inet", "'10.0.0.1'", "'10.0.0.1/8'"),
+    ("a", "text[]", "ARRAY['a,\"', NULL, '\\']", "'{}'"),
+    ("r", "pair", "ROW(NULL, NULL)", "ROW('a,\"', '\\')"),
+    ("p", "point", "'(1,2)'", "NULL"),
+    ("d", "interval", "'1 day 25:00:00'", "'-1 mon'"),
+)
+"""Columns, each with a value at the fork and another at the end."""
+MADE = (
+    "CREATE TYPE pair AS (x text, y text)",
+    "CREATE TYPE colour AS ENUM ('it''s red', '\\')",
+    f"CREATE TABLE typed ({', '.join(f'{name} {kind}' for name, kind, _, _ in TYPED)})",
+    f"INSERT INTO typed VALUES ({', '.join(before for _, _, before, _ in TYPED)})",
+    "CREATE TABLE parent (id int PRIMARY KEY)",
+    "CREATE TABLE child (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, p int REFERENCES parent,"
+    " up int REFERENCES child, g int GENERATED ALWAYS AS (p + 1) STORED)",
+    "CREATE TABLE keyless (v text)",
+    "INSERT INTO parent VALUES (1), (2)",
+    "INSERT INTO child (p) VALUES (1), (1)",
+    "CREATE TABLE there (id int PRIMARY KEY, v text)",
+    "INSERT INTO there VALUES (100, 'a'), (200, 'a'), (300, 'a')",
+)
+MADE_LOST = (
+    f"UPDATE typed SET {', '.join(f'{name} = {after}' for name, _, _, after in TYPED)}",
+    "INSERT INTO typed (e) VALUES ('\\')",
+    "INSERT INTO parent VALUES (3)",
+    "INSERT INTO child (p, up) VALUES (3, 4), (3, NULL)",
+    "DELETE FROM child WHERE p = 1",
+    "DELETE FROM parent WHERE id = 1",
+    "INSERT INTO keyless VALUES ('\\! touch ran')",
+    "INSERT INTO there VALUES (0, 'lost'), (1, 'lost')",
+    "UPDATE there SET v = 'lost' WHERE id IN (100, 300)",
+    "DELETE FROM there WHERE id = 200",
+)
+MADE_SINCE = ("UPDATE there SET v = 'there' WHERE id < 300", "INSERT INTO there VALUES (0, 'there')")
 
 
-def _written(dsn: str, folder: Path, losses: list[TableLoss]) -> list[SqlFile]:
-    with private_folder(folder) as opened, new_session(dsn) as session:
-        return write(opened, "rows", session, losses, [], "false")
-
-
-def test_hostile_names_and_values_arrive_as_they_were(
-    server: tuple[PlainPair, str], tmp_path: Path, own_folder: Path
+def test_values_of_every_type_arrive_as_they_were_beside_what_is_there(
+    pair: PlainPair, tmp_path: Path, own_folder: Path
 ) -> None:
-    pair, dsn = server
-    before = dict((table.oid, rows) for table, rows in _rows(dsn))
-    with psycopg.connect(_dsn(pair, "lost"), autocommit=True) as connection:
-        for text in hostile_rows.lost():
-            connection.execute(text)
-    after = _rows(dsn)
-    losses = []
-    for table, rows in after:
-        gone, came = set(before[table.oid]) - set(rows), set(rows) - set(before[table.oid])
-        losses.append(TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str))))
-    _of(make_conninfo(dsn, dbname="fork"), losses)
-    written = [one.path for one in _written(dsn, own_folder, losses)]
+    ours, theirs, losses = _parted(pair, "typed", MADE, MADE_LOST, MADE_SINCE)
+    written = [one.path for one in files(ours, own_folder, losses)]
     paths = sorted((own_folder / "rows").iterdir())
     assert written == [path for path in paths if path.suffix == ".sql"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o600}
     assert stat.S_IMODE((own_folder / "rows").stat().st_mode) == 0o700
-    with psycopg.connect(_dsn(pair, "fork"), autocommit=True) as connection:
-        name = psycopg.sql.Identifier(hostile_rows.NAMES[0])
-        update = psycopg.sql.SQL("UPDATE {0}.{0} SET {0} = 'there' WHERE id IN (100, 200)")
-        for there in (update, psycopg.sql.SQL("INSERT INTO {0}.{0} VALUES (0, 'there')")):
-            connection.execute(there.format(name))
-    files = [path for path in paths if path.suffix == ".sql"]
-    (tmp_path / "here").mkdir()
-    done = _psql(pair, tmp_path / "here", *files)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert list((tmp_path / "here").iterdir()) == []
-    theirs = {(table.schema, table.name): set(rows) for table, rows in _rows(make_conninfo(dsn, dbname="fork"))}
-    ours = {(table.schema, table.name): set(rows) for table, rows in after}
-    hostile = (hostile_rows.NAMES[0],) * 2
-    kept = {("100", "there"), ("200", "there"), ("0", "there")}
-    assert kept <= theirs[hostile]
-    assert theirs[hostile] - kept == {row for row in ours[hostile] if row[0] not in ("0", "100")}
-    assert {**theirs, hostile: None} == {**ours, hostile: None}
-    again = _psql(pair, tmp_path / "here", *(path for path in files if "keyless" not in path.name))
-    assert (again.returncode, {line for line in again.stdout.splitlines() if line.startswith("UPDATE")}) == (
-        0,
-        {"UPDATE 0"},
-    )
+    applier = dsn(pair, "n1", "applier", "typed_new")
+    done = psql(applier, written, "-1", "-v", "ON_ERROR_STOP=1", here=tmp_path)
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+    kept = {("0", "there"), ("100", "there"), ("200", "there"), ("1", "lost"), ("300", "lost")}
+    assert _there(theirs) == _there(ours) | {"there": kept}
+    again = psql(applier, [path for path in written if "keyless" not in path.name], "-1", here=tmp_path)
+    updates = {line for line in again.stdout.splitlines() if line.startswith("UPDATE")}
+    assert (again.returncode, updates) == (0, {"UPDATE 0"})
 
 
 SHARED = (
@@ -162,41 +170,24 @@ SINCE = (
 )
 
 
-def test_a_delete_takes_nothing_that_the_new_primary_wrote(
-    server: tuple[PlainPair, str], tmp_path: Path, own_folder: Path
-) -> None:
+def test_a_delete_takes_nothing_that_the_new_primary_wrote(pair: PlainPair, tmp_path: Path, own_folder: Path) -> None:
     """Unique values go from row to row, rows that others named are deleted, and what names them now stays."""
-    pair, dsn = server
-    dsns: dict[str, str] = {}
-    for database, more in (("lost2", LOST), ("fork2", SINCE)):
-        pair.sql("n1", f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'UTF8'")
-        dsns[database] = make_conninfo(dsn, dbname=database)
-        with psycopg.connect(_dsn(pair, database), autocommit=True) as connection:
-            for text in SHARED:
-                connection.execute(text)
-            before = _rows(dsns[database])
-            for text in more:
-                connection.execute(text)
-    losses = []
-    at_fork = {table.name: set(rows) for table, rows in before}
-    for table, rows in _rows(dsns["lost2"]):
-        gone, came = at_fork[table.name] - set(rows), set(rows) - at_fork[table.name]
-        losses.append(TableLoss(table, changes(table, sorted(came, key=str), [], sorted(gone, key=str))))
-    _of(dsns["fork2"], losses)
-    written = _written(dsns["lost2"], own_folder, losses)
+    ours, theirs, losses = _parted(pair, "shared", SHARED, LOST, SINCE)
+    written = files(ours, own_folder, losses)
     pair.sql("n1", "GRANT pg_write_all_data TO salvager")
-    assert tried(dsns["fork2"], {"load"}, "fork2", losses, written, planned=None) == [
+    assert tried(theirs, {"load"}, "shared_new", losses, written, planned=None) == [
         "not tried: it would run reply: counts, public.counts: --allow load,existing-tables consents"
     ]
     # Nothing was compared before: what keeps a row as it is on the new primary is seen here.
     kept = {"team": (1, 5), "later1": (1, 2), "blank": (2, 2), "node": (1, 2), "tree1": (1, 2)}
-    assert set(tried(dsns["fork2"], {"load", "existing-tables"}, "fork2", losses, written, planned=None)) == {
+    assert set(tried(theirs, {"load", "existing-tables"}, "shared_new", losses, written, planned=None)) == {
         f"public.{name}: {left} of {of} rows would not be as they were lost" for name, (left, of) in kept.items()
     }
-    assert dict((t.name, set(rows)) for t, rows in _rows(dsns["fork2"]))["team"] == {("1", "a"), ("2", "b"), ("4", "d")}
-    done = _psql(pair, tmp_path, *(one.path for one in written), database="fork2")
+    assert _there(theirs)["team"] == {("1", "a"), ("2", "b"), ("4", "d")}
+    applier = dsn(pair, "n1", "applier", "shared_new")
+    done = psql(applier, [one.path for one in written], "-1", "-v", "ON_ERROR_STOP=1", here=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {table.name: set(rows) for table, rows in _rows(dsns["fork2"])} == {
+    assert _there(theirs) == {
         "team": {("1", "a"), ("3", "b"), ("5", "e")}, "player": {("9", "1"), ("4", "5")}, "reply": {("1", "r")},
         "later1": {("2", "y")}, "named": {("2",)}, "node": {("2", "2"), ("3", "3"), ("9", "2")},
         "tree1": {("2", "2"), ("3", "3"), ("9", "2")}, "mail": {("1", "y"), ("2", "x")},

@@ -9,19 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.fixtures.plain_pair import (
-    PlainPair,
-    debian_pair,
-    older_pair,
-    older_versions,
-    plain_pair,
-    start,
-    stop,
-)
+from tests.fixtures.plain_pair import PlainPair, debian_pair, older_pair, older_versions, plain_pair, start, stop
 from walproof.salvaging.timelines import position, segment
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Manager, Record, WalReader
 
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 SEGMENT = 1 << 24
 _MANAGERS = (
     "XLOG Transaction Storage CLOG Database Tablespace MultiXact RelMap Standby Heap2 Heap Btree Hash Gin Gist Sequence"
