@@ -7,58 +7,50 @@ import pytest
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.sick import well, with_settings
+from tests.fixtures.tiers import every
 from walproof.cli import doctor
 
 ACCEPTS = '[[accept]]\ncheck = "fsync-off"\nreason = "fine"\nuntil = 2999-01-01\n'
 NOT_HEEDED = "accepts nothing: others own it, or may write in it"
 
-
 CASES = [
-    ("ours", "ours", 0o644, ("files", "live")),
+    ("ours", "ours", 0o644, {"files", "live", "elsewhere"}),
     ("ours", "ours", 0o646, set()),
-    ("ours", "ours", 0o664, ("files", "live")),
+    ("ours", "ours", 0o664, {"files", "live", "elsewhere"}),
     ("ours", "a team's", 0o664, set()),
-    ("ours", "a team's", 0o644, ("files", "live")),
+    ("ours", "a team's", 0o644, {"files", "live", "elsewhere"}),
     ("ours", "theirs", 0o644, set()),
-    ("theirs", "ours", 0o644, ("files", "live")),
+    ("theirs", "ours", 0o644, {"files", "live", "elsewhere"}),
     ("theirs", "theirs", 0o644, {"files"}),
 ]
-"""Whose the folder is and the file in it, the file's mode, and where it is heeded."""
+"""Whose the folder is and the file in it, the file's mode, and for what of a doctor it is heeded."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("what", ["files", "live"])
 def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
-    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, int, set[str]], what: str
+    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, int, set[str]]
 ) -> None:
     folder, file, mode, heeded = case
     if {"theirs", "a team's"} & {folder, file} and os.geteuid() != 0:
         pytest.skip("only root may give a file away")
-    (tmp_path / "postgresql.conf").write_text("fsync = off\n")
-    accepts = tmp_path / ".walproof.toml"
+    here, accepts = tmp_path / "here", tmp_path / "here/.walproof.toml"
+    here.mkdir()
+    for place in (tmp_path, here):
+        (place / "postgresql.conf").write_text("fsync = off\n")
     accepts.write_text(ACCEPTS)
     accepts.chmod(mode)
-    for path, whose in ((tmp_path, folder), (accepts, file)):
+    for path, whose in ((here, folder), (accepts, file)):
         if whose == "theirs":
             os.chown(path, 1234, 1234)
         elif whose != "ours":
             os.chown(path, -1, 1234)
     monkeypatch.setattr(doctor, "_facts", lambda _: with_settings(well(), "n2", fsync="off"))
-    code, out, err = walproof("doctor", *(["postgresql.conf"] if what == "files" else ["--target", "prod"]))
-    assert (code, NOT_HEEDED in err) == ((0, False) if what in heeded else (1, True)), (out, err)
-    assert "fsync-off" in out
+    monkeypatch.chdir(here)
 
+    def answers(what: str, words: tuple[str, ...]) -> None:
+        code, out, err = walproof("doctor", *words)
+        assert (code, NOT_HEEDED in err) == ((0, False) if what in heeded else (1, True)), (out, err)
+        assert "fsync-off" in out
 
-def test_another_users_folder_accepts_nothing_of_files_elsewhere(
-    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root may give a file away")
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "postgresql.conf").write_text("fsync = off\n")
-    (tmp_path / "theirs/.walproof.toml").write_text(ACCEPTS)
-    for path in (tmp_path / "theirs", tmp_path / "theirs/.walproof.toml"):
-        os.chown(path, 1234, 1234)
-    monkeypatch.chdir(tmp_path / "theirs")
-    code, _, err = walproof("doctor", str(tmp_path / "postgresql.conf"))
-    assert (code, NOT_HEEDED in err) == (1, True)
+    examined = {"files": ("postgresql.conf",), "live": ("--target", "prod"), "elsewhere": ("../postgresql.conf",)}
+    every(examined.items(), answers)

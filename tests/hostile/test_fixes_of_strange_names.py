@@ -16,6 +16,7 @@ import yaml
 from tests.fixtures.cnpg.seeds import healthy
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_member
+from tests.fixtures.tiers import every
 from walproof.advising.doctor.catalogue import CATALOGUE
 from walproof.advising.doctor.finding import Check
 from walproof.machine import quoting
@@ -97,11 +98,13 @@ def sql_strings(text: str) -> list[str]:
     return [(match[1] or match[2] or "").replace("''" if text[0] == "'" else '""', text[0])]
 
 
+IN_A_SHELL = ("shell", "argument", "path", "words")
+
+
 def reads_back(syntax: str, value: str, text: str) -> bool:
-    """Whether a reader of that syntax gets the value, as one thing, of the text."""
-    if syntax in ("shell", "argument", "path", "words"):
-        done = subprocess.run(["sh", "-c", f"printf '%s\\0' {text}"], capture_output=True, check=True, text=True)
-        return shlex.split(text)[-1] == value and done.stdout.split("\0")[-2] == value
+    """Whether a reader of that syntax gets the value, as one thing, of the text; a shell is asked by `shell_reads`."""
+    if syntax in IN_A_SHELL:
+        return shlex.split(text)[-1] == value
     if syntax in ("sql_text", "sql_name"):
         return sql_strings(text) == [value] and text.isprintable()
     if syntax == "yaml":
@@ -111,6 +114,16 @@ def reads_back(syntax: str, value: str, text: str) -> bool:
     if syntax == "statement":
         return shlex.split(text) == [value] if text != value else re.fullmatch(r'[\w.,()\[\] "]+;?', text) is not None
     return syntax == "composed" and (value == text)
+
+
+def shell_reads(seen: Quoted, folder: Path) -> None:
+    """One sh gets every text that was quoted for a shell, and makes the same words of each as shlex does."""
+    texts = list(dict.fromkeys(text for syntax, _, text in seen if syntax in IN_A_SHELL))
+    script = "".join(f"printf '%s\\0' {text}\n" for text in texts)
+    done = subprocess.run(["sh"], input=script.encode(), capture_output=True, check=False, cwd=folder)
+    read, expected = done.stdout.decode().split("\0")[:-1], [word for text in texts for word in shlex.split(text)]
+    assert (read, done.stderr) == (expected, b""), "a shell reads other words"
+    assert list(folder.iterdir()) == []
 
 
 @pytest.fixture
@@ -131,20 +144,31 @@ def quoted(monkeypatch: pytest.MonkeyPatch) -> Quoted:
 
 
 @pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
-@pytest.mark.parametrize("check", CATALOGUE, ids=lambda check: check.id)
-def test_no_name_is_more_than_one_word_of_any_fix(check: Check, evil: str, quoted: Quoted) -> None:
-    sane: Facts = SEEDS[check.id]
-    facts: Facts = strange(sane, evil, set(names_in(sane)))
-    for hit in check.find(facts):
-        assert type(hit.fix) is Pasted
-        rest = str(hit.fix)
-        for syntax, value, text in sorted(quoted, key=lambda one: -len(one[2])):
-            assert evil not in value or reads_back(syntax, value, text), (syntax, value, text)
-            rest = rest.replace(text, "…") if text else rest
-        assert evil not in rest, "it came in past the one that quotes"
+def test_no_name_is_more_than_one_word_of_any_fix(evil: str, quoted: Quoted, tmp_path: Path) -> None:
+    asked: Quoted = []
+
+    def of(check: Check) -> None:
+        sane: Facts = SEEDS[check.id]
+        facts: Facts = strange(sane, evil, set(names_in(sane)))
+        quoted.clear()
+        for hit in check.find(facts):
+            assert type(hit.fix) is Pasted
+            rest = str(hit.fix)
+            for syntax, value, text in sorted(quoted, key=lambda one: -len(one[2])):
+                assert evil not in value or reads_back(syntax, value, text), (syntax, value, text)
+                rest = rest.replace(text, "…") if text else rest
+            assert evil not in rest, "it came in past the one that quotes"
+        asked.extend(one for one in quoted if evil in one[1])
+
+    every(CATALOGUE, of)
+    shell_reads(asked, tmp_path)
 
 
-@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
+@pytest.mark.parametrize(
+    "evil",
+    [pytest.param("".join(EVIL.values()), id="all-of-them"),
+     *(pytest.param(evil, id=name, marks=pytest.mark.nightly) for name, evil in EVIL.items())],
+)  # fmt: skip
 def test_the_line_that_is_pasted_runs_nothing_of_a_name(evil: str, tmp_path: Path) -> None:
     """As it was: a Cluster named `pg; touch … #`, by a shell that has every program of the line."""
     for program in ("kubectl", "patronictl", "psql"):
@@ -167,19 +191,24 @@ def test_the_line_that_is_pasted_runs_nothing_of_a_name(evil: str, tmp_path: Pat
     assert lines
 
 
-@pytest.mark.parametrize("template", ["kubectl get {name}", "{name!r}", "{name:x}", "{name:>8}", "{}", "{0:shell}"])
-def test_a_placeholder_without_a_syntax_is_an_error(template: str) -> None:
-    with pytest.raises((ValueError, IndexError)):
-        pasted(template, name="x")
+def test_a_template_takes_nothing_that_was_not_quoted_for_a_syntax() -> None:
+    def refused(template: str) -> None:
+        with pytest.raises((ValueError, IndexError)):
+            pasted(template, name="x")
 
-
-def test_only_what_was_quoted_stands_as_it_is() -> None:
+    every(["kubectl get {name}", "{name!r}", "{name:x}", "{name:>8}", "{}", "{0:shell}"], refused)
     with pytest.raises(TypeError):
         pasted("psql {statement:composed}", statement="DROP TABLE t")
 
 
-@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
-@pytest.mark.parametrize("syntax", ["shell", "argument", "path", "words", "sql_text", "sql_name", "yaml", "conf"])
-def test_each_syntax_gives_the_value_back(syntax: str, evil: str) -> None:
-    value = f"./{evil}" if syntax == "path" and evil.startswith("-") else evil
-    assert reads_back(syntax, value, quoting.QUOTING[syntax](evil))
+def test_each_syntax_gives_the_value_back(tmp_path: Path) -> None:
+    seen: Quoted = []
+
+    def given_back(syntax: str, evil: str) -> None:
+        value = f"./{evil}" if syntax == "path" and evil.startswith("-") else evil
+        seen.append((syntax, value, quoting.QUOTING[syntax](evil)))
+        assert reads_back(*seen[-1])
+
+    syntaxes = (*IN_A_SHELL, "sql_text", "sql_name", "yaml", "conf")
+    every([(syntax, evil) for syntax in syntaxes for evil in EVIL.values()], given_back)
+    shell_reads(seen, tmp_path)
