@@ -5,10 +5,8 @@ Removals that are killed halfway too, and labs raised anew while another command
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +14,8 @@ import psutil
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.labs import a_lab, port_base, state_of_its_own, what_is_left
+from tests.fixtures.labs import a_lab, what_is_left
+from tests.fixtures.tiers import every
 from walproof.errors import Error, MachineError
 from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
@@ -47,34 +46,42 @@ def everything(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.name.endswith(".lock"))
 
 
-@pytest.mark.parametrize("name", LYING.values(), ids=LYING.keys())
 @pytest.mark.parametrize("by", ["argument", "option", "environment"])
 def test_a_name_that_is_none_removes_nothing(
-    name: str, by: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    by: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if by == "environment":
-        if not name:
-            return  # an empty variable means the default lab
-        monkeypatch.setenv("WALPROOF_LAB", name)
     before = everything(state.parent)
-    words = {"argument": ["--", name], "option": [f"--lab={name}"], "environment": []}[by]
-    code, out, err = ended(capsys, ["lab", "down", *words])
-    assert (code, out) == (2, "")
-    assert "hint:" in err
-    assert everything(state.parent) == before
+
+    def refused(name: str) -> None:
+        if by == "environment":
+            monkeypatch.setenv("WALPROOF_LAB", name)
+        words = {"argument": ["--", name], "option": [f"--lab={name}"], "environment": []}[by]
+        code, out, err = ended(capsys, ["lab", "down", *words])
+        assert (code, out) == (2, "")
+        assert "hint:" in err
+        assert everything(state.parent) == before
+
+    # An empty variable means the default lab.
+    every([name for name in LYING.values() if name or by != "environment"], refused)
 
 
-@pytest.mark.parametrize(("name", "refused"), [("lab", 3), ("applied", 2), ("journals", 2), ("other", 3)])
-def test_a_folder_that_nothing_marks_is_refused_and_kept(
-    name: str, refused: int, state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Journals lie in two of them: no lab has their names."""
-    (state / name).mkdir()
-    (state / name / "letters.txt").write_text("dear all")
-    code, _, err = ended(capsys, ["lab", "down", name])
-    assert code == refused
-    assert "is not a lab" in err or refused == 2
-    assert (state / name / "letters.txt").read_text() == "dear all"
+def test_a_folder_that_nothing_marks_is_refused_and_kept(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Journals lie in two of them: no lab has their names. A file that anybody might have marks nothing."""
+
+    def kept(name: str, file: str, text: str, refused: int) -> None:
+        (state / name).mkdir(exist_ok=True)
+        (state / name / file).write_text(text)
+        code, _, err = ended(capsys, ["lab", "down", name])
+        assert code == refused
+        assert "is not a lab" in err or refused == 2
+        assert (state / name / file).read_text() == text
+        (state / name / file).unlink()
+
+    chemistry = "equipment of the chemistry lab"
+    rows = [("lab", 3), ("applied", 2), ("journals", 2), ("other", 3)]
+    files = ["lab.json", "blueprint.json.new", "up", "LAB.JSON"]
+    anybodys = [("lab", file, text, 3) for file in files for text in ('{"number": 1}', "{}", chemistry)]
+    every([*((name, "letters.txt", "dear all", code) for name, code in rows), *anybodys], kept)
 
 
 def test_all_keeps_folders_that_nothing_marks(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,18 +135,18 @@ def test_a_marked_folder_whose_blueprint_names_another_home_removes_only_itself(
     assert not (state / "lab").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"number": "x"}', '{"number": 1, "owner": "x y z"}', "\x00" * 9])
-def test_a_mark_that_cannot_be_read_still_marks(content: str, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (state / "lab").mkdir()
-    (state / "lab" / home.IDENTITY).write_text(content)
-    assert ended(capsys, ["lab", "down"])[0] == 0
-    assert not (state / "lab").exists()
+def test_a_mark_that_cannot_be_read_still_marks_and_so_does_one_half_written_or_no_file_at_all(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes(file: str, content: str) -> None:
+        (state / "lab").mkdir()
+        if file:
+            (state / "lab" / file).write_text(content)
+        assert ended(capsys, ["lab", "down"])[0] == 0
+        assert not (state / "lab").exists()
 
-
-def test_an_empty_folder_of_an_interrupted_creation_goes(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (state / "lab").mkdir()
-    assert ended(capsys, ["lab", "down"])[0] == 0
-    assert not (state / "lab").exists()
+    unread = ["", "{", "[]", '{"number": "x"}', '{"number": 1, "owner": "x y z"}', "\x00" * 9]
+    every([*((home.IDENTITY, one) for one in unread), (f"{home.IDENTITY}.new", '{"num'), ("", "")], goes)
 
 
 def planted(state: Path, name: str, owner: str) -> Path:
@@ -226,17 +233,6 @@ def test_ls_tells_who_made_each(state: Path, capsys: pytest.CaptureFixture[str])
     assert "left behind by walproof demo" in ended(capsys, ["lab", "ls"])[1]
 
 
-@pytest.mark.parametrize("name", ["lab.json", "blueprint.json.new", "up", "LAB.JSON"])
-@pytest.mark.parametrize("content", ['{"number": 1}', "{}", "equipment of the chemistry lab"])
-def test_a_file_that_anybody_might_have_marks_nothing(
-    name: str, content: str, state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (state / "lab").mkdir()
-    (state / "lab" / name).write_text(content)
-    assert ended(capsys, ["lab", "down"])[0] == 3
-    assert (state / "lab" / name).read_text() == content
-
-
 def test_a_removal_killed_at_any_file_leaves_a_lab_that_is_found(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is removed, and however rmtree orders it, the mark is there until nothing else is."""
     folder = planted(state, "lab", DEAD)
@@ -256,15 +252,6 @@ def test_a_removal_killed_at_any_file_leaves_a_lab_that_is_found(state: Path, mo
     assert destroy_lab("lab", RealClock())
     assert unmarked == []
     assert not folder.exists()
-
-
-def test_a_creation_killed_while_its_mark_was_written_is_removed(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (state / "lab").mkdir()
-    (state / "lab" / f"{home.IDENTITY}.new").write_text('{"num')
-    assert ended(capsys, ["lab", "down"])[0] == 0
-    assert not (state / "lab").exists()
 
 
 @pytest.mark.parametrize(("by", "anew"), [("sweep", "demo"), ("sweep", "lab up"), ("down --all", "demo")])
@@ -350,6 +337,7 @@ def test_processes_of_a_lab_with_a_damaged_blueprint_are_ended(
     assert everything(state) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.lab
 def test_a_running_lab_with_a_damaged_blueprint_is_ended_whole_and_what_is_others_stays() -> None:
     """Its shared memory goes too, by its mark's number, and that of another user stays."""
@@ -369,6 +357,7 @@ def test_a_running_lab_with_a_damaged_blueprint_is_ended_whole_and_what_is_other
             other.unlink()
 
 
+@pytest.mark.nightly
 @pytest.mark.lab
 def test_a_running_lab_without_its_folder_is_ended_whole() -> None:
     with a_lab(members=2) as blueprint:
@@ -379,20 +368,3 @@ def test_a_running_lab_without_its_folder_is_ended_whole() -> None:
             assert what_is_left(blueprint) == []
         finally:
             subprocess.run(["rm", "-rf", str(moved)], check=True)
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.5])
-def test_down_returns_when_everything_of_a_killed_up_is_gone(after_s: float) -> None:
-    with state_of_its_own():
-        words = [sys.executable, "-P", "-m", "walproof", "lab", "up", "--port", str(port_base())]
-        creating = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(after_s)
-        creating.send_signal(signal.SIGKILL)
-        creating.wait()
-        found = list_and_destroy.labs()
-        destroy_lab(home.lab_name(), RealClock())
-        assert list_and_destroy.labs() == ()
-        for lab in found:
-            blueprint = Blueprint(lab.name, lab.number, ("n1", "n2", "n3"), home.lab_home(lab.name), Path(), 0)
-            assert what_is_left(blueprint) == []

@@ -9,10 +9,11 @@ import psutil
 import pytest
 
 from tests.fixtures.labs import why_no_lab
+from tests.fixtures.tiers import every
 from walproof.lab import members, patroni
 from walproof.lab.blueprint import Blueprint
 
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
+pytestmark = [pytest.mark.nightly, pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
 
 ETCD = (2379, 2380)
 """For clients and for peers: answered to members alone (test_lab_superuser.py), for neither asks for a password."""
@@ -34,15 +35,16 @@ def test_every_port_of_a_member_is_one_of_those_that_ask(lab: Blueprint) -> None
         assert listening(first) == {*ETCD, *ASKED}
 
 
-@pytest.mark.parametrize(
-    ("port", "path"),
-    [(8008, "/switchover"), (8008, "/restart"), (8008, "/reinitialize"), (2381, "/v3/kv/put"), (2381, "/v3/kv/range")],
-)
-def test_a_page_changes_nothing(port: int, path: str, lab: Blueprint) -> None:
+def test_a_page_changes_nothing(lab: Blueprint) -> None:
     before = patroni.observe(lab).leader
     body = b'{"leader": "%s", "key": "L3NlcnZpY2UvbGFiL2NvbmZpZw==", "value": "e30="}' % str(before).encode()
-    for member in lab.members:
-        asked = urllib.request.Request(f"http://{lab.address(member)}:{port}{path}", data=body, headers=A_PAGE)
-        with pytest.raises(urllib.error.HTTPError, match=re.compile("401|404")):
-            urllib.request.urlopen(asked, timeout=5)
-    assert patroni.observe(lab).leader == before
+
+    def refused(port: int, path: str) -> None:
+        for member in lab.members:
+            asked = urllib.request.Request(f"http://{lab.address(member)}:{port}{path}", data=body, headers=A_PAGE)
+            with pytest.raises(urllib.error.HTTPError, match=re.compile("401|404")):
+                urllib.request.urlopen(asked, timeout=5)
+        assert patroni.observe(lab).leader == before
+
+    every([(8008, "/switchover"), (8008, "/restart"), (8008, "/reinitialize"), (2381, "/v3/kv/put"),
+           (2381, "/v3/kv/range")], refused)  # fmt: skip

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
+from tests.fixtures.tiers import every
 from walproof.lab import create, home, members
 from walproof.lab.blueprint import ETCD_PORT, REST_PORT, Blueprint
-from walproof.lab.client_access import runs
 from walproof.lab.create import LabOrder, design
 from walproof.lab.faults import catalogue, crashes
 from walproof.lab.list_and_destroy import destroy_lab
@@ -56,6 +56,7 @@ def sh(superuser: psycopg.Connection, script: str) -> str:
     return "\n".join(str(line) for (line,) in superuser.execute("SELECT line FROM printed").fetchall())
 
 
+@pytest.mark.nightly
 def test_etcd_answers_members_alone(lab: Blueprint) -> None:
     """It asks nobody for a password, and a page in a browser of the host may POST text/plain to any address."""
     for member in lab.members:
@@ -65,6 +66,7 @@ def test_etcd_answers_members_alone(lab: Blueprint) -> None:
                 socket.create_connection((lab.address(member), port), timeout=0.3)
 
 
+@pytest.mark.nightly
 def test_what_root_runs_in_a_members_namespace_is_not_the_labs(lab: Blueprint) -> None:
     """As `ip netns exec wp1-n2 tcpdump`."""
     argv = ["ip", "netns", "exec", lab.namespace("n2")]
@@ -85,19 +87,21 @@ def test_a_0600_file_of_root_is_not_read(superuser: psycopg.Connection, of_root:
     assert of_root.read_text() not in sh(superuser, f"cat {of_root} 2>&1; true")
 
 
-@pytest.mark.parametrize("path", ["/etc/shadow", "/proc/1/environ", "/proc/1/maps", "/root/", "/dev/vda", "/dev/mem"])
-def test_nothing_of_the_machine_that_is_roots_is_read(path: str, superuser: psycopg.Connection) -> None:
-    output = sh(superuser, f"head -c 10 {path} 2>&1; ls -a {path} 2>&1 | head -3; true")
-    assert "Permission denied" in output or "No such file" in output or "cannot" in output
+def test_nothing_that_is_roots_is_read(superuser: psycopg.Connection, lab: Blueprint) -> None:
+    def kept_of_the_machine(path: str) -> None:
+        output = sh(superuser, f"head -c 10 {path} 2>&1; ls -a {path} 2>&1 | head -3; true")
+        assert "Permission denied" in output or "No such file" in output or "cannot" in output, output
+
+    def kept_of_the_lab(name: str) -> None:
+        assert (lab.home / name).exists()
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            superuser.execute("SELECT pg_read_file(%s)", (str(lab.home / name),))
+
+    every(["/etc/shadow", "/proc/1/environ", "/proc/1/maps", "/root/", "/dev/vda", "/dev/mem"], kept_of_the_machine)
+    every(["secrets.json", "blueprint.json", "pgpass", "n1/init.pid", "n1/init.log"], kept_of_the_lab)
 
 
-@pytest.mark.parametrize("name", ["secrets.json", "blueprint.json", "pgpass", "n1/init.pid", "n1/init.log"])
-def test_the_labs_own_secrets_are_not_read(name: str, superuser: psycopg.Connection, lab: Blueprint) -> None:
-    assert (lab.home / name).exists()
-    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        superuser.execute("SELECT pg_read_file(%s)", (str(lab.home / name),))
-
-
+@pytest.mark.nightly
 def test_another_labs_files_are_not_read(superuser: psycopg.Connection, lab: Blueprint) -> None:
     other = Path(tempfile.mkdtemp(dir="/tmp"))
     os.chmod(other, 0o711)
@@ -134,6 +138,7 @@ def test_no_process_of_the_lab_has_a_capability_or_is_nobody(lab: Blueprint) -> 
         assert status["NoNewPrivs"] == ["1"]
 
 
+@pytest.mark.nightly
 def test_no_program_on_the_hosts_network_is_traced_or_told_anything(
     superuser: psycopg.Connection, lab: Blueprint
 ) -> None:
@@ -148,42 +153,41 @@ def test_no_program_on_the_hosts_network_is_traced_or_told_anything(
     assert "Permission denied" in sh(superuser, f"ls {lab.access_run_dir} 2>&1; true")
 
 
+@pytest.mark.nightly
 def test_a_setuid_program_gives_no_rights(superuser: psycopg.Connection) -> None:
     assert sh(superuser, "su -c id 2>&1 </dev/null; mount -t tmpfs x /mnt 2>&1; id -un").splitlines()[-1] != "root"
 
 
+@pytest.mark.nightly
 def test_no_other_namespace_is_entered_and_no_device_made(superuser: psycopg.Connection) -> None:
     output = sh(superuser, "nsenter -t 1 -n true 2>&1 && echo IN; ip link add x type dummy 2>&1 && echo IN; true")
     assert "IN" not in output.splitlines()
 
 
-@pytest.mark.parametrize("name", ["", "n1", "access", "n1/init.pid", "n1/member.json", "n1/patroni.yml", "passwd"])
-def test_what_steers_the_lab_is_not_changed(name: str, superuser: psycopg.Connection, lab: Blueprint) -> None:
-    path = lab.home / name
-    before = path.stat().st_mtime_ns
-    sh(
-        superuser,
-        f"mv {path} {path}.x; rm -f {path}; ln -sf /etc/passwd {path}; echo x >> {path}; touch {path}/x; true",
-    )
-    assert path.stat().st_mtime_ns == before
-    assert not path.is_symlink()
-    assert path.stat().st_uid == 0
-    assert not stat.S_IMODE(path.stat().st_mode) & 0o022
+def test_what_steers_the_lab_is_not_changed(superuser: psycopg.Connection, lab: Blueprint) -> None:
+    def unchanged(name: str) -> None:
+        path = lab.home / name
+        before = path.stat().st_mtime_ns
+        sh(superuser,
+           f"mv {path} {path}.x; rm -f {path}; ln -sf /etc/passwd {path}; echo x >> {path}; touch {path}/x; true",
+        )  # fmt: skip
+        assert path.stat().st_mtime_ns == before
+        assert not path.is_symlink()
+        assert path.stat().st_uid == 0
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o022
+
+    every(["", "n1", "access", "n1/init.pid", "n1/member.json", "n1/patroni.yml", "passwd"], unchanged)
 
 
-@pytest.mark.parametrize("what", ["symlink", "pipe", "other-pid"])
-def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Blueprint, of_root: Path) -> None:
+@pytest.mark.nightly
+def test_a_planted_postmaster_pid_does_not_steer_a_fault(lab: Blueprint, of_root: Path) -> None:
+    """What else may lie there: test_least_rights.py."""
     _, standby = leader_and_standby(lab)
     file = lab.data_dir(standby) / "postmaster.pid"
     kept = file.read_text()
     owner = file.stat().st_uid
     file.unlink()
-    if what == "symlink":
-        file.symlink_to(of_root)
-    elif what == "pipe":
-        os.mkfifo(file)
-    else:
-        file.write_text("1\n")
+    file.symlink_to(of_root)
     try:
         assert members.postmaster(lab, standby) is None
         with pytest.raises(Exception, match="already down"):
@@ -196,6 +200,7 @@ def test_a_planted_postmaster_pid_does_not_steer_a_fault(what: str, lab: Bluepri
     assert members.postmaster(lab, standby) is not None
 
 
+@pytest.mark.nightly
 def test_a_reused_pid_of_an_init_process_is_not_signalled_and_the_member_starts(lab: Blueprint) -> None:
     _, standby = leader_and_standby(lab)
     crashes.kill_member(lab, standby)
@@ -210,18 +215,7 @@ def test_a_reused_pid_of_an_init_process_is_not_signalled_and_the_member_starts(
     assert members.postmaster(lab, standby) is not None
 
 
-def test_the_programs_of_the_access_layer_are_known_by_their_pid_files(lab: Blueprint) -> None:
-    assert runs(lab, "haproxy")
-    assert runs(lab, "pgbouncer")
-    file = lab.access_dir / "haproxy.pid"
-    kept = file.read_text()
-    try:
-        file.write_text(f"{os.getpid()} 1 {kept.split()[2]}")
-        assert not runs(lab, "haproxy")
-    finally:
-        file.write_text(kept)
-
-
+@pytest.mark.nightly
 def test_control_groups_of_labs_of_one_name_are_apart(lab: Blueprint) -> None:
     assert lab.control_group("n1") == f"{lab.number}-n1"
     where = processors.hierarchy()
@@ -229,6 +223,7 @@ def test_control_groups_of_labs_of_one_name_are_apart(lab: Blueprint) -> None:
         assert processors.group_folder(where, lab.control_group("n1")).parent == where.root / processors.PARENT
 
 
+@pytest.mark.nightly
 def test_a_child_of_the_lab_imports_nothing_from_the_current_folder(lab: Blueprint, tmp_path: Path) -> None:
     (tmp_path / "secrets.py").write_text("raise SystemExit('IMPORTED')")
     words = [sys.executable, "-m", "secrets"]
@@ -236,6 +231,7 @@ def test_a_child_of_the_lab_imports_nothing_from_the_current_folder(lab: Bluepri
     assert "IMPORTED" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothing_else_there(
     own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +254,7 @@ def test_a_lab_below_a_folder_closed_to_others_works_and_its_programs_see_nothin
     assert (closed / "private").exists()
 
 
+@pytest.mark.nightly
 def test_who_takes_off_the_mark_and_leaves_the_namespace_is_found(
     superuser: psycopg.Connection, lab: Blueprint
 ) -> None:
@@ -272,6 +269,7 @@ def test_who_takes_off_the_mark_and_leaves_the_namespace_is_found(
             process.kill()
 
 
+@pytest.mark.nightly
 def test_wal_that_the_superuser_wrote_is_read_with_his_rights(lab: Blueprint) -> None:
     """pg_waldump believes the counts in a record and reads beyond it."""
     programs = Path(tempfile.mkdtemp(dir="/tmp"))

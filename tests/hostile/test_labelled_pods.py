@@ -9,6 +9,7 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, recorded
 from tests.fixtures.kubernetes.virtual_guard import world
+from tests.fixtures.tiers import every
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
@@ -31,25 +32,25 @@ def of_a_stateful_set(name: str) -> Tree:
     return pod
 
 
-def test_a_pod_of_a_stateful_set_that_is_named_like_the_cluster_is_no_member() -> None:
-    api = FakeApi()
-    before = state_of(api, "pg").instances
-    api.put(PODS, of_a_stateful_set("pg-0"))
-    assert state_of(api, "pg").instances == before
-    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal)
-    with pytest.raises(UsageError, match="has no pod now"):
-        instances.faults()[Capability.KILL_MEMBER].inject("pg-0")
-    assert ("delete", "pods", "pg-0") not in api.asked
+def named(name: str) -> Tree:
+    """A pod that names the Cluster its owner, with an instance's labels: who may create a pod writes both."""
+    pod: Tree = recorded("pods")[0]
+    pod["metadata"]["name"] = name
+    return pod
 
 
-def test_a_pod_that_names_the_cluster_its_owner_is_no_member_where_the_operator_does_not_list_it() -> None:
-    """Who may create a pod writes its ownerReferences, the Cluster's uid too."""
-    api = FakeApi()
-    before = state_of(api, "pg").instances
-    pod = recorded("pods")[0]
-    pod["metadata"]["name"] = "pg-9"
-    api.put(PODS, pod)
-    assert state_of(api, "pg").instances == before == ("pg-1", "pg-2", "pg-3")
+def test_it_is_no_member_and_is_not_killed() -> None:
+    def no_member(pod: Tree) -> None:
+        api, name = FakeApi(), pod["metadata"]["name"]
+        api.put(PODS, pod)
+        assert state_of(api, "pg").instances == ("pg-1", "pg-2", "pg-3")
+        instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal)
+        with pytest.raises(UsageError, match="has no pod now"):
+            instances.faults()[Capability.KILL_MEMBER].inject(name)
+        assert ("delete", "pods", name) not in api.asked
+
+    names = ["billing-0", "pg", "pg-1-backup", "pg-x", "xpg-1", "pg-1\n", "pg-9"]
+    every([of_a_stateful_set("pg-0"), *map(named, names)], no_member)
 
 
 @pytest.mark.parametrize("fault", [Capability.KILL, Capability.KILL_CONTAINER, Capability.FREEZE])
@@ -82,34 +83,16 @@ def test_a_pod_that_takes_a_members_name_meanwhile_is_not_deleted_and_the_drill_
     assert api.objects["pods", "pg-3"]["metadata"]["ownerReferences"] == [OTHERS]
 
 
-@pytest.mark.parametrize("ip", ["evil.example/x?", "10.0.0.1,evil.example", "/tmp/sockets", "localhost"])
-def test_a_pods_address_is_an_address(ip: str) -> None:
-    pod = recorded("pods")[0]
-    pod["status"]["podIP"] = ip
-    with pytest.raises(TargetError, match=r"status\.podIP"):
-        read(Pod, pod)
+def test_a_pods_address_is_an_address_and_a_write_service_one_of_the_namespace() -> None:
+    def refused(key: str, text: str) -> None:
+        kind, tree = (Pod, recorded("pods")[0]) if key == "podIP" else (Cluster, FakeApi().get(CLUSTERS, "pg"))
+        tree["status"][key] = text
+        with pytest.raises(TargetError, match=rf"status\.{key}"):
+            read(kind, tree)
 
-
-@pytest.mark.parametrize("service", ["evil.example", "/tmp/sockets", "pg-rw,evil", "-rw", "pg-rw\n"])
-def test_a_write_service_is_one_of_the_namespace(service: str) -> None:
-    cluster = FakeApi().get(CLUSTERS, "pg")
-    cluster["status"]["writeService"] = service
-    with pytest.raises(TargetError, match=r"status\.writeService"):
-        read(Cluster, cluster)
-
-
-@pytest.mark.parametrize("name", ["billing-0", "pg", "pg-1-backup", "pg-x", "xpg-1", "pg-1\n"])
-def test_it_is_no_member_and_is_not_killed(name: str) -> None:
-    api = FakeApi()
-    before = state_of(api, "pg").instances
-    pod = recorded("pods")[0]
-    pod["metadata"]["name"] = name
-    api.put(PODS, pod)
-    assert state_of(api, "pg").instances == before
-    instances = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal)
-    with pytest.raises(UsageError, match="has no pod now"):
-        instances.faults()[Capability.KILL_MEMBER].inject(name)
-    assert ("delete", "pods", name) not in api.asked
+    addresses = ["evil.example/x?", "10.0.0.1,evil.example", "/tmp/sockets", "localhost"]
+    services = ["evil.example", "/tmp/sockets", "pg-rw,evil", "-rw", "pg-rw\n"]
+    every([*(("podIP", one) for one in addresses), *(("writeService", one) for one in services)], refused)
 
 
 def test_a_guard_replaces_no_pod_that_another_controller_owns() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
-from tests.fixtures.kubernetes.access import Account, Question, Rule, applied, role_in
-from tests.fixtures.kubernetes.kinds import CHAOS, kind_of, named
-from tests.fixtures.kubernetes.kinds import Kind as StandInKind
+from tests.fixtures.kubernetes.access import Account, Rule, applied, role_in
+from tests.fixtures.kubernetes.kinds import CHAOS, named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from tests.fixtures.kubernetes.state import HEALTHY
+from tests.fixtures.tiers import every
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
@@ -133,13 +133,19 @@ def acts(api: Client, journal: Journal) -> dict[Capability, tuple[Act, Act]]:
 
 RULES = {**for_fault(NAMES), **{fault: for_experiment(kind, NAMES) for fault, kind in CHAOS_FAULTS.items()}}
 INTO_ONE = tuple(fault for fault in RULES if fault is not Capability.SWITCHOVER)
+each_fault = pytest.mark.parametrize(
+    "fault",
+    [INTO_ONE[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in INTO_ONE[1:-1]), INTO_ONE[-1]],
+    ids=str,
+)  # fmt: skip
+"""One of the target's own and one of Chaos Mesh with every push."""
 
 
 def of(*rules: Needed) -> Account:
     return Account(rules=tuple(Rule(one.verbs, (one.kind.plural,), (one.kind.group,), one.names) for one in rules))
 
 
-@pytest.mark.parametrize("fault", INTO_ONE, ids=str)
+@each_fault
 def test_every_fault_is_done_and_undone_under_it(running: StandIn, tmp_path: Path, fault: Capability) -> None:
     """Under what is printed for prove and Chaos Mesh, and under no more than its own rules and the doctor's."""
     journal = Journal(tmp_path / "journal.jsonl")
@@ -160,25 +166,24 @@ def settled(running: StandIn, api: Client) -> bool:
     return running.cnpg.state.phase == HEALTHY and tuple(ready) == MEMBERS
 
 
-@pytest.mark.parametrize(
-    ("fault", "verb", "resource"),
-    [(fault, verb, rule.kind.plural) for fault in INTO_ONE for rule in RULES[fault] for verb in rule.verbs],
-    ids=str,
-)
-def test_a_fault_that_could_not_be_ended_is_not_begun(
-    running: StandIn, tmp_path: Path, fault: Capability, verb: str, resource: str
-) -> None:
+@each_fault
+def test_a_fault_that_could_not_be_ended_is_not_begun(running: StandIn, tmp_path: Path, fault: Capability) -> None:
     """Each verb of its rules taken away: it is skipped then. Where it is tried all the same nothing is left of it."""
-    journal, account = Journal(tmp_path / "journal.jsonl"), of(*rules_for(["doctor"], NAMES), *RULES[fault])
-    everything = acts(client_of(running, account), journal)[fault]
-    account.without = (Rule((verb,), (resource,)),)
-    assert fault not in acts(client_of(running, account), journal)
-    begins = "create" if fault in CHAOS_FAULTS else {"pods/exec": "get", "clusters": "patch"}.get(resource, verb)
-    if verb == begins and resource == RULES[fault][0].kind.plural:
-        with pytest.raises(ApiError, match=rf"may not {verb} {resource}"):
-            everything[0]()
-        assert journal.pending() == ()
-    assert [kind for kind in CHAOS if running.store.listed(kind)[0]] == []
+    journal = Journal(tmp_path / "journal.jsonl")
+
+    def taken_away(verb: str, resource: str) -> None:
+        account = of(*rules_for(["doctor"], NAMES), *RULES[fault])
+        everything = acts(client_of(running, account), journal)[fault]
+        account.without = (Rule((verb,), (resource,)),)
+        assert fault not in acts(client_of(running, account), journal)
+        begins = "create" if fault in CHAOS_FAULTS else {"pods/exec": "get", "clusters": "patch"}.get(resource, verb)
+        if verb == begins and resource == RULES[fault][0].kind.plural:
+            with pytest.raises(ApiError, match=rf"may not {verb} {resource}"):
+                everything[0]()
+            assert journal.pending() == ()
+        assert [kind for kind in CHAOS if running.store.listed(kind)[0]] == []
+
+    every([(verb, rule.kind.plural) for rule in RULES[fault] for verb in rule.verbs], taken_away)
 
 
 def primary_of(running: StandIn) -> str:
@@ -238,30 +243,15 @@ def test_members_are_reached_by_forwards_under_it(running: StandIn) -> None:
             pass
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["bank-0", "pg-1\n- apiGroups: ['*']\n  resources: ['*']\n  verbs: ['*']", "pg-", "pg-1-x", "*", "pg2-1", ""],
-)
-def test_a_status_that_names_pods_of_others_gets_none_of_them_into_the_role(name: str) -> None:
-    api = FakeApi()
-    api.cluster["status"]["instanceNames"] = ["pg-1", name]
-    text = CnpgRights(FILE, lambda: api).role(USES)
-    assert role_in(text) == role_in(CnpgRights(FILE, None).role(USES)), "the three that are guessed"
-    comments = text[: text.index("apiVersion")].splitlines()
-    assert len(comments) == 3 and all(line.startswith("# ") for line in comments)
-    assert "which is no name of the operator's" in comments[1]
+def test_a_status_that_names_pods_of_others_gets_none_of_them_into_the_role() -> None:
+    def kept_out(name: str) -> None:
+        api = FakeApi()
+        api.cluster["status"]["instanceNames"] = ["pg-1", name]
+        text = CnpgRights(FILE, lambda: api).role(USES)
+        assert role_in(text) == role_in(CnpgRights(FILE, None).role(USES)), "the three that are guessed"
+        comments = text[: text.index("apiVersion")].splitlines()
+        assert len(comments) == 3 and all(line.startswith("# ") for line in comments)
+        assert "which is no name of the operator's" in comments[1]
 
-
-KIND = kind_of("", "v1", "secrets")
-
-
-@pytest.mark.parametrize(
-    ("verb", "name", "allowed"),
-    [("get", "a", True), ("get", "b", False), ("list", "", False), ("list", "a", True), ("create", "", False),
-     ("deletecollection", "", False), ("delete", "a", True), ("delete", "b", False)],
-)  # fmt: skip
-def test_the_stand_in_keeps_to_names_as_kubernetes_does(verb: str, name: str, allowed: bool) -> None:
-    """Create and deletecollection have no name to compare; a list has one by the field selector metadata.name alone."""
-    assert isinstance(KIND, StandInKind)
-    account = Account(rules=(Rule(("*",), ("secrets",), ("",), ("a",)),))
-    assert account.allows(Question(verb, KIND, "", name, "default")) is allowed
+    lines = "pg-1\n- apiGroups: ['*']\n  resources: ['*']\n  verbs: ['*']"
+    every(["bank-0", lines, "pg-", "pg-1-x", "*", "pg2-1", ""], kept_out)
