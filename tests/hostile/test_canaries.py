@@ -81,6 +81,7 @@ def left(pair: PlainPair) -> list[tuple[object, ...]]:
     return pair.sql("n1", "SELECT nspname FROM pg_namespace WHERE nspname = 'walproof'")
 
 
+@pytest.mark.nightly
 def test_the_one_that_ends_leaves_the_table_to_the_other(pair: PlainPair, target: Target) -> None:
     """It dropped it, and the exporter counted a refused commit a second for ever."""
     exporter, page = Heard(target), Heard(target)
@@ -93,6 +94,7 @@ def test_the_one_that_ends_leaves_the_table_to_the_other(pair: PlainPair, target
     assert left(pair) == []
 
 
+@pytest.mark.nightly
 def test_a_table_that_is_gone_is_no_refused_commit(pair: PlainPair, target: Target) -> None:
     heard = Heard(target)
     assert heard.goes_on()
@@ -115,6 +117,7 @@ def test_what_a_killed_one_left_is_removed_by_the_next(pair: PlainPair, target: 
     assert left(pair) == []
 
 
+@pytest.mark.nightly
 def test_a_lock_that_another_role_keeps_stops_none(pair: PlainPair, target: Target) -> None:
     """An advisory lock is for whoever may connect to take."""
     with psycopg.connect(pair.member_endpoint("n1").conninfo()) as other:
@@ -125,6 +128,7 @@ def test_a_lock_that_another_role_keeps_stops_none(pair: PlainPair, target: Targ
     assert left(pair) == []
 
 
+@pytest.mark.nightly
 def test_a_schema_that_was_there_or_is_used_stays(pair: PlainPair, target: Target) -> None:
     pair.sql("n1", "CREATE SCHEMA walproof")
     Heard(target).canary.close()
@@ -139,6 +143,7 @@ def test_a_schema_that_was_there_or_is_used_stays(pair: PlainPair, target: Targe
     pair.sql("n1", "DROP SCHEMA walproof CASCADE")
 
 
+@pytest.mark.nightly
 def test_those_that_begin_and_end_at_once_disturb_neither_one_another_nor_one_that_stays(
     pair: PlainPair, target: Target
 ) -> None:
@@ -218,6 +223,7 @@ def is_gone(pair: PlainPair) -> bool:
     return left(pair) == []
 
 
+@pytest.mark.nightly
 def test_commits_that_wait_for_a_standby_that_is_gone_do_not_pile_up(
     pair: PlainPair, target: Target, patience: Callable[[float], None]
 ) -> None:
@@ -233,6 +239,7 @@ def test_commits_that_wait_for_a_standby_that_is_gone_do_not_pile_up(
     assert is_gone(pair)
 
 
+@pytest.mark.nightly
 def test_one_that_ends_while_its_commits_wait_leaves_nothing(pair: PlainPair, target: Target) -> None:
     heard = Heard(target, REMOTE)
     assert heard.goes_on()
@@ -243,6 +250,7 @@ def test_one_that_ends_while_its_commits_wait_leaves_nothing(pair: PlainPair, ta
         assert is_gone(pair)
 
 
+@pytest.mark.nightly
 def test_a_row_that_another_holds_keeps_few_sessions(
     pair: PlainPair, target: Target, patience: Callable[[float], None]
 ) -> None:
@@ -283,7 +291,8 @@ def stuck(pair: PlainPair, heard: Heard) -> Iterator[int]:
             os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("role", ["none", "dba"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("role", ["dba"])
 def test_no_commit_is_piled_on_one_that_cannot_be_cancelled(
     pair: PlainPair, role: str, patience: Callable[[float], None]
 ) -> None:
@@ -306,6 +315,7 @@ def test_no_commit_is_piled_on_one_that_cannot_be_cancelled(
     assert is_gone(pair)
 
 
+@pytest.mark.nightly
 def test_what_stays_is_said(pair: PlainPair, target: Target) -> None:
     heard = Heard(target, (Level.ON,))
     assert heard.goes_on()
@@ -316,6 +326,7 @@ def test_what_stays_is_said(pair: PlainPair, target: Target) -> None:
     assert is_gone(pair)
 
 
+@pytest.mark.nightly
 def test_after_a_failover_it_goes_on_though_a_commit_is_stuck_where_it_was(patience: Callable[[float], None]) -> None:
     with plain_pair() as own, opened(pair_dsn(own, "n2", "n1")) as target:
         heard = Heard(target, (Level.ON,))
@@ -348,6 +359,7 @@ class Asked:
         return Endpoint((("127.0.0.1", self.port),))
 
 
+@pytest.mark.nightly
 def test_logins_that_hang_in_the_server_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each level tried one after another: of each a process stayed, where a stalled disk stops those that log in."""
     monkeypatch.setattr(canaries, "_create_table", lambda *_: None)

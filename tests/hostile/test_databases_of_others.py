@@ -12,6 +12,7 @@ from psycopg import sql
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.tiers import every
 from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
@@ -73,7 +74,10 @@ def thief(pair: PlainPair) -> Iterator[PlainPair]:
 
 @pytest.mark.parametrize(
     "words",
-    ["price --workload insert --levels local --clients 2 --budget 2s", "prove --fault none --levels local --writers 1"],
+    [
+        "prove --fault none --levels local --writers 1",
+        pytest.param("price --workload insert --levels local --clients 2 --budget 2s", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_role_that_makes_the_database_of_earlier_versions_beforehand_becomes_no_superuser(
     thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
@@ -89,6 +93,7 @@ def test_a_role_that_makes_the_database_of_earlier_versions_beforehand_becomes_n
     assert run(thief, "SELECT count(*) FROM walproof.inserted", OLD) == [(0,)]
 
 
+@pytest.mark.nightly
 def test_the_trap_does_spring(thief: PlainPair) -> None:
     run(thief, f"CREATE DATABASE {OLD}", user="thief")
     run(thief, PREPARED, OLD, "thief")
@@ -142,6 +147,7 @@ def planted(pair: PlainPair, text: str) -> Iterator[None]:
         run(pair, "REVOKE CREATE ON DATABASE template1 FROM thief")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text",
     [
@@ -174,6 +180,7 @@ def test_what_another_role_made_in_template1_is_not_in_walproofs_database(thief:
         run(thief, "DROP FUNCTION public.of_an_administrator", "template1")
 
 
+@pytest.mark.nightly
 def test_what_a_member_of_pg_monitor_made_in_template1_in_its_name_never_runs(
     thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +205,7 @@ def test_what_a_member_of_pg_monitor_made_in_template1_in_its_name_never_runs(
         run(thief, "REVOKE CREATE ON SCHEMA public FROM PUBLIC", "template1")
 
 
+@pytest.mark.nightly
 def test_a_session_in_template1_keeps_nobody_from_a_database_of_template0(thief: PlainPair) -> None:
     words = thief.member_endpoint("n1").client_conninfo(dbname="template1")
     with psycopg.connect(words), opened(pair_dsn(thief, "n1", "n2")) as target:
@@ -211,58 +219,62 @@ COMMENT ON TABLE walproof.walproof_canary IS '{MARK}';
 OF_US = f"CREATE SCHEMA walproof; {TABLE}"
 
 
-@pytest.mark.parametrize(
-    ("made", "why"),
-    [
-        ("CREATE SCHEMA walproof; GRANT CREATE ON SCHEMA walproof TO thief", "other roles may create in it"),
-        ("CREATE SCHEMA walproof; GRANT CREATE ON SCHEMA walproof TO PUBLIC", "other roles may create in it"),
-        ("CREATE SCHEMA walproof AUTHORIZATION thief", "its owner is thief"),
-        (f"{OF_US}; GRANT TRIGGER ON walproof.walproof_canary TO thief", "other roles may give it a trigger"),
-        (f"{OF_US}; GRANT ALL ON walproof.walproof_canary TO PUBLIC", "other roles may give it a trigger"),
-        (f"{OF_US}; GRANT REFERENCES (level) ON walproof.walproof_canary TO thief", "other roles may give it a"),
-        (f"{OF_US}; {TRAP} CREATE TRIGGER t AFTER INSERT ON walproof.walproof_canary EXECUTE FUNCTION public.rise()",
-         "it has a trigger"),
-        (f"{OF_US}; CREATE RULE r AS ON INSERT TO walproof.walproof_canary DO ALSO SELECT 1", "it has a rule"),
-        (f"{OF_US}; ALTER TABLE walproof.walproof_canary ENABLE ROW LEVEL SECURITY", "it has row security"),
-        (f"{OF_US}; CREATE POLICY p ON walproof.walproof_canary USING (true)", "it has row security"),
-        (f"{OF_US}; CREATE TABLE public.child () INHERITS (walproof.walproof_canary)", "it inherits"),
-        (f"{OF_US}; {TRAP} ALTER TABLE walproof.walproof_canary ALTER at SET DEFAULT public.now()",
-         "functions or types of users"),
-        (f"{OF_US}; ALTER TABLE walproof.walproof_canary ADD CHECK (public.fine(level))", "functions or types"),
-        (f"{OF_US}; CREATE INDEX ON walproof.walproof_canary (public.plain(level))", "functions or types of users"),
-        (f"{OF_US}; ALTER TABLE walproof.walproof_canary OWNER TO thief", "its owner is thief"),
-        ("CREATE SCHEMA walproof; CREATE VIEW walproof.walproof_canary AS SELECT 1", "it is no plain table"),
-        ("CREATE SCHEMA walproof; CREATE TABLE walproof.walproof_canary (level text)", "its comment is"),
-        ("CREATE PUBLICATION p FOR ALL TABLES", "publication p sends it to subscribers"),
-        (f"{OF_US}; CREATE PUBLICATION p FOR TABLE walproof.walproof_canary", "publication p sends it to subscribers"),
-        ("CREATE SCHEMA walproof; CREATE PUBLICATION p FOR TABLES IN SCHEMA walproof", "publication p sends it"),
-    ],
-)  # fmt: skip
-def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(
-    thief: PlainPair, made: str, why: str
-) -> None:
+ANOTHERS = [
+    ("CREATE SCHEMA walproof; GRANT CREATE ON SCHEMA walproof TO thief", "other roles may create in it"),
+    ("CREATE SCHEMA walproof; GRANT CREATE ON SCHEMA walproof TO PUBLIC", "other roles may create in it"),
+    ("CREATE SCHEMA walproof AUTHORIZATION thief", "its owner is thief"),
+    (f"{OF_US}; GRANT TRIGGER ON walproof.walproof_canary TO thief", "other roles may give it a trigger"),
+    (f"{OF_US}; GRANT ALL ON walproof.walproof_canary TO PUBLIC", "other roles may give it a trigger"),
+    (f"{OF_US}; GRANT REFERENCES (level) ON walproof.walproof_canary TO thief", "other roles may give it a"),
+    (f"{OF_US}; {TRAP} CREATE TRIGGER t AFTER INSERT ON walproof.walproof_canary EXECUTE FUNCTION public.rise()",
+     "it has a trigger"),
+    (f"{OF_US}; CREATE RULE r AS ON INSERT TO walproof.walproof_canary DO ALSO SELECT 1", "it has a rule"),
+    (f"{OF_US}; ALTER TABLE walproof.walproof_canary ENABLE ROW LEVEL SECURITY", "it has row security"),
+    (f"{OF_US}; CREATE POLICY p ON walproof.walproof_canary USING (true)", "it has row security"),
+    (f"{OF_US}; CREATE TABLE public.child () INHERITS (walproof.walproof_canary)", "it inherits"),
+    (f"{OF_US}; {TRAP} ALTER TABLE walproof.walproof_canary ALTER at SET DEFAULT public.now()",
+     "functions or types of users"),
+    (f"{OF_US}; ALTER TABLE walproof.walproof_canary ADD CHECK (public.fine(level))", "functions or types"),
+    (f"{OF_US}; CREATE INDEX ON walproof.walproof_canary (public.plain(level))", "functions or types of users"),
+    (f"{OF_US}; ALTER TABLE walproof.walproof_canary OWNER TO thief", "its owner is thief"),
+    ("CREATE SCHEMA walproof; CREATE VIEW walproof.walproof_canary AS SELECT 1", "it is no plain table"),
+    ("CREATE SCHEMA walproof; CREATE TABLE walproof.walproof_canary (level text)", "its comment is"),
+    ("CREATE PUBLICATION p FOR ALL TABLES", "publication p sends it to subscribers"),
+    (f"{OF_US}; CREATE PUBLICATION p FOR TABLE walproof.walproof_canary", "publication p sends it to subscribers"),
+    ("CREATE SCHEMA walproof; CREATE PUBLICATION p FOR TABLES IN SCHEMA walproof", "publication p sends it"),
+]  # fmt: skip
+"""What somebody made in the DSN's database, and why no canary writes there."""
+
+
+def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(thief: PlainPair) -> None:
     """In the DSN's database, which is another's. Nothing there is changed."""
-    run(thief, "CREATE DATABASE app OWNER thief")
-    run(thief, "GRANT CREATE ON SCHEMA public TO thief", "app")
-    run(
-        thief,
-        "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.now()';"
-        "CREATE FUNCTION public.fine(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
-        "CREATE FUNCTION public.plain(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
-        "app",
-        "thief",
-    )
-    run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
-    there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
-    before = run(thief, there, "app")
-    with (
-        opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
-        pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
-    ):
-        Canary(target, (Level.LOCAL,), print)
-    assert run(thief, there, "app") == before
+
+    def refused(made: str, why: str) -> None:
+        run(thief, "CREATE DATABASE app OWNER thief")
+        run(thief, "GRANT CREATE ON SCHEMA public TO thief", "app")
+        run(
+            thief,
+            "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.now()';"
+            "CREATE FUNCTION public.fine(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+            "CREATE FUNCTION public.plain(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+            "app",
+            "thief",
+        )
+        run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
+        there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
+        before = run(thief, there, "app")
+        with (
+            opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
+            pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
+        ):
+            Canary(target, (Level.LOCAL,), print)
+        assert run(thief, there, "app") == before
+        run(thief, "DROP DATABASE app WITH (FORCE)")
+
+    every(ANOTHERS, refused)
 
 
+@pytest.mark.nightly
 def test_default_privileges_give_no_other_role_a_right_on_the_canarys_table(thief: PlainPair) -> None:
     run(thief, "CREATE DATABASE app OWNER thief")
     run(
@@ -287,6 +299,7 @@ def test_default_privileges_give_no_other_role_a_right_on_the_canarys_table(thie
     assert run(thief, "SELECT FROM pg_namespace WHERE nspname = 'walproof'", "app") == []
 
 
+@pytest.mark.nightly
 def test_a_table_that_is_swapped_while_it_is_looked_at_is_refused(thief: PlainPair) -> None:
     """Its look is repeated under the lock: a trigger that came between is seen."""
     run(thief, "CREATE DATABASE app OWNER thief")
@@ -308,6 +321,7 @@ def test_a_table_that_is_swapped_while_it_is_looked_at_is_refused(thief: PlainPa
     assert added
 
 
+@pytest.mark.nightly
 def test_the_ledger_of_a_plain_target_keeps_to_the_same_rule(thief: PlainPair) -> None:
     """Where there is no database of its own, as in a lab."""
 
@@ -336,6 +350,7 @@ def dba(thief: PlainPair) -> Iterator[str]:
     run(thief, "DROP OWNED BY dba CASCADE; DROP ROLE dba")
 
 
+@pytest.mark.nightly
 def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: PlainPair, dba: str) -> None:
     """Also where the DSN asks for another role, which then owns it."""
     with opened(dba) as target:
@@ -346,6 +361,7 @@ def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: Plai
         assert row is not None and (row["owner"], row["me"]) == ("dba", "dba")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("role", ["dba", "thief"])
 def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba: str, role: str) -> None:
     """They would own it, and could give it triggers, which run in sessions of the superuser who has logged in."""
@@ -358,6 +374,7 @@ def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba:
     assert run(thief, "SELECT FROM pg_namespace WHERE nspname = 'walproof'") == []
 
 
+@pytest.mark.nightly
 def test_before_16_who_can_be_a_role_with_createrole_may_become_any_other(debian: PlainPair) -> None:
     roles = ("CREATE ROLE dba CREATEDB", "CREATE ROLE maker CREATEROLE", "CREATE ROLE thief LOGIN IN ROLE maker")
     run(debian, "; ".join(roles))

@@ -95,6 +95,7 @@ def test_doctor_observe_and_the_pollers_answer(hostile: PlainPair) -> None:
         assert all(probe.acknowledged for probe in probes)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("client", [False, True])
 def test_no_limit_of_the_owners_is_in_effect(hostile: PlainPair, client: bool) -> None:
     endpoint = hostile.member_endpoint("n1")
@@ -107,6 +108,7 @@ def test_no_limit_of_the_owners_is_in_effect(hostile: PlainPair, client: bool) -
         connection.execute("SELECT pg_sleep(0.2)")
 
 
+@pytest.mark.nightly
 def test_a_dsns_own_options_and_those_of_a_question_come_after(hostile: PlainPair) -> None:
     endpoint = hostile.member_endpoint("n1").at(*hostile.member_endpoint("n1").hosts, options="-c jit=on")
     with open_session(endpoint.conninfo(dbname="app", options="-c statement_timeout=2000")) as connection:
@@ -114,14 +116,12 @@ def test_a_dsns_own_options_and_those_of_a_question_come_after(hostile: PlainPai
         assert row == ("on", "2s")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
         "price --levels local --workload insert --clients 2 --budget 2s --allow load",
         "prove --fault none --levels local --writers 1 --allow load",
-        "doctor --json",
-        "observe --duration 2s",
-        "watch --canary --terminal --duration 2s --levels local --allow canary",
     ],
 )
 def test_every_verb_answers(hostile: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
@@ -139,6 +139,7 @@ def pool(hostile: PlainPair) -> Iterator[int]:
         yield port
 
 
+@pytest.mark.nightly
 def test_no_name_is_looked_up_where_a_pooler_drops_what_a_session_is_sent(hostile: PlainPair, pool: int) -> None:
     """The owner's search_path held there: current_setting() was his function, and ran as who logs in."""
     straight = hostile.member_endpoint("n1").at(("127.0.0.1", hostile.ports["n1"]), dbname="pooled")
