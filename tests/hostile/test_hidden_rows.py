@@ -107,6 +107,7 @@ def dsn(pair: PlainPair, user: str) -> str:
     return f"host=127.0.0.1 port={pair.ports['n1']} dbname=postgres user={user} {password}"
 
 
+@pytest.mark.nightly
 @pytest.mark.lab
 @pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize("user", ["lowly", "postgres"])
@@ -132,6 +133,7 @@ def test_a_role_that_may_not_see_who_waits_exports_no_number_of_it(pair: PlainPa
             exporter.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.lab
 @pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize(("user", "lines"), [("lowly", 1), ("postgres", 0)])

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import walproof
+from tests.fixtures.tiers import every
 
 SOURCE = Path(walproof.__file__).parent
 _COMMAND = re.compile(
@@ -53,9 +52,13 @@ def test_no_command_is_composed_by_hand() -> None:
     assert not found, f"use walproof.machine.quoting.pasted: {', '.join(found)}"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_the_rule_sees_each_way_to_compose_one() -> None:
+    """As they stood before `pasted`."""
+
+    def check(line: str) -> None:
+        assert list(unquoted(ast.parse(f"def made():\n    {line}")))
+
+    composed_by_hand = [
         'TargetError("x", f"kubectl get pod {pod}")',
         'f"kubectl cnpg fencing off {cluster} {member}"',
         '"walproof revert " + name',
@@ -63,8 +66,5 @@ def test_no_command_is_composed_by_hand() -> None:
         'TargetError("x", f\'as superuser: ALTER ROLE "{user}" CREATEDB\')',
         'UsageError("x", "see SHOW " + name)',
         "return f'as the owner: CREATE SCHEMA x AUTHORIZATION \"{user}\"'",
-    ],
-)
-def test_the_rule_sees_each_way_to_compose_one(line: str) -> None:
-    """As they stood before `pasted`."""
-    assert list(unquoted(ast.parse(f"def made():\n    {line}")))
+    ]
+    every(composed_by_hand, check)

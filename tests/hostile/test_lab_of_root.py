@@ -87,6 +87,7 @@ def running(uid: int, before: tuple[str, ...], after: tuple[str, ...], code: str
                     one.kill()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("before", "after", "survives"),
     [(_CONTAINER, (), True), ((), _HIDDEN, False), (_CONTAINER, _HIDDEN, True)],
@@ -106,6 +107,7 @@ def test_a_containers_lab_of_the_same_number_is_left(
             assert is_over(process.pid) != survives
 
 
+@pytest.mark.nightly
 def test_what_hides_is_ended_where_root_may_look_at_nobody() -> None:
     """Without CAP_SYS_PTRACE root does not see by whom a namespace was made; to send a signal asks for none of it."""
     uid = member_uid(MOST_LABS - 1)
@@ -116,6 +118,7 @@ def test_what_hides_is_ended_where_root_may_look_at_nobody() -> None:
         assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.nightly
 def test_roots_own_in_a_container_are_left_too(tmp_path: Path) -> None:
     """Its link emulator and disk guard have the mark that a lab of that name has here: the state folder is the same."""
     blueprint = a_blueprint(tmp_path / "lab")
@@ -137,6 +140,7 @@ ctypes.CDLL(None).pthread_exit(None)
 """
 
 
+@pytest.mark.nightly
 def test_one_whose_first_thread_has_ended_is_ended_beside_a_container_too(tmp_path: Path) -> None:
     """It is a zombie to look at; the one kill(2) for all that its user runs would reach into the container."""
     blueprint = replace(a_blueprint(tmp_path / "lab"), number=MOST_LABS - 2)
