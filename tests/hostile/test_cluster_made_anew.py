@@ -68,7 +68,7 @@ def test_nothing_is_changed_or_undone_on_the_new_one(tmp_path: Path) -> None:
             CHANGES[change](cluster)
         assert {verb for verb, _, _ in api.asked} <= {"get", "list"}
 
-    every([(one,) for one in CHANGES], check)
+    every(CHANGES, check)
 
 
 def test_a_patch_that_is_under_way_is_refused_by_the_api(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_patch_that_is_under_way_is_refused_by_the_api(tmp_path: Path) -> None
         before["metadata"]["uid"] = "anew"
         assert api.cluster == before
 
-    every([(one,) for one in ["stop", "unfenced", "role", "configured"]], check)
+    every(["stop", "unfenced", "role", "configured"], check)
 
 
 def test_the_real_client_and_another_process_leave_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_a_header_that_is_nested_too_deep_is_damaged(tmp_path: Path) -> None:
         (here / "r" / "record.json").write_text(objects(depth))
         assert any("record.json is damaged" in notice for notice in read(here / "r").notices)
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_a_journal_line_that_is_nested_too_deep_is_skipped(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_journal_line_that_is_nested_too_deep_is_skipped(tmp_path: Path) -> No
             file.write(f'{{"other":{lists(depth)}}}\n{objects(depth)}\n')
         assert [change.name for change in journal.pending()] == ["a"]
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_a_file_that_is_nested_too_deep_is_one_sentence(walproof: Run, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_target_file_of_dotted_keys_is_one_sentence(walproof: Run, tmp_path: P
         (tmp_path / "t.toml").write_text(f'kind = "patroni"\nconsul{".a" * depth} = 1\n')
         one_sentence(walproof("doctor", "--target", "t.toml"), f"more than {DEEPEST} levels deep")
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
@@ -136,7 +136,7 @@ def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
         monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
         one_sentence(walproof("doctor", "--target", "cnpg:db/pg"), "")
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_an_answer_of_patroni_that_is_nested_too_deep_is_one_sentence(walproof: Run) -> None:
@@ -160,7 +160,7 @@ def test_a_configuration_and_a_status_that_are_nested_too_deep() -> None:
                     ask()
             rest.close()
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_members_that_are_none_of_patronis_are_one_sentence(walproof: Run) -> None:
@@ -194,7 +194,7 @@ def test_the_live_page_takes_no_action_that_is_nested_too_deep() -> None:
             answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
         assert answer.status_code == 400
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_an_annotation_that_is_nested_too_deep_fences_nobody() -> None:
@@ -202,7 +202,7 @@ def test_an_annotation_that_is_nested_too_deep_fences_nobody() -> None:
         meta = {"name": "pg", "namespace": "db", "annotations": {"cnpg.io/fencedInstances": lists(depth)}}
         assert fenced_in(Cluster.model_validate({"metadata": meta, "spec": {"instances": 1}, "status": {}})) == ()
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 def test_a_history_whose_header_is_nested_too_deep_is_damaged() -> None:
@@ -213,7 +213,7 @@ def test_a_history_whose_header_is_nested_too_deep_is_damaged() -> None:
         with pytest.raises(UsageError, match="damaged"):
             history.decode(history.MAGIC + sizes + body)
 
-    every([(one,) for one in ASKED], check)
+    every(ASKED, check)
 
 
 trees: st.SearchStrategy[Any] = st.recursive(
@@ -239,7 +239,7 @@ def test_the_deepest_is_read() -> None:
         with pytest.raises(tomllib.TOMLDecodeError):
             from_toml(f"a = {lists(DEEPEST)}")
 
-    every([(one,) for one in [lists, objects]], check)
+    every([lists, objects], check)
 
 
 def test_what_is_no_json_is_a_value_error() -> None:

@@ -174,7 +174,7 @@ def test_a_planted_postmaster_pid_names_no_process_to_kill(paper: Blueprint) -> 
         (paper.data_dir("n1") / "postmaster.pid").write_text(text)
         assert members.postmaster(paper, "n1") is None
 
-    every([(one,) for one in ["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"]], check)
+    every(["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"], check)
 
 
 def test_a_postmaster_pid_that_is_a_pipe_delays_nobody(paper: Blueprint) -> None:
@@ -198,7 +198,7 @@ def test_a_program_of_the_current_folder_is_never_run(tmp_path: Path, monkeypatc
         with pytest.raises(MachineError, match="walproof-planted is missing"):
             programs.program("walproof-planted")
 
-    every([(one,) for one in ["", ".", ":", "./bin", "..:.", "bin"]], check)
+    every(["", ".", ":", "./bin", "..:.", "bin"], check)
 
 
 def test_programs_of_sbin_are_found_with_an_ordinary_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_programs_of_sbin_are_found_with_an_ordinary_path(monkeypatch: pytest.Mo
         monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/games")
         assert programs.lookup(name) is not None
 
-    every([(one,) for one in ["ip", "bridge", "losetup", "mkfs.ext4"]], check)
+    every(["ip", "bridge", "losetup", "mkfs.ext4"], check)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_a_name_is_one_line_of_every_table(capsys: pytest.CaptureFixture[str]) -
         print_status(ClusterView(0.0, (MemberView(name, Role.LEADER, "running"),), name, name), console())
         assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith(FORGED)]
 
-    every([(one,) for one in ENDS], check)
+    every(ENDS, check)
 
 
 def test_a_cluster_of_a_file_forges_no_line_of_the_doctor(walproof: Run, tmp_path: Path) -> None:

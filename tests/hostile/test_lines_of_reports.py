@@ -39,7 +39,7 @@ def test_no_name_begins_a_line_of_an_outline() -> None:
         Console(file=made, width=200).print(*tables(outline.sections))
         assert not begun(made.getvalue())
 
-    every([(one,) for one in ENDS], check)
+    every(ENDS, check)
 
 
 def test_no_name_begins_a_line_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_no_name_begins_a_line_on_the_terminal(capsys: pytest.CaptureFixture[str
         assert FORGED in printed.out and FORGED in printed.err
         assert not begun(printed.out) and not begun(printed.err)
 
-    every([(one,) for one in ENDS], check)
+    every(ENDS, check)
 
 
 def test_no_name_begins_a_line_for_programs_of_ci() -> None:
@@ -74,7 +74,7 @@ def test_no_name_begins_a_line_for_programs_of_ci() -> None:
             assert not [one for node in tree.iter() for value in node.attrib.values() for one in begun(value)]
         assert not begun(outputs.as_junit(examinations, skipped))
 
-    every([(one,) for one in ENDS], check)
+    every(ENDS, check)
 
 
 def test_no_name_begins_a_line_that_a_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,4 +85,4 @@ def test_no_name_begins_a_line_that_a_verb_prints(capsys: pytest.CaptureFixture[
         assert len(out.splitlines()) == 2
         assert "\u202e" not in out
 
-    every([(one,) for one in ENDS], check)
+    every(ENDS, check)

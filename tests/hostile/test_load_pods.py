@@ -108,7 +108,7 @@ def test_nor_is_one_under_an_absolute_name(tmp_path: Path) -> None:
             place.put("more", "")
         place.close()
 
-    every([(one,) for one in [None, 100]], check)
+    every([None, 100], check)
 
 
 def test_names_that_were_not_asked_for_are_refused() -> None:
@@ -132,7 +132,7 @@ def test_other_names_at_each_question_come_to_an_end() -> None:
         assert number == 4
         place.close()
 
-    every([(one,) for one in [None, 100]], check)
+    every([None, 100], check)
 
 
 def test_sizes_that_no_pod_has_are_refused() -> None:
@@ -181,7 +181,7 @@ def test_what_is_packed_is_unpacked_to_what_was_asked_for_and_no_more(bomb: byte
         assert place.lost.startswith("the load pod liar packed more into a piece of log.1 than the")
         place.close()
 
-    every([(one,) for one in [None, 100]], check)
+    every([None, 100], check)
 
 
 def test_a_frame_that_no_walproof_sends_is_one_sentence_at_once() -> None:
@@ -227,7 +227,7 @@ def test_a_clock_that_is_none_is_refused() -> None:
         with pytest.raises(LoadLost, match="answers clock with what no load pod answers"):
             Liar({"clock": (answer, b"")}).pod().clock()
 
-    every([(one,) for one in [{"monotonic": float("inf"), "wall": 1.0}, {"wall": 1.0}, {"monotonic": "x"}]], check)
+    every([{"monotonic": float("inf"), "wall": 1.0}, {"wall": 1.0}, {"monotonic": "x"}], check)
 
 
 def test_what_a_pod_says_went_wrong_is_one_line_that_no_terminal_obeys() -> None:
@@ -267,7 +267,7 @@ def test_the_agent_does_nothing_for_a_stranger(tmp_path: Path) -> None:
             assert agent.asked_at == began and not agent._processes and not agent.over.is_set()
 
     tokens: list[Any] = [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9", "\ud800", 7, [TOKEN], {}]
-    every([(one,) for one in tokens], check)
+    every(tokens, check)
 
 
 def test_the_body_of_a_stranger_is_not_even_read(tmp_path: Path) -> None:
@@ -332,4 +332,4 @@ def test_the_agent_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None
             assert agent.answer({"do": "list", "workspace": 1, "pattern": "*"}, b"")[0] == {"files": {"plain": 5}}
             assert own.read_text() == "as it was" and not agent._processes
 
-    every([(one,) for one in ["put", "read", "start"]], check)
+    every(["put", "read", "start"], check)

@@ -62,4 +62,4 @@ def test_one_long_line_is_read_in_time_of_its_length(reader: str) -> None:
                 except (UsageError, ValueError):
                     continue
 
-    every([(one,) for one in BEGINS], check)
+    every(BEGINS, check)
