@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.fixtures.observed import N2, group, seen
-from tests.fixtures.priced_records import described, price_record, prove_record
-from walproof.advising.advise import advise, choose_environment
+from tests.fixtures.priced_records import advice, described, price_record, prove_record
+from tests.fixtures.tiers import each
 from walproof.advising.evidence import evidence_of
-from walproof.errors import UndecidedError, UsageError
-from walproof.model.advice import OBSERVED, Advice, PricedArm, Requirements
+from walproof.errors import Error, UndecidedError, UsageError
+from walproof.model.advice import OBSERVED, PricedArm, Requirements
 from walproof.model.event import Described, Event
 from walproof.model.guarantee import Level, QuorumKind
 from walproof.model.topology import Description
@@ -28,11 +28,6 @@ def arms(*records: list[Event]) -> dict[Level, PricedArm]:
     return {arm.level: arm for arm in evidence_of([(str(i), one) for i, one in enumerate(records)]).priced}
 
 
-def advice(required: Requirements, *records: list[Event], workload: str | None = None) -> Advice:
-    evidence = evidence_of([(str(i), events) for i, events in enumerate(records)])
-    return advise(evidence, required, choose_environment(evidence, None, workload))
-
-
 def test_every_level_is_evidence_at_the_quorum_and_the_sessions_there_are() -> None:
     found = arms(record())
     assert set(found) == {Level.LOCAL, Level.REMOTE_WRITE, Level.ON, Level.REMOTE_APPLY}
@@ -46,18 +41,18 @@ def test_every_level_is_evidence_at_the_quorum_and_the_sessions_there_are() -> N
     assert found[Level.LOCAL].tps.value > 400.0 > found[Level.REMOTE_APPLY].tps.value
 
 
-@pytest.mark.parametrize(
-    ("given", "levels"),
-    [
-        (record(standbys=()), {Level.LOCAL, Level.ON}),
-        (record(standbys=(replace(N2, lags_ms=(0.5, 1.5, None)),)), {Level.LOCAL, Level.REMOTE_WRITE, Level.ON}),
-        (record(level="off", groups=(group(sessions=160, writing=100, writing_s=1.0),)), set()),
-        (record(number=7), set()),
-        (record(transaction_ids=0, commits=0), set()),
-        (record(groups=()), set()),
-    ],
-    ids=["no standby", "one that did not replay", "all at off", "too short", "hanging", "nobody"],
-)
+# no standby, one that did not replay, all at off, too short, hanging, nobody: the levels that are evidence
+UNPREDICTED: list[tuple[list[Event], set[Level]]] = [
+    (record(standbys=()), {Level.LOCAL, Level.ON}),
+    (record(standbys=(replace(N2, lags_ms=(0.5, 1.5, None)),)), {Level.LOCAL, Level.REMOTE_WRITE, Level.ON}),
+    (record(level="off", groups=(group(sessions=160, writing=100, writing_s=1.0),)), set()),
+    (record(number=7), set()),
+    (record(transaction_ids=0, commits=0), set()),
+    (record(groups=()), set()),
+]
+
+
+@each(UNPREDICTED)
 def test_what_cannot_be_predicted_with_an_interval_is_no_evidence(given: list[Event], levels: set[Level]) -> None:
     assert set(arms(given)) == levels
     if not levels:
@@ -71,23 +66,23 @@ def test_the_last_of_several_observations_counts_and_other_targets_are_said() ->
     assert "prices are of different targets: elsewhere, lab" in advice(Requirements(), *given).caveats
 
 
-@pytest.mark.parametrize(
-    ("required", "workload", "error", "says"),
-    [
-        (Requirements(min_tps=5000.0), OBSERVED, UndecidedError, "more than the load observed"),
-        (Requirements(rpo_s=0.0), None, UsageError, "choose one"),
-        (Requirements(), "another", UsageError, "as observed"),
-    ],
-)
+UNANSWERED: list[tuple[Requirements, str | None, type[Error], str]] = [
+    (Requirements(min_tps=5000.0), OBSERVED, UndecidedError, "more than the load observed"),
+    (Requirements(rpo_s=0.0), None, UsageError, "choose one"),
+    (Requirements(), "another", UsageError, "as observed"),
+]
+
+
+@each(UNANSWERED)
 def test_what_the_load_that_was_there_cannot_answer_is_said(
-    required: Requirements, workload: str | None, error: type[Exception], says: str
+    required: Requirements, workload: str | None, error: type[Error], says: str
 ) -> None:
     with pytest.raises(error) as wrong:
         advice(required, record(), price_record(), workload=workload)
-    assert says in f"{wrong.value} {wrong.value.hint}"  # type: ignore[attr-defined]
+    assert says in f"{wrong.value.message} {wrong.value.hint}"
 
 
-@pytest.mark.parametrize(("most_ms", "met", "risk"), [(500.0, True, False), (50.0, True, True), (2.0, False, True)])
+@each([(500.0, True, False), (50.0, True, True), (2.0, False, True)])
 def test_a_latency_is_met_for_sure_only_below_the_bound_that_holds_for_every_wait(
     most_ms: float, met: bool, risk: bool
 ) -> None:

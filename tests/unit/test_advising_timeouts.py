@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
-from tests.fixtures.priced_records import drill, price_record
-from tests.unit.test_advising import advice
+from tests.fixtures.priced_records import advice, drill, price_record
+from tests.fixtures.tiers import each
 from walproof.model.advice import Requirements
 from walproof.model.event import Described, DrillDone, Event, Started
 from walproof.model.guarantee import Level
@@ -53,26 +51,22 @@ def test_what_was_drilled_with_the_timeouts_of_the_choice_needs_no_other_drill()
     assert not any("never drilled" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        drilled({"patroni": "4.1.5"}, *frozen(22.4)),
-        drilled({"patroni": "4.1.5", "timeouts": "fast", "kind": "simulated, not a measurement"}, *frozen(22.4)),
-        drilled(FAST, drill(Level.ON, fault="switchover", rto_s=0.4)),
-    ],
-    ids=["unknown timeouts", "simulated", "planned"],
-)
+# unknown timeouts, a simulated cluster, a planned switchover, a former guard's drill
+SILENT: list[list[Event]] = [
+    drilled({"patroni": "4.1.5"}, *frozen(22.4)),
+    drilled({**FAST, "kind": "simulated, not a measurement"}, *frozen(22.4)),
+    drilled(FAST, drill(Level.ON, fault="switchover", rto_s=0.4)),
+    drilled(FAST, *(replace(done, drill=replace(done.drill, guarded=True)) for done in frozen(2.9))),
+]
+
+
+@each(SILENT)
 def test_what_says_nothing_of_timeouts_is_not_counted(record: list[Event]) -> None:
     (line,) = failovers(None, record)
     assert line.startswith("no drill of the leader says") and "walproof prove" in line
 
 
-def test_drills_of_a_former_guard_say_nothing_of_patroni() -> None:
-    guarded = [replace(done, drill=replace(done.drill, guarded=True)) for done in frozen(2.9)]
-    assert failovers(None, drilled(FAST, *guarded))[0].startswith("no drill")
-
-
-@pytest.mark.parametrize("odd", ["²", "9" * 400, "-1", "soon"])
+@each(["²", "9" * 400, "-1", "soon"])
 def test_timeouts_in_a_strangers_record_that_are_no_numbers_leave_the_ttl(odd: str) -> None:
     there = Description("c", ("n1",), {"patroni loop_wait": odd, "patroni retry_timeout": "3"}, ttl_s=20.0)
     assert there.failover_times_s == (20.0,)

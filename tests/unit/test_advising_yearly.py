@@ -9,10 +9,10 @@ import pytest
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.fixtures.records import recorded
-from walproof.advising.advise import advise, as_json, choose_environment, read_advice
+from tests.fixtures.tiers import each
+from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
-from walproof.advising.requirements import classes_of, requirements_of
-from walproof.errors import UsageError
+from walproof.advising.requirements import requirements_of
 from walproof.model.advice import Advice, Requirements, YearlyRisk
 from walproof.model.estimate import Estimate
 from walproof.model.guarantee import Level, QuorumKind
@@ -38,81 +38,45 @@ def _advice(required: Requirements, years: tuple[YearlyRisk, ...] = YEARS) -> Ad
     return advise(found, required, choose_environment(found, None, None))
 
 
+ENOUGH = 1 - 16.5 / (365.25 * 1440)
+
+
 def test_a_loss_per_year_chooses_a_level_that_waits_and_says_what_drills_do_not_exclude() -> None:
     made = _advice(Requirements(loss_per_year=1e-6))
     assert made.choices
     assert all(c.level.remote and c.strict for c in made.choices)
     first = made.choices[0]
-    assert first.year is not None
-    assert first.year.strict
+    assert first.year is not None and first.year.strict
     assert any("do not exclude a loss in 0.05 of years" in text for text in first.assumed)
+    partly = _advice(Requirements(loss_per_year=1.5e-7)).choices[0]
+    assert any("P(loss) may reach 2e-07" in text for text in partly.assumed), "its interval meets it only partly"
+    degrading = _advice(Requirements(availability=ENOUGH, loss_per_year=1e-3))
+    assert degrading.choices and not any(c.strict for c in degrading.choices), "only degrading is available enough"
 
 
-def test_degrading_is_chosen_where_only_it_is_available_enough() -> None:
-    needed = 1 - 16.5 / (365.25 * 1440)
-    made = _advice(Requirements(availability=needed, loss_per_year=1e-3))
-    assert made.choices
-    assert not any(c.strict for c in made.choices)
-    refused = _advice(Requirements(rpo_s=0.0, availability=needed)).refused
-    assert refused  # nothing lost with the leader needs strict, which stops writes more often
+# what is required, the forecasts, its name, a part of the limit, what the nearest begins with
+OUT_OF_REACH: list[tuple[Requirements, tuple[YearlyRisk, ...], str, str, str]] = [
+    (Requirements(availability=0.999999), YEARS, "--availability 99.9999", "15 minutes without writes", "--avail"),
+    (Requirements(loss_per_year=1e-9), YEARS, "--loss-per-year 1e-09", "P(loss) 1e-07 by structure", "--loss-per-year"),
+    (Requirements(availability=0.9), (), "", "no forecast", ""),
+    # Nothing lost with the leader needs strict, which stops writes more often.
+    (Requirements(rpo_s=0.0, availability=ENOUGH), YEARS, "", "", ""),
+]
 
 
-def test_a_requirement_that_its_interval_only_partly_meets_is_an_assumption() -> None:
-    made = _advice(Requirements(loss_per_year=1.5e-7))
-    assert any("P(loss) may reach 2e-07" in text for text in made.choices[0].assumed)
-
-
-@pytest.mark.parametrize(
-    ("required", "name", "limit", "nearest"),
-    [
-        (Requirements(availability=0.999999), "--availability 99.9999", "15 minutes without writes", "--availability"),
-        (Requirements(loss_per_year=1e-9), "--loss-per-year 1e-09", "P(loss) 1e-07 by structure", "--loss-per-year"),
-    ],
-)
+@each(OUT_OF_REACH)
 def test_what_no_configuration_reaches_is_refused_with_the_nearest(
-    required: Requirements, name: str, limit: str, nearest: str
+    required: Requirements, years: tuple[YearlyRisk, ...], name: str, limit: str, nearest: str
 ) -> None:
-    (refused,) = _advice(required).refused
-    assert refused.requirement == name
+    (refused, *_) = _advice(required, years).refused
+    assert name in refused.requirement
     assert limit in refused.limit
     assert refused.nearest.startswith(nearest)
-
-
-def test_an_arm_without_a_forecast_meets_no_requirement_on_the_year() -> None:
-    (refused,) = _advice(Requirements(availability=0.9), ()).refused
-    assert "no forecast" in refused.limit
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "stated"),
-    [
-        ("availability", "100", "a percentage below 100"),
-        ("availability", "0", "a percentage below 100"),
-        ("availability", "four nines", "a percentage below 100"),
-        ("loss-per-year", "0", "a probability above 0"),
-        ("loss-per-year", "1", "a probability above 0"),
-        ("loss-per-year", "nan", "a probability above 0"),
-    ],
-)
-def test_impossible_requirements_get_one_sentence(name: str, text: str, stated: str) -> None:
-    with pytest.raises(UsageError, match=stated) as wrong:
-        requirements_of([(name, text)])
-    assert "\n" not in wrong.value.message
-
-
-def test_a_year_is_no_requirement_of_one_class() -> None:
-    with pytest.raises(UsageError, match="not for one class"):
-        classes_of(["payments:loss-per-year=1e-6"])
 
 
 def test_percent_signs_and_nines_are_read_and_written_the_same() -> None:
     required = requirements_of([("availability", "99.99%"), ("loss-per-year", "1e-6")])
     assert required.text == "--availability 99.99 --loss-per-year 1e-06"
-
-
-def test_advice_with_a_year_is_read_back() -> None:
-    made = _advice(Requirements(loss_per_year=1e-6))
-    assert read_advice(json.dumps(as_json(made))) == made
 
 
 @pytest.mark.usefixtures("quick_forecasts")
