@@ -1,25 +1,22 @@
-"""What `--help` says, of walproof and of every verb, as kept in help/; WALPROOF_RENEW=1 writes it anew."""
+"""What `--help` says, of walproof and of every verb, as kept in help.txt; WALPROOF_RENEW=1 writes it anew."""
 
 import os
 from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.command_line import commands
+from tests.fixtures.command_line import VERBS
+from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
 
-KEPT = Path(__file__).parent / "help"
-
-
-VERBS = dict(commands(walproof))
+KEPT = Path(__file__).with_name("help.txt")
 
 
 def _help(path: tuple[str, ...]) -> str:
     result = CliRunner(env={"COLUMNS": "80"}).invoke(walproof, [*path, "--help"], prog_name="walproof")
     assert result.exit_code == 0, result.output
-    return "\n".join(line.rstrip() for line in result.output.splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in result.output.splitlines())
 
 
 def _words(text: str) -> list[str]:
@@ -30,23 +27,17 @@ def _words(text: str) -> list[str]:
     return text.replace("-h, --help", "--help").split()
 
 
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
-def test_help_is_as_kept(path: tuple[str, ...]) -> None:
-    kept = KEPT / f"{'-'.join(path) or 'walproof'}.txt"
-    shown = _help(path)
+def test_help_of_every_command_is_as_kept() -> None:
+    shown = {f"$ walproof {' '.join((*path, '--help'))}": _help(path) for path in VERBS}
     if os.environ.get("WALPROOF_RENEW"):
-        KEPT.mkdir(exist_ok=True)
-        kept.write_text(shown, "utf-8")
-    assert _words(shown) == _words(kept.read_text("utf-8")), "WALPROOF_RENEW=1 keeps the new words"
+        KEPT.write_text("".join(f"{command}\n{text}\n\n" for command, text in shown.items()), "utf-8")
+    pages = [page.partition("\n") for page in ("\n" + KEPT.read_text("utf-8")).split("\n$ ")[1:]]
+    kept = {f"$ {command}": _words(text) for command, _, text in pages}
+    assert {command: _words(text) for command, text in shown.items()} == kept, "WALPROOF_RENEW=1 keeps the new words"
 
 
-def test_no_help_is_kept_of_verbs_that_are_gone() -> None:
-    assert {file.stem for file in KEPT.glob("*.txt")} == {"-".join(path) or "walproof" for path in VERBS}
-
-
-@pytest.mark.parametrize("path", VERBS, ids=lambda path: "-".join(path) or "walproof")
-def test_every_option_says_what_it_does_in_a_sentence(path: tuple[str, ...]) -> None:
-    command = VERBS[path]
+@each(VERBS.items())
+def test_every_option_says_what_it_does_in_a_sentence(path: tuple[str, ...], command: click.Command) -> None:
     assert (command.help or "").split("\n\n")[0].rstrip()[-1] in ".:", command.help
     for option in command.params:
         if isinstance(option, click.Option):

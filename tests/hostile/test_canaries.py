@@ -18,6 +18,7 @@ import pytest
 
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair, plain_pair, promote
+from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.load import NO_LIMITS
@@ -292,9 +293,9 @@ def stuck(pair: PlainPair, heard: Heard) -> Iterator[int]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("role", ["dba"])
+@each(["dba"])
 def test_no_commit_is_piled_on_one_that_cannot_be_cancelled(
-    pair: PlainPair, role: str, patience: Callable[[float], None]
+    role: str, pair: PlainPair, patience: Callable[[float], None]
 ) -> None:
     """Nor where the DSN asks for a role that does not see what the login's sessions do."""
     if role == "dba" and not pair.sql("n1", "SELECT 1 FROM pg_roles WHERE rolname = 'dba'"):

@@ -11,7 +11,7 @@ from tests.fixtures import row_folders
 from tests.fixtures.cnpg.fake_api import FakeApi, view
 from tests.fixtures.kubernetes.stand_in import make_anew, stand_in
 from tests.fixtures.kubernetes.virtual_guard import world
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication
 from walproof.model.sample import Scenario
@@ -55,38 +55,33 @@ def opened(folder: Path, api: FakeApi) -> CnpgCluster:
     return cluster
 
 
-def test_nothing_is_changed_or_undone_on_the_new_one(tmp_path: Path) -> None:
-    def check(change: str) -> None:
-        here = row_folders.fresh(tmp_path)
-        api = FakeApi()
-        cluster = opened(here, api)
-        for fault in (Capability.STOP, Capability.FREEZE):
-            cluster.capabilities().faults[fault].inject("pg-2")
-        api.make_anew()
-        api.asked.clear()
-        with pytest.raises(ClusterReplaced, match="the Cluster pg was deleted and made anew meanwhile"):
-            CHANGES[change](cluster)
-        assert {verb for verb, _, _ in api.asked} <= {"get", "list"}
-
-    every(CHANGES, check)
+@each(CHANGES)
+def test_nothing_is_changed_or_undone_on_the_new_one(change: str, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    api = FakeApi()
+    cluster = opened(here, api)
+    for fault in (Capability.STOP, Capability.FREEZE):
+        cluster.capabilities().faults[fault].inject("pg-2")
+    api.make_anew()
+    api.asked.clear()
+    with pytest.raises(ClusterReplaced, match="the Cluster pg was deleted and made anew meanwhile"):
+        CHANGES[change](cluster)
+    assert {verb for verb, _, _ in api.asked} <= {"get", "list"}
 
 
-def test_a_patch_that_is_under_way_is_refused_by_the_api(tmp_path: Path) -> None:
+@each(["stop", "unfenced", "role", "configured"])
+def test_a_patch_that_is_under_way_is_refused_by_the_api(change: str, tmp_path: Path) -> None:
     """By the uid: the objects here keep their resourceVersion."""
-
-    def check(change: str) -> None:
-        here = row_folders.fresh(tmp_path)
-        api = FakeApi()
-        cluster = opened(here, api)
-        cluster.capabilities().faults[Capability.STOP].inject("pg-2")
-        plan, before = cluster.configuration.plan(SYNC), api.get(CLUSTERS, "pg")
-        api.before_patch = api.make_anew
-        with pytest.raises(ClusterReplaced):
-            cluster.configuration.apply(plan, cluster.journal) if change == "configured" else CHANGES[change](cluster)
-        before["metadata"]["uid"] = "anew"
-        assert api.cluster == before
-
-    every(["stop", "unfenced", "role", "configured"], check)
+    here = row_folders.fresh(tmp_path)
+    api = FakeApi()
+    cluster = opened(here, api)
+    cluster.capabilities().faults[Capability.STOP].inject("pg-2")
+    plan, before = cluster.configuration.plan(SYNC), api.get(CLUSTERS, "pg")
+    api.before_patch = api.make_anew
+    with pytest.raises(ClusterReplaced):
+        cluster.configuration.apply(plan, cluster.journal) if change == "configured" else CHANGES[change](cluster)
+    before["metadata"]["uid"] = "anew"
+    assert api.cluster == before
 
 
 def test_the_real_client_and_another_process_leave_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

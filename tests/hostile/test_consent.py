@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.errors import UsageError
 from walproof.load.ledger.processes import _writer_tasks
 from walproof.load.local_runner import LocalWorkspace
@@ -46,35 +46,29 @@ def test_every_fault_is_a_consent_of_its_own_and_no_other_stands_for_it(cluster:
     assert set(IN_STORMS) <= set(consent.MEANS), "a storm asks for every fault that it may draw"
 
 
-def test_a_word_near_a_consent_is_none() -> None:
-    def refused(word: str) -> None:
-        with pytest.raises(UsageError, match="is no consent"):
-            consent.read(word)
-
-    every(["LOAD", "load;kill", "all", "*", "none", "load kill", "kill-", "--kill", "löad"], refused)
+@each(["LOAD", "load;kill", "all", "*", "none", "load kill", "kill-", "--kill", "löad"])
+def test_a_word_near_a_consent_is_none(word: str) -> None:
+    with pytest.raises(UsageError, match="is no consent"):
+        consent.read(word)
 
 
-def test_a_button_does_only_the_fault_that_allow_names(cluster: Simulated) -> None:
-    def refused(clicked: str) -> None:
-        with closing(Collector(cluster)) as collector:
-            page = Page(collector, cluster, allowed=frozenset(consent.MEANS) - {clicked})
-            client = TestClient(page.app, base_url="http://127.0.0.1")
-            answer = client.post("/act", json={"action": clicked, "member": "n1"}, headers={TOKEN_HEADER: page.token})
-        assert answer.status_code == 409
-        assert f"--allow {clicked}" in answer.json()["error"]
-        offered = {a.name for a in Actions(cluster, lambda _: None, frozenset({clicked})).offered() if not a.why_not}
-        assert offered == {clicked, "recover"}
-
-    every(sorted(MEMBER_FAULTS), refused)
+@each(sorted(MEMBER_FAULTS))
+def test_a_button_does_only_the_fault_that_allow_names(clicked: str, cluster: Simulated) -> None:
+    with closing(Collector(cluster)) as collector:
+        page = Page(collector, cluster, allowed=frozenset(consent.MEANS) - {clicked})
+        client = TestClient(page.app, base_url="http://127.0.0.1")
+        answer = client.post("/act", json={"action": clicked, "member": "n1"}, headers={TOKEN_HEADER: page.token})
+    assert answer.status_code == 409
+    assert f"--allow {clicked}" in answer.json()["error"]
+    offered = {a.name for a in Actions(cluster, lambda _: None, frozenset({clicked})).offered() if not a.why_not}
+    assert offered == {clicked, "recover"}
 
 
-def test_a_fault_that_could_never_be_undone_is_absent_with_its_reason() -> None:
-    def absent(fault: Capability) -> None:
-        commands = UserCommands({fault.value: "true"}, lambda member: Endpoint((("h", 1),)))
-        assert commands.faults() == {}
-        assert f"[faults] {UNDOES[fault]}" in commands.reasons()[fault]
-
-    every(sorted(NEEDS_UNDO), absent)
+@each(sorted(NEEDS_UNDO))
+def test_a_fault_that_could_never_be_undone_is_absent_with_its_reason(fault: Capability) -> None:
+    commands = UserCommands({fault.value: "true"}, lambda member: Endpoint((("h", 1),)))
+    assert commands.faults() == {}
+    assert f"[faults] {UNDOES[fault]}" in commands.reasons()[fault]
 
 
 def test_isolate_given_makes_neither_partition_nor_anything_else_possible() -> None:
@@ -84,12 +78,10 @@ def test_isolate_given_makes_neither_partition_nor_anything_else_possible() -> N
     assert "[faults] partition" in commands.reasons()[Capability.PARTITION]
 
 
-def test_a_pitfall_with_a_named_cluster_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    def refused(option: str) -> None:
-        code, _, err = ended(capsys, ["prove", "--pitfall", "P1", option, "mine"])
-        assert (code, "leaves" in err, "alone" in err) == (2, True, True), err
-
-    every(["--target", "--lab"], refused)
+@each(["--target", "--lab"])
+def test_a_pitfall_with_a_named_cluster_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = ended(capsys, ["prove", "--pitfall", "P1", option, "mine"])
+    assert (code, "leaves" in err, "alone" in err) == (2, True, True), err
 
 
 def test_without_a_target_file_there_are_caps_too() -> None:
@@ -98,12 +90,10 @@ def test_without_a_target_file_there_are_caps_too() -> None:
         LoadLimits(CapsPart().max_clients).check(500)
 
 
-def test_the_writers_of_all_processes_together_stay_below_the_rate() -> None:
-    def shared(writers: int) -> None:
-        order, place = LedgerOrder(Level.ON, writers, rate=100.0), LocalWorkspace()
-        tasks = _writer_tasks(order, Endpoint((("h", 1),)), place, range(writers))
-        assert sum(task.count for task in tasks) == writers
-        assert sum(task.rate or 0.0 for task in tasks) == pytest.approx(100.0)
-        assert all(task.count / (task.rate or 0.0) == pytest.approx(writers / 100) for task in tasks)
-
-    every([1, 2, 3, 16, 64], shared)
+@each([1, 2, 3, 16, 64])
+def test_the_writers_of_all_processes_together_stay_below_the_rate(writers: int) -> None:
+    order, place = LedgerOrder(Level.ON, writers, rate=100.0), LocalWorkspace()
+    tasks = _writer_tasks(order, Endpoint((("h", 1),)), place, range(writers))
+    assert sum(task.count for task in tasks) == writers
+    assert sum(task.rate or 0.0 for task in tasks) == pytest.approx(100.0)
+    assert all(task.count / (task.rate or 0.0) == pytest.approx(writers / 100) for task in tasks)

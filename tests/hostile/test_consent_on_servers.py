@@ -11,7 +11,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import PAIR, advice_file
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
@@ -64,22 +64,20 @@ LINES = [
 """Without the consent that it needs, or beyond the caps."""
 
 
+@each(LINES)
 def test_a_verb_without_consent_or_beyond_the_caps_writes_nothing(
-    pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
+    words: str, pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused(words: str) -> None:
-        before = len(statements(pair))
-        target = ("--target", str(pair_file(pair, tmp_path)))
-        code, out, err = ended(capsys, [*words.replace("ADVICE", str(advice)).split(), *target])
-        assert (code, out) == (2, ""), f"exit code {code}: {err}"
-        assert "hint: " in err and ("--allow" in err or "max_clients" in err), err
-        asked = set(STATEMENT.findall(statements(pair)[before:]))
-        # A study is refused before it even connects.
-        assert asked or words.startswith("study")
-        assert asked & WRITES == set(), "it wrote"
-        assert not list(tmp_path.glob("records*"))
-
-    every(LINES, refused)
+    before = len(statements(pair))
+    target = ("--target", str(pair_file(pair, tmp_path)))
+    code, out, err = ended(capsys, [*words.replace("ADVICE", str(advice)).split(), *target])
+    assert (code, out) == (2, ""), f"exit code {code}: {err}"
+    assert "hint: " in err and ("--allow" in err or "max_clients" in err), err
+    asked = set(STATEMENT.findall(statements(pair)[before:]))
+    # A study is refused before it even connects.
+    assert asked or words.startswith("study")
+    assert asked & WRITES == set(), "it wrote"
+    assert not list(tmp_path.glob("records*"))
 
 
 def test_a_dsn_without_a_target_file_is_capped_too(

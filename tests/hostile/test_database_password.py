@@ -18,6 +18,7 @@ import pytest
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import wheel_bin
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.driver import environment
 from walproof.load.ledger.task_and_attempt_files import WriterTask, read_writer_task, task_text
@@ -105,8 +106,8 @@ def test_a_member_that_only_cluster_names_is_told_no_password(thief: Thief, tmp_
     assert thief.heard == []
 
 
-@pytest.mark.parametrize("user_says", ["nothing", "PGCHANNELBINDING", "[members]"])
-def test_who_has_a_pods_address_is_given_no_login_to_pass_on(monkeypatch: pytest.MonkeyPatch, user_says: str) -> None:
+@each(["nothing", "PGCHANNELBINDING", "[members]"])
+def test_who_has_a_pods_address_is_given_no_login_to_pass_on(user_says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGCHANNELBINDING", raising=False)
     if user_says == "PGCHANNELBINDING":
         monkeypatch.setenv(user_says, "prefer")
@@ -203,9 +204,9 @@ def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way
     assert set(thief.heard) == ({SECRET.encode()} if named == (STRANGER,) else set())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each(WAYS)
 def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
-    thief: Thief, monkeypatch: pytest.MonkeyPatch, way: str
+    way: str, thief: Thief, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libpq takes PGPASSWORD before a password file, and PGHOSTADDR for every host."""
     monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")

@@ -12,7 +12,7 @@ from psycopg import sql
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
@@ -148,8 +148,7 @@ def planted(pair: PlainPair, text: str) -> Iterator[None]:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "text",
+@each(
     [
         "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "CREATE SCHEMA walproof",
@@ -159,9 +158,9 @@ def planted(pair: PlainPair, text: str) -> Iterator[None]:
         "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC",
         "CREATE VIEW public.pg_stat_activity AS SELECT 1",
         "SELECT lo_create(0)",
-    ],
+    ]
 )
-def test_what_another_role_made_in_template1_is_not_in_walproofs_database(thief: PlainPair, text: str) -> None:
+def test_what_another_role_made_in_template1_is_not_in_walproofs_database(text: str, thief: PlainPair) -> None:
     run(thief, "CREATE FUNCTION public.of_an_administrator() RETURNS int LANGUAGE sql AS 'SELECT 1'", "template1")
     known = "SELECT to_regproc('public.of_an_administrator') IS NOT NULL"
     strangers = "SELECT count(*) FROM pg_shdepend WHERE refobjid = 'thief'::regrole"
@@ -246,32 +245,31 @@ ANOTHERS = [
 """What somebody made in the DSN's database, and why no canary writes there."""
 
 
-def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(thief: PlainPair) -> None:
+@each(ANOTHERS)
+def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(
+    made: str, why: str, thief: PlainPair
+) -> None:
     """In the DSN's database, which is another's. Nothing there is changed."""
-
-    def refused(made: str, why: str) -> None:
-        run(thief, "CREATE DATABASE app OWNER thief")
-        run(thief, "GRANT CREATE ON SCHEMA public TO thief", "app")
-        run(
-            thief,
-            "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.now()';"
-            "CREATE FUNCTION public.fine(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
-            "CREATE FUNCTION public.plain(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
-            "app",
-            "thief",
-        )
-        run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
-        there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
-        before = run(thief, there, "app")
-        with (
-            opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
-            pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
-        ):
-            Canary(target, (Level.LOCAL,), print)
-        assert run(thief, there, "app") == before
-        run(thief, "DROP DATABASE app WITH (FORCE)")
-
-    every(ANOTHERS, refused)
+    run(thief, "CREATE DATABASE app OWNER thief")
+    run(thief, "GRANT CREATE ON SCHEMA public TO thief", "app")
+    run(
+        thief,
+        "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.now()';"
+        "CREATE FUNCTION public.fine(text) RETURNS boolean LANGUAGE sql AS 'SELECT true';"
+        "CREATE FUNCTION public.plain(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+        "app",
+        "thief",
+    )
+    run(thief, made.replace(" EXECUTE FUNCTION", " FOR EACH ROW EXECUTE FUNCTION"), "app")
+    there = "SELECT oid FROM pg_class WHERE relnamespace = to_regnamespace('walproof') ORDER BY 1"
+    before = run(thief, there, "app")
+    with (
+        opened(f"{pair_dsn(thief, 'n1')} dbname=app") as target,
+        pytest.raises(MachineError, match=f"not walproof's.*: {why}"),
+    ):
+        Canary(target, (Level.LOCAL,), print)
+    assert run(thief, there, "app") == before
+    run(thief, "DROP DATABASE app WITH (FORCE)")
 
 
 @pytest.mark.nightly
@@ -362,8 +360,8 @@ def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: Plai
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("role", ["dba", "thief"])
-def test_nothing_is_made_as_a_role_that_others_may_become(thief: PlainPair, dba: str, role: str) -> None:
+@each(["dba", "thief"])
+def test_nothing_is_made_as_a_role_that_others_may_become(role: str, thief: PlainPair, dba: str) -> None:
     """They would own it, and could give it triggers, which run in sessions of the superuser who has logged in."""
     run(thief, "GRANT dba TO thief; GRANT CREATE ON DATABASE postgres TO thief")
     with opened(dba.replace("dba", role)) as target:

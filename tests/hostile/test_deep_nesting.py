@@ -19,7 +19,7 @@ from tests.fixtures import row_folders
 from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.records import price_events, recorded
-from tests.fixtures.tiers import every, many
+from tests.fixtures.tiers import each, many
 from walproof.errors import TargetError, UsageError
 from walproof.machine import untrusted
 from walproof.machine.untrusted import DEEPEST, from_json, from_toml
@@ -48,172 +48,152 @@ def objects(depth: int) -> str:
     return '{"a":' * depth + "1" + "}" * depth
 
 
-def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(walproof: Run, tmp_path: Path) -> None:
-    def check(depth: int, nested: Callable[[int], str]) -> None:
-        shutil.rmtree(tmp_path / "r", ignore_errors=True)
-        recorded(tmp_path / "r", "price", price_events())
-        good = read(tmp_path / "r").events
-        for line in (
-            nested(depth),
-            f'{{"kind":"note","at":1,"text":{nested(depth)}}}',
-            f'{{"kind":"x","y":{nested(depth)}}}',
-        ):
-            assert decode(line) == (None, "not JSON")
-        with (tmp_path / "r" / "events.jsonl").open("a") as file:
-            file.write(f'{{"kind":"note","at":1,"text":{nested(depth)}}}\n{nested(depth)}\n{nested(depth)}')
-        assert read(tmp_path / "r").events == good
-        code, _, err = walproof("report", "r")
-        assert code == 0, err
-        assert "not JSON was skipped" in err
-        with Writer(tmp_path / "r", "price", resume=True):
-            """The last line, which is cut off, is read here."""
-
-    every([(depth, nested) for depth in ASKED for nested in [lists, objects]], check)
-
-
-def test_a_header_that_is_nested_too_deep_is_damaged(tmp_path: Path) -> None:
-    def check(depth: int) -> None:
-        here = row_folders.fresh(tmp_path)
-        recorded(here / "r", "price")
-        (here / "r" / "record.json").write_text(objects(depth))
-        assert any("record.json is damaged" in notice for notice in read(here / "r").notices)
-
-    every(ASKED, check)
-
-
-def test_a_journal_line_that_is_nested_too_deep_is_skipped(tmp_path: Path) -> None:
-    def check(depth: int) -> None:
-        here = row_folders.fresh(tmp_path)
-        journal = Journal(here / "journal.jsonl")
-        journal.note(1.0, "t", "setting", "a", before=None, after="1")
-        with journal.path.open("a") as file:
-            file.write(f'{{"other":{lists(depth)}}}\n{objects(depth)}\n')
-        assert [change.name for change in journal.pending()] == ["a"]
-
-    every(ASKED, check)
-
-
-def test_a_file_that_is_nested_too_deep_is_one_sentence(walproof: Run, tmp_path: Path) -> None:
-    def check(depth: int, case: tuple[str, str, str, str]) -> None:
-        file, text, line, words = case
-        (tmp_path / "events.jsonl").write_text("\n".join(map(encode, price_events())))
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(text.replace("{}", lists(depth)).replace("{{", "{").replace("}}", "}"))
-        one_sentence(walproof(*line.split()), words)
-
-    every(
-        [
-            (depth, case)
-            for depth in ASKED
-            for case in [
-                ("a.json", '{{"format":{}}}', "apply a.json --target sim", "this is not advice"),
-                ("a.json", "{}", "apply a.json --target sim", "this is not advice"),
-                ("t.toml", 'kind = "postgres"\nmembers = {}', "doctor --target t.toml", "is not TOML"),
-                ("t.toml", 'kind = "patroni"\nconsul.a = {}', "doctor --target t.toml", "is not TOML"),
-                ("s/study.toml", "part = {}", "study run s/study.toml --target sim", "is not TOML"),
-                ("f.toml", "failure = {}", "forecast . --failures f.toml", "is not TOML"),
-                ("r.toml", "sites = {}", "price --target sim --regions r.toml", "is not TOML"),
-            ]
-        ],
-        check,
-    )
-
-
-def test_a_target_file_of_dotted_keys_is_one_sentence(walproof: Run, tmp_path: Path) -> None:
-    def check(depth: int) -> None:
-        depth = min(depth, 5000)
-        (tmp_path / "t.toml").write_text(f'kind = "patroni"\nconsul{".a" * depth} = 1\n')
-        one_sentence(walproof("doctor", "--target", "t.toml"), f"more than {DEEPEST} levels deep")
-
-    every(ASKED, check)
-
-
-def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
-    walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@each([(depth, nested) for depth in ASKED for nested in [lists, objects]])
+def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
+    depth: int, nested: Callable[[int], str], walproof: Run, tmp_path: Path
 ) -> None:
-    def check(depth: int) -> None:
-        (tmp_path / "config").write_text(f"clusters: {lists(min(depth, 5000))}")
-        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
-        one_sentence(walproof("doctor", "--target", "cnpg:db/pg"), "")
-
-    every(ASKED, check)
-
-
-def test_an_answer_of_patroni_that_is_nested_too_deep_is_one_sentence(walproof: Run) -> None:
-    def check(depth: int, nested: Callable[[int], str]) -> None:
-        with fake_patroni() as fake:
-            fake.texts["/cluster"] = f'{{"members":{nested(depth)}}}'
-            one_sentence(walproof("doctor", "--target", fake.url), "answers, but is not Patroni", code=3)
-
-    every([(depth, nested) for depth in ASKED for nested in [lists, objects]], check)
-
-
-def test_a_configuration_and_a_status_that_are_nested_too_deep() -> None:
-    def check(depth: int) -> None:
-        nested = objects(depth)
-        with fake_patroni() as fake:
-            fake.texts |= {"/config": nested, "/patroni": nested}
-            rest = PatroniRest(RestAccess((fake.url,)))
-            assert rest.status(f"{fake.url}/patroni") == {}
-            for ask in (rest.config, rest.newest_config):
-                with pytest.raises(TargetError):
-                    ask()
-            rest.close()
-
-    every(ASKED, check)
+    shutil.rmtree(tmp_path / "r", ignore_errors=True)
+    recorded(tmp_path / "r", "price", price_events())
+    good = read(tmp_path / "r").events
+    for line in (
+        nested(depth),
+        f'{{"kind":"note","at":1,"text":{nested(depth)}}}',
+        f'{{"kind":"x","y":{nested(depth)}}}',
+    ):
+        assert decode(line) == (None, "not JSON")
+    with (tmp_path / "r" / "events.jsonl").open("a") as file:
+        file.write(f'{{"kind":"note","at":1,"text":{nested(depth)}}}\n{nested(depth)}\n{nested(depth)}')
+    assert read(tmp_path / "r").events == good
+    code, _, err = walproof("report", "r")
+    assert code == 0, err
+    assert "not JSON was skipped" in err
+    with Writer(tmp_path / "r", "price", resume=True):
+        """The last line, which is cut off, is read here."""
 
 
-def test_members_that_are_none_of_patronis_are_one_sentence(walproof: Run) -> None:
-    def check(member: str) -> None:
-        with fake_patroni() as fake:
-            fake.texts["/cluster"] = f'{{"members":[{member}]}}'
-            one_sentence(walproof("doctor", "--target", fake.url), "not with Patroni's /cluster", code=3)
-
-    every(
-        [
-            (one,)
-            for one in [
-                "1",
-                "[]",
-                '{"name":"n1","host":"h","port":"5432; x"}',
-                '{"name":"n1","host":"h","port":[]}',
-                '{"tags":["x"]}',
-            ]
-        ],
-        check,
-    )
+@each(ASKED)
+def test_a_header_that_is_nested_too_deep_is_damaged(depth: int, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    recorded(here / "r", "price")
+    (here / "r" / "record.json").write_text(objects(depth))
+    assert any("record.json is damaged" in notice for notice in read(here / "r").notices)
 
 
-def test_the_live_page_takes_no_action_that_is_nested_too_deep() -> None:
-    def check(depth: int) -> None:
-        target = choose("sim?members=3")
-        with closing(Collector(target)) as collector:
-            page = Page(collector, target, allowed=frozenset({"kill"}))
-            client = TestClient(page.app, base_url="http://127.0.0.1")
-            asked = f'{{"action":{lists(depth)}}}'
-            answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
-        assert answer.status_code == 400
-
-    every(ASKED, check)
+@each(ASKED)
+def test_a_journal_line_that_is_nested_too_deep_is_skipped(depth: int, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    journal = Journal(here / "journal.jsonl")
+    journal.note(1.0, "t", "setting", "a", before=None, after="1")
+    with journal.path.open("a") as file:
+        file.write(f'{{"other":{lists(depth)}}}\n{objects(depth)}\n')
+    assert [change.name for change in journal.pending()] == ["a"]
 
 
-def test_an_annotation_that_is_nested_too_deep_fences_nobody() -> None:
-    def check(depth: int) -> None:
-        meta = {"name": "pg", "namespace": "db", "annotations": {"cnpg.io/fencedInstances": lists(depth)}}
-        assert fenced_in(Cluster.model_validate({"metadata": meta, "spec": {"instances": 1}, "status": {}})) == ()
+@each(
+    [
+        (depth, case)
+        for depth in ASKED
+        for case in [
+            ("a.json", '{{"format":{}}}', "apply a.json --target sim", "this is not advice"),
+            ("a.json", "{}", "apply a.json --target sim", "this is not advice"),
+            ("t.toml", 'kind = "postgres"\nmembers = {}', "doctor --target t.toml", "is not TOML"),
+            ("t.toml", 'kind = "patroni"\nconsul.a = {}', "doctor --target t.toml", "is not TOML"),
+            ("s/study.toml", "part = {}", "study run s/study.toml --target sim", "is not TOML"),
+            ("f.toml", "failure = {}", "forecast . --failures f.toml", "is not TOML"),
+            ("r.toml", "sites = {}", "price --target sim --regions r.toml", "is not TOML"),
+        ]
+    ]
+)
+def test_a_file_that_is_nested_too_deep_is_one_sentence(
+    depth: int, case: tuple[str, str, str, str], walproof: Run, tmp_path: Path
+) -> None:
+    file, text, line, words = case
+    (tmp_path / "events.jsonl").write_text("\n".join(map(encode, price_events())))
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text.replace("{}", lists(depth)).replace("{{", "{").replace("}}", "}"))
+    one_sentence(walproof(*line.split()), words)
 
-    every(ASKED, check)
+
+@each(ASKED)
+def test_a_target_file_of_dotted_keys_is_one_sentence(depth: int, walproof: Run, tmp_path: Path) -> None:
+    depth = min(depth, 5000)
+    (tmp_path / "t.toml").write_text(f'kind = "patroni"\nconsul{".a" * depth} = 1\n')
+    one_sentence(walproof("doctor", "--target", "t.toml"), f"more than {DEEPEST} levels deep")
 
 
-def test_a_history_whose_header_is_nested_too_deep_is_damaged() -> None:
-    def check(depth: int) -> None:
-        parts = (zlib.compress(f'{{"number":{lists(depth)}}}'.encode()), b"", b"")
-        body = b"".join(parts)
-        sizes = history._SIZES.pack(*map(len, parts), zlib.crc32(body))
-        with pytest.raises(UsageError, match="damaged"):
-            history.decode(history.MAGIC + sizes + body)
+@each(ASKED)
+def test_a_kubeconfig_that_is_nested_too_deep_is_one_sentence(
+    depth: int, walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(f"clusters: {lists(min(depth, 5000))}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    one_sentence(walproof("doctor", "--target", "cnpg:db/pg"), "")
 
-    every(ASKED, check)
+
+@each([(depth, nested) for depth in ASKED for nested in [lists, objects]])
+def test_an_answer_of_patroni_that_is_nested_too_deep_is_one_sentence(
+    depth: int, nested: Callable[[int], str], walproof: Run
+) -> None:
+    with fake_patroni() as fake:
+        fake.texts["/cluster"] = f'{{"members":{nested(depth)}}}'
+        one_sentence(walproof("doctor", "--target", fake.url), "answers, but is not Patroni", code=3)
+
+
+@each(ASKED)
+def test_a_configuration_and_a_status_that_are_nested_too_deep(depth: int) -> None:
+    nested = objects(depth)
+    with fake_patroni() as fake:
+        fake.texts |= {"/config": nested, "/patroni": nested}
+        rest = PatroniRest(RestAccess((fake.url,)))
+        assert rest.status(f"{fake.url}/patroni") == {}
+        for ask in (rest.config, rest.newest_config):
+            with pytest.raises(TargetError):
+                ask()
+        rest.close()
+
+
+@each(
+    [
+        (one,)
+        for one in [
+            "1",
+            "[]",
+            '{"name":"n1","host":"h","port":"5432; x"}',
+            '{"name":"n1","host":"h","port":[]}',
+            '{"tags":["x"]}',
+        ]
+    ]
+)
+def test_members_that_are_none_of_patronis_are_one_sentence(member: str, walproof: Run) -> None:
+    with fake_patroni() as fake:
+        fake.texts["/cluster"] = f'{{"members":[{member}]}}'
+        one_sentence(walproof("doctor", "--target", fake.url), "not with Patroni's /cluster", code=3)
+
+
+@each(ASKED)
+def test_the_live_page_takes_no_action_that_is_nested_too_deep(depth: int) -> None:
+    target = choose("sim?members=3")
+    with closing(Collector(target)) as collector:
+        page = Page(collector, target, allowed=frozenset({"kill"}))
+        client = TestClient(page.app, base_url="http://127.0.0.1")
+        asked = f'{{"action":{lists(depth)}}}'
+        answer = client.post("/act", content=asked, headers={TOKEN_HEADER: page.token})
+    assert answer.status_code == 400
+
+
+@each(ASKED)
+def test_an_annotation_that_is_nested_too_deep_fences_nobody(depth: int) -> None:
+    meta = {"name": "pg", "namespace": "db", "annotations": {"cnpg.io/fencedInstances": lists(depth)}}
+    assert fenced_in(Cluster.model_validate({"metadata": meta, "spec": {"instances": 1}, "status": {}})) == ()
+
+
+@each(ASKED)
+def test_a_history_whose_header_is_nested_too_deep_is_damaged(depth: int) -> None:
+    parts = (zlib.compress(f'{{"number":{lists(depth)}}}'.encode()), b"", b"")
+    body = b"".join(parts)
+    sizes = history._SIZES.pack(*map(len, parts), zlib.crc32(body))
+    with pytest.raises(UsageError, match="damaged"):
+        history.decode(history.MAGIC + sizes + body)
 
 
 trees: st.SearchStrategy[Any] = st.recursive(
@@ -228,26 +208,22 @@ def test_everything_else_is_read_as_before(tree: Any, as_bytes: bool) -> None:
     assert from_json(text.encode() if as_bytes else text) == tree
 
 
-def test_the_deepest_is_read() -> None:
-    def check(nested: Callable[[int], str]) -> None:
-        assert json.dumps(from_json(nested(DEEPEST)), separators=(",", ":")) == nested(DEEPEST)
-        with pytest.raises(ValueError, match="levels deep"):
-            from_json(nested(DEEPEST + 1))
-        wide = f"[{','.join([nested(DEEPEST - 1)] * 300)}]"
-        assert len(from_json(wide)) == 300
-        assert from_toml(f"a = {lists(DEEPEST - 1)}")
-        with pytest.raises(tomllib.TOMLDecodeError):
-            from_toml(f"a = {lists(DEEPEST)}")
-
-    every([lists, objects], check)
+@each([lists, objects])
+def test_the_deepest_is_read(nested: Callable[[int], str]) -> None:
+    assert json.dumps(from_json(nested(DEEPEST)), separators=(",", ":")) == nested(DEEPEST)
+    with pytest.raises(ValueError, match="levels deep"):
+        from_json(nested(DEEPEST + 1))
+    wide = f"[{','.join([nested(DEEPEST - 1)] * 300)}]"
+    assert len(from_json(wide)) == 300
+    assert from_toml(f"a = {lists(DEEPEST - 1)}")
+    with pytest.raises(tomllib.TOMLDecodeError):
+        from_toml(f"a = {lists(DEEPEST)}")
 
 
-def test_what_is_no_json_is_a_value_error() -> None:
-    def check(text: str | bytes) -> None:
-        with pytest.raises(ValueError, match=r"."):
-            from_json(text)
-
-    every([(one,) for one in ["", "{", "nul", b"\xff", "\ud800[", "1" * 5000, b"[" * 10_000]], check)
+@each([(one,) for one in ["", "{", "nul", b"\xff", "\ud800[", "1" * 5000, b"[" * 10_000]])
+def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        from_json(text)
 
 
 def test_a_tree_of_any_depth_is_removed_and_no_link_in_it_followed(tmp_path: Path) -> None:

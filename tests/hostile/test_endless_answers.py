@@ -14,7 +14,7 @@ from kubernetes.client import Configuration
 
 from tests.fixtures.kubernetes.server import accept_key
 from tests.fixtures.served_sockets import serving
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.targets.cnpg import client as client_module
@@ -85,24 +85,21 @@ deep, deep_refusal = whole(DEEP), whole(DEEP, "500 No")
 pages = whole(json.dumps({"items": [{"x": "y" * 900_000}], "metadata": {"continue": "more"}}).encode())
 
 
-def test_an_answer_of_a_false_api_server_has_an_end() -> None:
-    def check(says: Says, words: str) -> None:
+@each(
+    [
+        (packed, "packs its answer, which was not asked for"),
+        (endless, "its answer is longer than 16 MiB"),
+        (endless_without_length, "its answer is longer than 16 MiB"),
+        (deep, "answers, but is no Kubernetes API"),
+        (deep_refusal, "failed to get"),
+    ]
+)
+def test_an_answer_of_a_false_api_server_has_an_end(says: Says, words: str) -> None:
+    with server(says) as url, little_memory(128 * MIB), pytest.raises(ApiError, match=words):
+        api(url).get(CLUSTERS, "pg")
+    if says is not deep and says is not deep_refusal:
         with server(says) as url, little_memory(128 * MIB), pytest.raises(ApiError, match=words):
-            api(url).get(CLUSTERS, "pg")
-        if says is not deep and says is not deep_refusal:
-            with server(says) as url, little_memory(128 * MIB), pytest.raises(ApiError, match=words):
-                api(url).log("pg-1")
-
-    every(
-        [
-            (packed, "packs its answer, which was not asked for"),
-            (endless, "its answer is longer than 16 MiB"),
-            (endless_without_length, "its answer is longer than 16 MiB"),
-            (deep, "answers, but is no Kubernetes API"),
-            (deep_refusal, "failed to get"),
-        ],
-        check,
-    )
+            api(url).log("pg-1")
 
 
 def test_a_list_of_ever_more_pages_has_an_end() -> None:
@@ -145,28 +142,24 @@ def one_message_without_end(connection: socket.socket, asked: str) -> None:
 FLOODS = [frames_without_end, one_frame_without_end, one_message_without_end]
 
 
-def test_what_a_command_prints_has_an_end() -> None:
-    def check(says: Says) -> None:
-        cut_off = r"the command in pg-1 was cut off: more than 16 MiB came"
-        with server(says) as url, little_memory(160 * MIB), pytest.raises(ApiError, match=cut_off):
-            api(url).exec("pg-1", ["true"])
-
-    every([(one,) for one in FLOODS], check)
+@each([(one,) for one in FLOODS])
+def test_what_a_command_prints_has_an_end(says: Says) -> None:
+    cut_off = r"the command in pg-1 was cut off: more than 16 MiB came"
+    with server(says) as url, little_memory(160 * MIB), pytest.raises(ApiError, match=cut_off):
+        api(url).exec("pg-1", ["true"])
 
 
-def test_how_a_command_ended_is_short_and_plain() -> None:
-    def check(status: bytes) -> None:
-        def says(connection: socket.socket, asked: str) -> None:
-            upgraded(connection, asked)
-            connection.sendall(frame(b"\3" + status) + frame(struct.pack(">H", 1000), first=0x88))
+@each([(one,) for one in [b"x" * 70_000, b"{" * 20_000, b"&a [*a", b"- 1\n:"]])
+def test_how_a_command_ended_is_short_and_plain(status: bytes) -> None:
+    def says(connection: socket.socket, asked: str) -> None:
+        upgraded(connection, asked)
+        connection.sendall(frame(b"\3" + status) + frame(struct.pack(">H", 1000), first=0x88))
 
-        with server(says) as url, pytest.raises(ApiError, match="the command in pg-1 was cut off"):
-            api(url).exec("pg-1", ["true"])
-
-    every([(one,) for one in [b"x" * 70_000, b"{" * 20_000, b"&a [*a", b"- 1\n:"]], check)
+    with server(says) as url, pytest.raises(ApiError, match="the command in pg-1 was cut off"):
+        api(url).exec("pg-1", ["true"])
 
 
-@pytest.mark.parametrize("says", FLOODS)
+@each(FLOODS)
 def test_what_waits_in_a_forward_has_an_end(says: Says, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_MOST_WAITING", 8 * MIB)
 
@@ -202,27 +195,24 @@ def test_what_waits_in_a_forward_has_an_end(says: Says, monkeypatch: pytest.Monk
             assert not proxy.is_alive()
 
 
-def test_an_answer_of_a_false_patroni_has_an_end() -> None:
-    def check(says: Says, words: str) -> None:
-        with server(says) as url, little_memory(128 * MIB):
-            rest = PatroniRest(RestAccess((url,)))
+@each(
+    [
+        (packed, "the answer is packed, which was not asked for"),
+        (endless, "the answer is longer than 16 MiB"),
+        (endless_without_length, "the answer is longer than 16 MiB"),
+        (deep, "answers, but is not Patroni"),
+    ]
+)
+def test_an_answer_of_a_false_patroni_has_an_end(says: Says, words: str) -> None:
+    with server(says) as url, little_memory(128 * MIB):
+        rest = PatroniRest(RestAccess((url,)))
+        with pytest.raises(TargetError, match=words):
+            rest.cluster()
+        assert rest.status(url) == {}
+        if says is not deep:
             with pytest.raises(TargetError, match=words):
-                rest.cluster()
-            assert rest.status(url) == {}
-            if says is not deep:
-                with pytest.raises(TargetError, match=words):
-                    rest.send("PATCH", "/config", {})
-            rest.close()
-
-    every(
-        [
-            (packed, "the answer is packed, which was not asked for"),
-            (endless, "the answer is longer than 16 MiB"),
-            (endless_without_length, "the answer is longer than 16 MiB"),
-            (deep, "answers, but is not Patroni"),
-        ],
-        check,
-    )
+                rest.send("PATCH", "/config", {})
+        rest.close()
 
 
 def test_an_honest_answer_comes_through_whole() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.cli.doctor import TOOK_TOO_LONG, examined
 from walproof.machine import untrusted
 from walproof.targets.files import reading
@@ -75,7 +75,7 @@ LINKED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make", LINKED)
+@each(LINKED)
 def test_no_link_leads_out_of_the_tree(make: Callable[[Path, Path], None], walproof: Run, tmp_path: Path) -> None:
     secret, tree = outside(tmp_path), tmp_path / "tree"
     tree.mkdir()
@@ -122,7 +122,7 @@ def bound(path: Path) -> None:
         made.bind(path.name)
 
 
-@pytest.mark.parametrize("make", [piped, bound])
+@each([piped, bound])
 def test_what_is_no_regular_file_is_named_and_not_opened(
     make: Callable[[Path], None], walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,14 +138,13 @@ def test_what_is_no_regular_file_is_named_and_not_opened(
     assert not_read["tree/postgresql.conf:2:1"] == "x.conf, which it includes: it is not a regular file"
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "says"),
+@each(
     [
         ("MOST_FILES", 3, "over 3 files"),
         ("MOST_ENTRIES", 9, "over 9 names"),
         ("DEEPEST", 2, "folders are over 2 deep"),
         ("MOST_ALL", 100, "over 100 bytes"),
-    ],
+    ]
 )
 def test_more_than_a_limit_is_not_read_and_named_once(
     limit: str, most: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.fixtures.served_sockets import serving
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load import repeated_logins
 from walproof.load.repeated_logins import first_answer
@@ -84,8 +85,8 @@ ANSWERS: dict[str, tuple[float, Exception | None]] = {
 }
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_one_that_answers_in_any_way_is_asked_at_the_usual_pace(clock: Clock, answer: str) -> None:
+@each(ANSWERS)
+def test_one_that_answers_in_any_way_is_asked_at_the_usual_pace(answer: str, clock: Clock) -> None:
     """`prove` waits for one that a fault took down, and alerts end when it is back."""
     logins = Logins(clock)
     for _ in range(9):
@@ -150,8 +151,8 @@ def looking(endpoint: Endpoint, who: str) -> Callable[[], object]:
     return lambda: None
 
 
-@pytest.mark.parametrize("who", ["poller", "canary", "finding members", "observing"])
-def test_whoever_looks_again_and_again_keeps_to_it(clock: Clock, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+@each(["poller", "canary", "finding members", "observing"])
+def test_whoever_looks_again_and_again_keeps_to_it(who: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[Endpoint] = []
 
     def tried(endpoint: Endpoint) -> AbstractContextManager[None]:
@@ -182,8 +183,8 @@ def test_the_signs_of_a_fault_are_asked_for_all_the_same(clock: Clock) -> None:
         assert len(came) == 1
 
 
-@pytest.mark.parametrize("server", ["hangs", "is away"])
-def test_what_leaves_a_process_is_told_from_a_host_that_is_away(monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+@each(["hangs", "is away"])
+def test_what_leaves_a_process_is_told_from_a_host_that_is_away(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_logins, "_silent", {})
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, ExitStack() as opened:
         for _ in range(3 if server == "is away" else 0):  # Linux drops what a full queue has no room for

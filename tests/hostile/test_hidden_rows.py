@@ -15,6 +15,7 @@ import walproof.cli.watch as watch_verb
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened
 from tests.fixtures.plain_pair import PlainPair, plain_pair, stop, synchronous
+from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.topology import ClusterView, Endpoint, Snapshot
 from walproof.model.waiting import Wait, wait_for
@@ -66,9 +67,7 @@ def shown(picture: Picture) -> str:
     return console.export_text()
 
 
-@pytest.mark.parametrize(
-    ("names", "severity", "says"), [("n2", "", "wait for 1 standby; "), ("", "good", "no standby is named; ")]
-)
+@each([("n2", "", "wait for 1 standby; "), ("", "good", "no standby is named; ")])
 def test_the_page_says_what_is_not_known_and_what_to_grant(names: str, severity: str, says: str) -> None:
     picture = with_snapshot(Picture(target="here"), seen("lowly", _HIDDEN, names))
     assert picture.severity == severity and picture.as_json()["waiting"] is None
@@ -110,8 +109,8 @@ def dsn(pair: PlainPair, user: str) -> str:
 @pytest.mark.nightly
 @pytest.mark.lab
 @pytest.mark.usefixtures("own_state")
-@pytest.mark.parametrize("user", ["lowly", "postgres"])
-def test_a_role_that_may_not_see_who_waits_exports_no_number_of_it(pair: PlainPair, user: str) -> None:
+@each(["lowly", "postgres"])
+def test_a_role_that_may_not_see_who_waits_exports_no_number_of_it(user: str, pair: PlainPair) -> None:
     with opened(dsn(pair, user)) as target:
         exporter = Exporter(target, address=("127.0.0.1", 0), levels=())
 
@@ -136,9 +135,9 @@ def test_a_role_that_may_not_see_who_waits_exports_no_number_of_it(pair: PlainPa
 @pytest.mark.nightly
 @pytest.mark.lab
 @pytest.mark.usefixtures("own_state")
-@pytest.mark.parametrize(("user", "lines"), [("lowly", 1), ("postgres", 0)])
+@each([("lowly", 1), ("postgres", 0)])
 def test_the_exporter_says_once_what_it_may_not_see(
-    pair: PlainPair, user: str, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    user: str, lines: int, pair: PlainPair, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end: list[Callable[[], None]] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_client import answering, status
 from walproof.errors import TargetError, UsageError
 from walproof.targets.cnpg import target
@@ -47,7 +47,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers
         yield made
 
 
-@pytest.mark.parametrize(("current", "renamed"), [("prod", {}), ("staging", {"staging": "prod"})])
+@each([("prod", {}), ("staging", {"staging": "prod"})])
 def test_a_run_stays_on_the_server_that_was_opened_and_sends_it_no_others_token(
     current: str, renamed: dict[str, str], servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,18 +68,15 @@ def test_a_run_stays_on_the_server_that_was_opened_and_sends_it_no_others_token(
     assert not [line for line in servers.seen["staging"] if "of-prod" in line]
 
 
-def test_a_key_that_is_not_obeyed_is_refused(servers: Servers) -> None:
+@each([("user", "as"), ("user", "as-groups"), ("cluster", "read-only")])
+def test_a_key_that_is_not_obeyed_is_refused(part: str, key: str, servers: Servers) -> None:
     """`as` limits what kubectl does: without it, all rights behind it would be used."""
-
-    def refused(part: str, key: str) -> None:
-        servers.write("staging")
-        tree = yaml.safe_load(servers.file.read_text())
-        tree[f"{part}s"][0][part][key] = "system:serviceaccount:default:dev"
-        servers.file.write_text(yaml.safe_dump(tree))
-        with pytest.raises(UsageError, match=f"has {key}, which walproof does not obey"):
-            connection("", {"KUBECONFIG": str(servers.file)})
-
-    every([("user", "as"), ("user", "as-groups"), ("cluster", "read-only")], refused)
+    servers.write("staging")
+    tree = yaml.safe_load(servers.file.read_text())
+    tree[f"{part}s"][0][part][key] = "system:serviceaccount:default:dev"
+    servers.file.write_text(yaml.safe_dump(tree))
+    with pytest.raises(UsageError, match=f"has {key}, which walproof does not obey"):
+        connection("", {"KUBECONFIG": str(servers.file)})
 
 
 def test_a_user_whose_name_is_a_number_is_looked_at_too(servers: Servers) -> None:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.lab import disk_images, home, members
 from walproof.lab.blueprint import Blueprint
@@ -88,13 +89,10 @@ def running(uid: int, before: tuple[str, ...], after: tuple[str, ...], code: str
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("before", "after", "survives"),
-    [(_CONTAINER, (), True), ((), _HIDDEN, False), (_CONTAINER, _HIDDEN, True)],
-    ids=["container", "hidden", "hidden-in-container"],
-)
+# rows: container, hidden, hidden-in-container
+@each([(_CONTAINER, (), True), ((), _HIDDEN, False), (_CONTAINER, _HIDDEN, True)])
 def test_a_containers_lab_of_the_same_number_is_left(
-    tmp_path: Path, before: tuple[str, ...], after: tuple[str, ...], survives: bool
+    before: tuple[str, ...], after: tuple[str, ...], survives: bool, tmp_path: Path
 ) -> None:
     """Without a user namespace its users are the host's, and kill(2) reaches down into its namespace of processes."""
     blueprint = replace(a_blueprint(tmp_path / "lab"), number=MOST_LABS - 1)
@@ -182,8 +180,8 @@ def under_an_acl(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "place",
+# rows: below-theirs, below-one-for-all, theirs, link-below-theirs, their-link, below-an-acl, for-all
+@each(
     [
         lambda folder: a_folder(folder / "theirs", 12345) / "state",
         lambda folder: a_folder(folder / "open", mode=0o777) / "state",
@@ -192,8 +190,7 @@ def under_an_acl(path: Path) -> Path:
         at_a_link_of_others,
         lambda folder: under_an_acl(folder / "shared") / "state",
         lambda folder: a_folder(folder / "sticky", mode=0o1777),
-    ],
-    ids=["below-theirs", "below-one-for-all", "theirs", "link-below-theirs", "their-link", "below-an-acl", "for-all"],
+    ]
 )
 def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
     place: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -207,7 +204,7 @@ def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
     assert not state.exists() or state.stat().st_mode == (before if "before" in locals() else state.stat().st_mode)
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o1777])
+@each([0o755, 0o1777])
 def test_ones_own_folder_and_a_sticky_one_will_do(mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WALPROOF_STATE", str(a_folder(tmp_path / "above", mode=mode) / "state"))
     assert home.open_state().is_dir()
@@ -227,22 +224,19 @@ def test_without_the_right_to_mount_there_are_no_images() -> None:
     assert "no CAP_SYS_ADMIN" in done.stdout or (disk_images.unavailable() or "") in done.stdout.strip() != "None"
 
 
-@pytest.mark.parametrize(
-    ("group", "members", "accounts", "is_own"),
-    [
+@each([
         (1000, (), {"me": 1000}, True), (1000, ("me", "root"), {"me": 1000}, True), (0, (), {"me": 1000}, True),
         (1000, ("agent",), {"me": 1000}, False), (1000, (), {"me": 1000, "agent": 1000}, False),
         (100, (), {"me": 100, "agent": 100}, False), (0, ("agent",), {"me": 1000}, False), (0, (), {}, True),
         (1000, (), {}, False), (0, ("agent",), {}, False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_group_is_ones_own_by_who_is_in_it(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
     group: int,
     members: tuple[str, ...],
     accounts: dict[str, int],
     is_own: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """A group that bears the user's name has other members on many machines: `usermod -aG postgres telegraf`."""
     entries = [SimpleNamespace(pw_name=name, pw_gid=gid) for name, gid in accounts.items()]

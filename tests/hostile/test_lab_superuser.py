@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.lab import create, home, members
 from walproof.lab.blueprint import ETCD_PORT, REST_PORT, Blueprint
 from walproof.lab.create import LabOrder, design
@@ -164,19 +164,17 @@ def test_no_other_namespace_is_entered_and_no_device_made(superuser: psycopg.Con
     assert "IN" not in output.splitlines()
 
 
-def test_what_steers_the_lab_is_not_changed(superuser: psycopg.Connection, lab: Blueprint) -> None:
-    def unchanged(name: str) -> None:
-        path = lab.home / name
-        before = path.stat().st_mtime_ns
-        sh(superuser,
-           f"mv {path} {path}.x; rm -f {path}; ln -sf /etc/passwd {path}; echo x >> {path}; touch {path}/x; true",
-        )  # fmt: skip
-        assert path.stat().st_mtime_ns == before
-        assert not path.is_symlink()
-        assert path.stat().st_uid == 0
-        assert not stat.S_IMODE(path.stat().st_mode) & 0o022
-
-    every(["", "n1", "access", "n1/init.pid", "n1/member.json", "n1/patroni.yml", "passwd"], unchanged)
+@each(["", "n1", "access", "n1/init.pid", "n1/member.json", "n1/patroni.yml", "passwd"])
+def test_what_steers_the_lab_is_not_changed(name: str, superuser: psycopg.Connection, lab: Blueprint) -> None:
+    path = lab.home / name
+    before = path.stat().st_mtime_ns
+    sh(superuser,
+       f"mv {path} {path}.x; rm -f {path}; ln -sf /etc/passwd {path}; echo x >> {path}; touch {path}/x; true",
+    )  # fmt: skip
+    assert path.stat().st_mtime_ns == before
+    assert not path.is_symlink()
+    assert path.stat().st_uid == 0
+    assert not stat.S_IMODE(path.stat().st_mode) & 0o022
 
 
 @pytest.mark.nightly

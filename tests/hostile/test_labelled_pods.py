@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, recorded
 from tests.fixtures.kubernetes.virtual_guard import world
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
@@ -53,7 +53,7 @@ def test_it_is_no_member_and_is_not_killed() -> None:
     every([of_a_stateful_set("pg-0"), *map(named, names)], no_member)
 
 
-@pytest.mark.parametrize("fault", [Capability.KILL, Capability.KILL_CONTAINER, Capability.FREEZE])
+@each([Capability.KILL, Capability.KILL_CONTAINER, Capability.FREEZE])
 def test_no_command_is_run_in_a_pod_that_has_a_members_name_only(fault: Capability) -> None:
     api = FakeApi()
     able = Instances(api, "pg", "cnpg:default/pg", RealClock({}), NoJournal).faults()
@@ -64,7 +64,7 @@ def test_no_command_is_run_in_a_pod_that_has_a_members_name_only(fault: Capabili
     assert api.commands == []
 
 
-@pytest.mark.parametrize("fault", ["kill", "kill-container", "freeze", "kill-member"])
+@each(["kill", "kill-container", "freeze", "kill-member"])
 def test_a_pod_that_takes_a_members_name_meanwhile_is_not_deleted_and_the_drill_is_void(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_guard_replaces_no_pod_that_another_controller_owns() -> None:
         assert "the operator's case" in guard.status().why_not
 
 
-@pytest.mark.parametrize(("said", "binding"), [("", "require"), ("prefer", "prefer")])
+@each([("", "require"), ("prefer", "prefer")])
 def test_a_login_that_is_passed_on_by_who_answers_at_a_pods_address_is_no_session(
     said: str, binding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.fixtures import row_folders
 from tests.fixtures.blueprints import a_blueprint
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError
 from walproof.lab import members, privileges
 from walproof.lab.blueprint import Blueprint
@@ -86,13 +86,13 @@ def test_a_pid_file_names_the_process_that_was_written(tmp_path: Path, sleeper: 
     assert pid_files.living(tmp_path / "it.pid") == sleeper
 
 
-def test_a_pid_file_names_no_process_when_it_holds(tmp_path: Path, sleeper: int) -> None:
-    def check(plant: Callable[[Path, int], object]) -> None:
-        here = row_folders.fresh(tmp_path)
-        plant(here / "it.pid", sleeper)
-        assert pid_files.living(here / "it.pid") is None
-
-    every([(one,) for one in PLANTED.values()], check)
+@each([(one,) for one in PLANTED.values()])
+def test_a_pid_file_names_no_process_when_it_holds(
+    plant: Callable[[Path, int], object], tmp_path: Path, sleeper: int
+) -> None:
+    here = row_folders.fresh(tmp_path)
+    plant(here / "it.pid", sleeper)
+    assert pid_files.living(here / "it.pid") is None
 
 
 def test_a_process_that_nobody_has_reaped_is_dead(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def paper(tmp_path: Path) -> Blueprint:
     return a_blueprint(tmp_path)
 
 
-@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS)
+@each(LINKS.values())
 def test_removing_a_postmaster_pid_removes_nothing_of_others(
     plant: Callable[[Path, Path], None], paper: Blueprint, theirs: Path
 ) -> None:
@@ -152,7 +152,7 @@ def test_removing_a_postmaster_pid_removes_nothing_of_others(
     assert theirs.exists()
 
 
-@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS)
+@each(LINKS.values())
 def test_a_file_created_in_a_members_folder_is_a_new_one(
     plant: Callable[[Path, Path], None], paper: Blueprint, theirs: Path
 ) -> None:
@@ -168,13 +168,11 @@ def test_a_file_created_in_a_members_folder_is_a_new_one(
     assert (folder / theirs.name).read_text() == "ours"
 
 
-def test_a_planted_postmaster_pid_names_no_process_to_kill(paper: Blueprint) -> None:
-    def check(text: str) -> None:
-        paper.data_dir("n1").mkdir(parents=True, exist_ok=True)
-        (paper.data_dir("n1") / "postmaster.pid").write_text(text)
-        assert members.postmaster(paper, "n1") is None
-
-    every(["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"], check)
+@each(["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"])
+def test_a_planted_postmaster_pid_names_no_process_to_kill(text: str, paper: Blueprint) -> None:
+    paper.data_dir("n1").mkdir(parents=True, exist_ok=True)
+    (paper.data_dir("n1") / "postmaster.pid").write_text(text)
+    assert members.postmaster(paper, "n1") is None
 
 
 def test_a_postmaster_pid_that_is_a_pipe_delays_nobody(paper: Blueprint) -> None:
@@ -183,30 +181,28 @@ def test_a_postmaster_pid_that_is_a_pipe_delays_nobody(paper: Blueprint) -> None
     assert members.postmaster(paper, "n1") is None
 
 
-def test_a_program_of_the_current_folder_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(path: str) -> None:
-        for folder in (tmp_path, tmp_path / "bin"):
-            folder.mkdir(exist_ok=True)
-            (folder / "walproof-planted").write_text("#!/bin/sh\n")
-            (folder / "walproof-planted").chmod(0o755)
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("PATH", path)
-        assert programs.lookup("walproof-planted") is None
-        assert programs.lookup("./walproof-planted") is None
-        assert programs.lookup("sh") is not None
-        assert programs.lookup(str(tmp_path / "walproof-planted")) == tmp_path / "walproof-planted"
-        with pytest.raises(MachineError, match="walproof-planted is missing"):
-            programs.program("walproof-planted")
+@each(["", ".", ":", "./bin", "..:.", "bin"])
+def test_a_program_of_the_current_folder_is_never_run(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (tmp_path, tmp_path / "bin"):
+        folder.mkdir(exist_ok=True)
+        (folder / "walproof-planted").write_text("#!/bin/sh\n")
+        (folder / "walproof-planted").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", path)
+    assert programs.lookup("walproof-planted") is None
+    assert programs.lookup("./walproof-planted") is None
+    assert programs.lookup("sh") is not None
+    assert programs.lookup(str(tmp_path / "walproof-planted")) == tmp_path / "walproof-planted"
+    with pytest.raises(MachineError, match="walproof-planted is missing"):
+        programs.program("walproof-planted")
 
-    every(["", ".", ":", "./bin", "..:.", "bin"], check)
 
-
-def test_programs_of_sbin_are_found_with_an_ordinary_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(name: str) -> None:
-        monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/games")
-        assert programs.lookup(name) is not None
-
-    every(["ip", "bridge", "losetup", "mkfs.ext4"], check)
+@each(["ip", "bridge", "losetup", "mkfs.ext4"])
+def test_programs_of_sbin_are_found_with_an_ordinary_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/games")
+    assert programs.lookup(name) is not None
 
 
 @pytest.fixture
@@ -270,9 +266,9 @@ def test_an_environment_that_is_closed_itself_is_named_with_the_way_out(tmp_path
 
 
 @needs_root
-@pytest.mark.parametrize(("number", "uids"), [(7, {60607, 60861}), (510, {61110})])
+@each([(7, {60607, 60861}), (510, {61110})])
 def test_nothing_runs_as_an_account_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, uids: set[int]
+    number: int, uids: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory (SSSD) lists nobody: it answers for the uid, or gid, that it is asked for."""
     monkeypatch.setattr(privileges, "_running", set)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each
 from walproof.advising.doctor import outputs
 from walproof.advising.doctor.finding import Examination, Finding, Severity
 from walproof.model.declared import Place
@@ -25,64 +25,53 @@ def begun(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.lstrip(" \x1b[0123456789;m\u202e|>-*").startswith(FORGED)]
 
 
-def test_no_name_begins_a_line_of_an_outline() -> None:
+@each(ENDS)
+def test_no_name_begins_a_line_of_an_outline(end: str) -> None:
     """Of every verb's report: all of them are outlines, whose every text is a name here."""
-
-    def check(end: str) -> None:
-        name = f"n1{end}{FORGED}"
-        table = Table("k", f"of {name}", (Column(f"c {name}"),), ((Cell(name),),))
-        blocks = (Prose((f"p {name}",)), Prose((f"p {name}", name)), Prose((f"c {name}",), code=True), table)
-        section = Section("s", f"t {name}", f"i {name}", blocks)
-        outline = Outline(f"t {name}", (("fact", name),), (f"s {name}",), (f"x {name}",), (section,))
-        assert not begun(markdown(outline)) and not begun(page(outline))
-        made = StringIO()
-        Console(file=made, width=200).print(*tables(outline.sections))
-        assert not begun(made.getvalue())
-
-    every(ENDS, check)
+    name = f"n1{end}{FORGED}"
+    table = Table("k", f"of {name}", (Column(f"c {name}"),), ((Cell(name),),))
+    blocks = (Prose((f"p {name}",)), Prose((f"p {name}", name)), Prose((f"c {name}",), code=True), table)
+    section = Section("s", f"t {name}", f"i {name}", blocks)
+    outline = Outline(f"t {name}", (("fact", name),), (f"s {name}",), (f"x {name}",), (section,))
+    assert not begun(markdown(outline)) and not begun(page(outline))
+    made = StringIO()
+    Console(file=made, width=200).print(*tables(outline.sections))
+    assert not begun(made.getvalue())
 
 
-def test_no_name_begins_a_line_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    def check(end: str) -> None:
-        name = f"n1{end}{FORGED}"
-        grid = console_output.plain_table("a")
-        grid.add_row(name)
-        console_output.print_tables(f"lost on {name}", (grid,), f"seen {name}")
-        console_output.print_step(f"asking {name}")
-        printed = capsys.readouterr()
-        assert FORGED in printed.out and FORGED in printed.err
-        assert not begun(printed.out) and not begun(printed.err)
-
-    every(ENDS, check)
+@each(ENDS)
+def test_no_name_begins_a_line_on_the_terminal(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = f"n1{end}{FORGED}"
+    grid = console_output.plain_table("a")
+    grid.add_row(name)
+    console_output.print_tables(f"lost on {name}", (grid,), f"seen {name}")
+    console_output.print_step(f"asking {name}")
+    printed = capsys.readouterr()
+    assert FORGED in printed.out and FORGED in printed.err
+    assert not begun(printed.out) and not begun(printed.err)
 
 
-def test_no_name_begins_a_line_for_programs_of_ci() -> None:
-    def check(end: str) -> None:
-        name = f"n1{end}{FORGED}"
-        finding = Finding(
-            id="fsync-off", severity=Severity.ERROR, title=f"title {name}", member=f"m {name}", evidence=f"saw {name}",
-            where="", could_cost="cost", fix="fix", source="url", place=Place(f"f {name}", 1, 1),
-        )  # fmt: skip
-        examinations, skipped = [Examination(f"c {name}", (finding,))], {Place(f"g {name}", 0): f"why {name}"}
-        github = outputs.as_github(examinations, skipped)
-        assert not begun(github) and all(line.startswith("::") for line in github.splitlines())
-        drill = junit(
-            "p", [Case(name, name, name, "failure", name), Case("s", "c", "d", "system-out", "", f"a {name}")]
-        )
-        for xml in (outputs.as_junit(examinations, skipped), drill):
-            tree = ElementTree.fromstring(xml)
-            assert not [one for node in tree.iter() for value in node.attrib.values() for one in begun(value)]
-        assert not begun(outputs.as_junit(examinations, skipped))
-
-    every(ENDS, check)
+@each(ENDS)
+def test_no_name_begins_a_line_for_programs_of_ci(end: str) -> None:
+    name = f"n1{end}{FORGED}"
+    finding = Finding(
+        id="fsync-off", severity=Severity.ERROR, title=f"title {name}", member=f"m {name}", evidence=f"saw {name}",
+        where="", could_cost="cost", fix="fix", source="url", place=Place(f"f {name}", 1, 1),
+    )  # fmt: skip
+    examinations, skipped = [Examination(f"c {name}", (finding,))], {Place(f"g {name}", 0): f"why {name}"}
+    github = outputs.as_github(examinations, skipped)
+    assert not begun(github) and all(line.startswith("::") for line in github.splitlines())
+    drill = junit("p", [Case(name, name, name, "failure", name), Case("s", "c", "d", "system-out", "", f"a {name}")])
+    for xml in (outputs.as_junit(examinations, skipped), drill):
+        tree = ElementTree.fromstring(xml)
+        assert not [one for node in tree.iter() for value in node.attrib.values() for one in begun(value)]
+    assert not begun(outputs.as_junit(examinations, skipped))
 
 
-def test_no_name_begins_a_line_that_a_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    def check(end: str) -> None:
-        console_output.print_result({}, f"reverted on x{end}{FORGED}", "another line", as_json=False)
-        out = capsys.readouterr().out
-        assert not begun(out)
-        assert len(out.splitlines()) == 2
-        assert "\u202e" not in out
-
-    every(ENDS, check)
+@each(ENDS)
+def test_no_name_begins_a_line_that_a_verb_prints(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    console_output.print_result({}, f"reverted on x{end}{FORGED}", "another line", as_json=False)
+    out = capsys.readouterr().out
+    assert not begun(out)
+    assert len(out.splitlines()) == 2
+    assert "\u202e" not in out

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.records import price_events, prove_events, recorded
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Note
 from walproof.records.reader import Tail, read
@@ -45,9 +46,9 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("to", ["home/key", "home/new"])
+@each(["home/key", "home/new"])
 def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
-    walproof: Run, mine: Path, browser: list[str], to: str, tmp_path: Path
+    to: str, walproof: Run, mine: Path, browser: list[str], tmp_path: Path
 ) -> None:
     theirs = record(tmp_path / "theirs")
     (theirs / "report.html").symlink_to(tmp_path / to)
@@ -61,9 +62,9 @@ def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
     assert browser == [page.as_uri()]
 
 
-@pytest.mark.parametrize("name", ["theirs/report.html", "./theirs/../theirs/page.html", "theirs/files/../report.html"])
+@each(["theirs/report.html", "./theirs/../theirs/page.html", "theirs/files/../report.html"])
 def test_a_page_that_is_named_within_the_record_is_written_through_no_link(
-    walproof: Run, mine: Path, name: str, tmp_path: Path
+    name: str, walproof: Run, mine: Path, tmp_path: Path
 ) -> None:
     record(tmp_path / "theirs")
     Path(os.path.abspath(name)).symlink_to(mine / "key")
@@ -176,7 +177,7 @@ def test_a_tail_follows_no_link(tmp_path: Path) -> None:
         Tail(theirs)
 
 
-@pytest.mark.parametrize("name", ["events.jsonl", "record.json.new", "files/n1.log"])
+@each(["events.jsonl", "record.json.new", "files/n1.log"])
 def test_a_writer_writes_through_no_link(name: str, mine: Path, tmp_path: Path) -> None:
     theirs = record(tmp_path / "theirs")
     (theirs / "record.json").unlink()

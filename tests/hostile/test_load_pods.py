@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures import row_folders
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.load.pods import remote
 from walproof.load.pods.agent import PIECE, Agent, Header, _Listening, receive, send
 from walproof.load.pods.remote import Hello, LoadLost, RemotePod, RemoteWorkspace
@@ -79,36 +79,32 @@ def below(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if not path.is_dir()}
 
 
+@each([(head, name) for head in [None, 100] for name in BAD_NAMES])
 def test_a_file_that_a_pod_lists_under_a_name_that_is_a_path_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    head: int | None, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def check(head: int | None, name: str) -> None:
-        here = row_folders.fresh(tmp_path)
-        monkeypatch.setattr("walproof.load.local_runner._parent", lambda: here / "memory")
-        (here / "memory").mkdir()
-        body = zlib.compress(b"ssh-rsa mine")
-        place = Liar({"list": ({"files": {name: 12, "good": 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
-        assert place.fetch("*", head=head) == ()
-        assert place.lost.startswith("the load pod liar answers list") and "is no name of a file" in place.lost
-        assert place.lost.isprintable() and below(here) == set()
-        place.close()
-
-    every([(head, name) for head in [None, 100] for name in BAD_NAMES], check)
+    here = row_folders.fresh(tmp_path)
+    monkeypatch.setattr("walproof.load.local_runner._parent", lambda: here / "memory")
+    (here / "memory").mkdir()
+    body = zlib.compress(b"ssh-rsa mine")
+    place = Liar({"list": ({"files": {name: 12, "good": 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
+    assert place.fetch("*", head=head) == ()
+    assert place.lost.startswith("the load pod liar answers list") and "is no name of a file" in place.lost
+    assert place.lost.isprintable() and below(here) == set()
+    place.close()
 
 
-def test_nor_is_one_under_an_absolute_name(tmp_path: Path) -> None:
-    def check(head: int | None) -> None:
-        here = row_folders.fresh(tmp_path)
-        stolen = here / "authorized_keys"
-        body = zlib.compress(b"ssh-rsa mine")
-        place = Liar({"list": ({"files": {str(stolen): 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
-        assert place.fetch("*", head=head) == () and not stolen.exists()
-        assert f"'{str(stolen)[:20]}" in place.lost
-        with pytest.raises(LoadLost, match="is no name of a file"):
-            place.put("more", "")
-        place.close()
-
-    every([None, 100], check)
+@each([None, 100])
+def test_nor_is_one_under_an_absolute_name(head: int | None, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    stolen = here / "authorized_keys"
+    body = zlib.compress(b"ssh-rsa mine")
+    place = Liar({"list": ({"files": {str(stolen): 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
+    assert place.fetch("*", head=head) == () and not stolen.exists()
+    assert f"'{str(stolen)[:20]}" in place.lost
+    with pytest.raises(LoadLost, match="is no name of a file"):
+        place.put("more", "")
+    place.close()
 
 
 def test_names_that_were_not_asked_for_are_refused() -> None:
@@ -118,45 +114,40 @@ def test_names_that_were_not_asked_for_are_refused() -> None:
     place.close()
 
 
-def test_other_names_at_each_question_come_to_an_end() -> None:
-    def check(head: int | None) -> None:
-        body, none = zlib.compress(b""), hashlib.sha256(b"").hexdigest()
-        liar = Liar({"read": ({"sha256": none}, body)})
-        place = liar.place()
-        for number in range(9):
-            liar.says["list"] = ({"files": {f"attempts-{number}": 256 << 20}}, b"")
-            place._damaged = ""
-            if not place.fetch("attempts-*", head=head) and place._pod.lost:
-                break
-        assert place.lost == "the load pod liar names ever other files, and its memory has 512 MiB"
-        assert number == 4
-        place.close()
-
-    every([None, 100], check)
+@each([None, 100])
+def test_other_names_at_each_question_come_to_an_end(head: int | None) -> None:
+    body, none = zlib.compress(b""), hashlib.sha256(b"").hexdigest()
+    liar = Liar({"read": ({"sha256": none}, body)})
+    place = liar.place()
+    for number in range(9):
+        liar.says["list"] = ({"files": {f"attempts-{number}": 256 << 20}}, b"")
+        place._damaged = ""
+        if not place.fetch("attempts-*", head=head) and place._pod.lost:
+            break
+    assert place.lost == "the load pod liar names ever other files, and its memory has 512 MiB"
+    assert number == 4
+    place.close()
 
 
-def test_sizes_that_no_pod_has_are_refused() -> None:
-    def check(files: Any) -> None:
-        place = Liar({"list": ({"files": files}, b"")}).place()
-        assert place.fetch("*") == () and place.lost.startswith("the load pod liar answers list with what no load pod")
-        place.close()
-
-    every(
-        [
-            (one,)
-            for one in [
-                {"a": (512 << 20) + 1},
-                {"a": -1},
-                {"a": "many"},
-                {"a": float("nan")},
-                {"a": None},
-                ["a"],
-                None,
-                7,
-            ]
-        ],
-        check,
-    )
+@each(
+    [
+        (one,)
+        for one in [
+            {"a": (512 << 20) + 1},
+            {"a": -1},
+            {"a": "many"},
+            {"a": float("nan")},
+            {"a": None},
+            ["a"],
+            None,
+            7,
+        ]
+    ]
+)
+def test_sizes_that_no_pod_has_are_refused(files: Any) -> None:
+    place = Liar({"list": ({"files": files}, b"")}).place()
+    assert place.fetch("*") == () and place.lost.startswith("the load pod liar answers list with what no load pod")
+    place.close()
 
 
 @pytest.fixture(scope="module")
@@ -168,40 +159,35 @@ def bomb() -> bytes:
     return packed
 
 
-def test_what_is_packed_is_unpacked_to_what_was_asked_for_and_no_more(bomb: bytes) -> None:
-    def check(head: int | None) -> None:
-        place = Liar({"list": ({"files": {"log.1": 2 * PIECE}}, b""), "read": ({"sha256": "0" * 64}, bomb)}).place()
-        tracemalloc.start()
-        try:
-            assert place.fetch("log.*", head=head) == ()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 8 * PIECE, peak
-        assert place.lost.startswith("the load pod liar packed more into a piece of log.1 than the")
-        place.close()
-
-    every([None, 100], check)
+@each([None, 100])
+def test_what_is_packed_is_unpacked_to_what_was_asked_for_and_no_more(head: int | None, bomb: bytes) -> None:
+    place = Liar({"list": ({"files": {"log.1": 2 * PIECE}}, b""), "read": ({"sha256": "0" * 64}, bomb)}).place()
+    tracemalloc.start()
+    try:
+        assert place.fetch("log.*", head=head) == ()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * PIECE, peak
+    assert place.lost.startswith("the load pod liar packed more into a piece of log.1 than the")
+    place.close()
 
 
-def test_a_frame_that_no_walproof_sends_is_one_sentence_at_once() -> None:
-    def check(raw: bytes) -> None:
-        with pytest.raises(LoadLost, match="the load pod liar sends what no load pod sends: "):
-            Liar({}, raw).place()
-
-    every(
-        [
-            (one,)
-            for one in [
-                b"\xff\xff\xff\xff\x00\x00\x00\x00",
-                b"\x00\x00\x00\x02\xff\xff\xff\xff{}",
-                b"\x00\x03\x0d\x40\x00\x00\x00\x00" + b"[" * 200_000,
-                b"\x00\x00\x00\x03\x00\x00\x00\x00[1]",
-                b"\x00\x00\x00\x02\x00\x00\x00\x00{{",
-            ]
-        ],
-        check,
-    )
+@each(
+    [
+        (one,)
+        for one in [
+            b"\xff\xff\xff\xff\x00\x00\x00\x00",
+            b"\x00\x00\x00\x02\xff\xff\xff\xff{}",
+            b"\x00\x03\x0d\x40\x00\x00\x00\x00" + b"[" * 200_000,
+            b"\x00\x00\x00\x03\x00\x00\x00\x00[1]",
+            b"\x00\x00\x00\x02\x00\x00\x00\x00{{",
+        ]
+    ]
+)
+def test_a_frame_that_no_walproof_sends_is_one_sentence_at_once(raw: bytes) -> None:
+    with pytest.raises(LoadLost, match="the load pod liar sends what no load pod sends: "):
+        Liar({}, raw).place()
 
 
 def test_an_answer_of_one_byte_now_and_then_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,12 +208,10 @@ def test_an_answer_of_one_byte_now_and_then_has_an_end(monkeypatch: pytest.Monke
     assert time.monotonic() - began < 10
 
 
-def test_a_clock_that_is_none_is_refused() -> None:
-    def check(answer: dict[str, Any]) -> None:
-        with pytest.raises(LoadLost, match="answers clock with what no load pod answers"):
-            Liar({"clock": (answer, b"")}).pod().clock()
-
-    every([{"monotonic": float("inf"), "wall": 1.0}, {"wall": 1.0}, {"monotonic": "x"}], check)
+@each([{"monotonic": float("inf"), "wall": 1.0}, {"wall": 1.0}, {"monotonic": "x"}])
+def test_a_clock_that_is_none_is_refused(answer: dict[str, Any]) -> None:
+    with pytest.raises(LoadLost, match="answers clock with what no load pod answers"):
+        Liar({"clock": (answer, b"")}).pod().clock()
 
 
 def test_what_a_pod_says_went_wrong_is_one_line_that_no_terminal_obeys() -> None:
@@ -303,33 +287,29 @@ def test_whoever_has_the_token_is_answered(tmp_path: Path) -> None:
         place.close()
 
 
-def test_the_agent_takes_no_path_for_a_name(tmp_path: Path) -> None:
-    def check(name: str, do: str) -> None:
-        here = row_folders.fresh(tmp_path)
-        with listening(here) as (agent, _):
-            agent.answer({"do": "open", "workspace": 1}, b"")
-            words = {"name": name, "log": name, "pattern": name, "at": 0, "size": 9, "process": 1, "argv": ["true"]}
-            answer, body = agent.answer({"do": do, "workspace": 1, **words}, b"text")
-            assert "is no name of a file" in answer["error"] and body == b"" and not agent._processes
-
-    every([(name, do) for name in [*BAD_NAMES, "/etc/passwd"] for do in ["put", "read", "start", "list"]], check)
+@each([(name, do) for name in [*BAD_NAMES, "/etc/passwd"] for do in ["put", "read", "start", "list"]])
+def test_the_agent_takes_no_path_for_a_name(name: str, do: str, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    with listening(here) as (agent, _):
+        agent.answer({"do": "open", "workspace": 1}, b"")
+        words = {"name": name, "log": name, "pattern": name, "at": 0, "size": 9, "process": 1, "argv": ["true"]}
+        answer, body = agent.answer({"do": do, "workspace": 1, **words}, b"text")
+        assert "is no name of a file" in answer["error"] and body == b"" and not agent._processes
 
 
-def test_the_agent_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
-    def check(do: str) -> None:
-        here = row_folders.fresh(tmp_path)
-        own = here / "own"
-        own.write_text("as it was")
-        with listening(here) as (agent, _):
-            place = Path(agent.answer({"do": "open", "workspace": 1}, b"")[0]["directory"])
-            (place / "link").symlink_to(own)
-            os.mkfifo(place / "pipe")
-            for name in ("link", "pipe"):
-                words = {"name": name, "log": name, "at": 0, "size": 9, "process": 1, "argv": ["echo", "gone"]}
-                answer, body = agent.answer({"do": do, "workspace": 1, **words}, b"gone")
-                assert answer["error"] == f"ValueError: {name} is no regular file" and body == b""
-            (place / "plain").write_text("plain")
-            assert agent.answer({"do": "list", "workspace": 1, "pattern": "*"}, b"")[0] == {"files": {"plain": 5}}
-            assert own.read_text() == "as it was" and not agent._processes
-
-    every(["put", "read", "start"], check)
+@each(["put", "read", "start"])
+def test_the_agent_follows_no_link_and_waits_for_no_pipe(do: str, tmp_path: Path) -> None:
+    here = row_folders.fresh(tmp_path)
+    own = here / "own"
+    own.write_text("as it was")
+    with listening(here) as (agent, _):
+        place = Path(agent.answer({"do": "open", "workspace": 1}, b"")[0]["directory"])
+        (place / "link").symlink_to(own)
+        os.mkfifo(place / "pipe")
+        for name in ("link", "pipe"):
+            words = {"name": name, "log": name, "at": 0, "size": 9, "process": 1, "argv": ["echo", "gone"]}
+            answer, body = agent.answer({"do": do, "workspace": 1, **words}, b"gone")
+            assert answer["error"] == f"ValueError: {name} is no regular file" and body == b""
+        (place / "plain").write_text("plain")
+        assert agent.answer({"do": "list", "workspace": 1, "pattern": "*"}, b"")[0] == {"files": {"plain": 5}}
+        assert own.read_text() == "as it was" and not agent._processes

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.model.drill import Capability
 from walproof.patroni.rest import MOST_MEMBERS, PatroniRest, RestAccess
@@ -48,24 +49,21 @@ def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("host", "more"),
+@each(
     [
         ("127.0.0.1", ""),
         ("DB1.example", '[members]\nn1 = "db1.example:5432"\n'),
         ("fd00::1", '[members]\nn1 = "[fd00::1]:5432"\n'),
-    ],
+    ]
 )
-def test_a_host_of_the_target_file_gets_its_command(fake: FakePatroni, tmp_path: Path, host: str, more: str) -> None:
+def test_a_host_of_the_target_file_gets_its_command(host: str, more: str, fake: FakePatroni, tmp_path: Path) -> None:
     opened(fake, tmp_path, host, more).capabilities().faults[Capability.KILL].inject("n1")
     assert (tmp_path / "ran").read_text() == f"{host}\n"
 
 
-@pytest.mark.parametrize(
-    ("config", "ttl_s"), [({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)]
-)
+@each([({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)])
 def test_the_ttl_is_described_as_a_number(
-    fake: FakePatroni, tmp_path: Path, config: dict[str, Any], ttl_s: int | None
+    config: dict[str, Any], ttl_s: int | None, fake: FakePatroni, tmp_path: Path
 ) -> None:
     cluster = opened(fake, tmp_path, "127.0.0.1")
     fake.config = config
@@ -79,10 +77,8 @@ def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: P
         open_patroni(str(tmp_path / "t.toml"))
 
 
-@pytest.mark.parametrize(
-    "lie", ["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"]
-)
-def test_a_members_url_asks_nothing_of_another_server(fake: FakePatroni, lie: str) -> None:
+@each(["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"])
+def test_a_members_url_asks_nothing_of_another_server(lie: str, fake: FakePatroni) -> None:
     with fake_patroni("127.0.0.2") as bystander:
         fake.members = [fake.listed(), fake.listed(name="n2") | {"api_url": f"{bystander.url}{lie}"}]
         rest = PatroniRest(RestAccess((fake.url,)))

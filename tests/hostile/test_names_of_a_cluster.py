@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability
 from walproof.model.guarantee import ConfigChange, QuorumKind, SyncReplication, read_standby_names
@@ -46,17 +47,13 @@ def test_no_name_of_a_cluster_runs_a_command(odd: str, command: str, place: str,
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(
-    "word", ["--force", "-rf", "..", ".", "a/b", "../n2", "n1\n", "\nn1", "n\x001", "ñ1", "n1%", "[::1]", "n" * 300]
-)
+@each(["--force", "-rf", "..", ".", "a/b", "../n2", "n1\n", "\nn1", "n\x001", "ñ1", "n1%", "[::1]", "n" * 300])
 def test_an_option_a_path_and_what_is_no_word_are_refused(word: str) -> None:
     with pytest.raises(TargetError):
         commands.filled("kill {member}", {"member": word})
 
 
-@pytest.mark.parametrize(
-    "word", ["n1", "pg_1", "db-0.db.svc.cluster.local", "10.0.0.1", "fd00::1", "::1", "n1:5433", "N1"]
-)
+@each(["n1", "pg_1", "db-0.db.svc.cluster.local", "10.0.0.1", "fd00::1", "::1", "n1:5433", "N1"])
 def test_ordinary_names_and_addresses_are_filled_in_as_they_are(word: str) -> None:
     assert (
         commands.filled("ssh {host} -- kill {member}", {"host": word, "member": word}) == f"ssh {word} -- kill {word}"
@@ -69,9 +66,7 @@ def test_what_the_command_does_not_name_is_not_asked_about() -> None:
     assert commands.filled("pg_ctl kill {member}", places) == "pg_ctl kill n1"
 
 
-@pytest.mark.parametrize(
-    "command", ["ssh {server}", "{0}", "{}", "{member.upper}", "{member:{host}}", "{member", "{member!x}"]
-)
+@each(["ssh {server}", "{0}", "{}", "{member.upper}", "{member:{host}}", "{member", "{member!x}"])
 def test_another_place_is_one_sentence(command: str) -> None:
     with pytest.raises(UsageError, match="cannot be filled in"):
         commands.filled(command, {"member": "n1", "host": "h$(x)"})
@@ -122,7 +117,7 @@ def test_a_standby_that_calls_itself_a_star_lets_no_other_count() -> None:
         standby_names("n2", "*")
 
 
-@pytest.mark.parametrize("name", ['a", "b', 'a"', "a,b", 'n2") , ANY 0 ("x'])
+@each(['a", "b', 'a"', "a,b", 'n2") , ANY 0 ("x'])
 def test_a_standby_that_calls_itself_so_lets_no_other_count(name: str) -> None:
     quorum = read_standby_names(standby_names("n2", name) or "")
     assert quorum is not None and (quorum.k, set(quorum.names)) == (1, {"n1", "n2", name})
@@ -135,8 +130,7 @@ def test_other_names_of_standbys_are_written_as_they_are() -> None:
 LEADER, REAL, STRANGER = "10.0.0.1:5432", "10.0.0.2:5432", "10.0.0.66:5432"
 
 
-@pytest.mark.parametrize(
-    ("labels", "hosts", "real", "called", "expected"),
+@each(
     [
         ({"db2": REAL}, (), "n2", "db2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
         ({"db2": REAL}, (), "n2", "DB2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
@@ -147,7 +141,7 @@ LEADER, REAL, STRANGER = "10.0.0.1:5432", "10.0.0.2:5432", "10.0.0.66:5432"
         ({}, (REAL,), "n2", "n2", {"n1": LEADER, "n2": REAL, STRANGER: STRANGER}),
         ({}, (REAL,), "", REAL, {"n1": LEADER, REAL: REAL, STRANGER: STRANGER}),
         ({}, (REAL,), "n1", "n3", {LEADER: LEADER, REAL: REAL, "n3": STRANGER}),
-    ],
+    ]
 )
 def test_a_standby_that_calls_itself_as_another_server_is_called_takes_no_name(
     labels: dict[str, str],

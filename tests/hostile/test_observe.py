@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors, pq
 
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.statistics_connection import StatsConnection
 from walproof.machine.clock import RealClock
@@ -106,8 +107,7 @@ def session(name: str = "app", **more: str) -> tuple[str, ...]:
     return ("db", "role", name, "", *(sums | _WAITS | more).values(), "1.5", "{2}")
 
 
-@pytest.mark.parametrize(
-    ("answers", "says"),
+@each(
     [
         ({"rights": [("f", "7", "f", 'o"dd')]}, "may not see what other sessions wait for"),
         ({"rights": [("t", "8", "f", "me")]}, "a connection pooler answers in place of n1"),
@@ -122,9 +122,9 @@ def session(name: str = "app", **more: str) -> tuple[str, ...]:
         *(({"version": other}, f"n1 runs PostgreSQL {other}; walproof knows 14 to 18") for other in (9, 13, 19)),
         ({"waits": errors.QueryCanceled("canceling statement due to statement timeout")}, "in distress"),
         ({"took_s": 0.6}, "in distress"),
-    ],
+    ]
 )
-def test_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any], says: str) -> None:
+def test_one_clear_sentence(answers: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch, **answers)
     server.version = answers.pop("version", 18)
     with pytest.raises(TargetError, match=says) as wrong:
@@ -132,10 +132,8 @@ def test_one_clear_sentence(monkeypatch: pytest.MonkeyPatch, answers: dict[str, 
     assert wrong.value.hint
 
 
-@pytest.mark.parametrize(
-    ("role", "typed"), [("monitor", '"monitor"'), ('no"body', '"no""body"'), ("a; DROP", '"a; DROP"'), ('"', '""""')]
-)
-def test_the_grant_to_paste_names_the_role_as_sql_does(monkeypatch: pytest.MonkeyPatch, role: str, typed: str) -> None:
+@each([("monitor", '"monitor"'), ('no"body', '"no""body"'), ("a; DROP", '"a; DROP"'), ('"', '""""')])
+def test_the_grant_to_paste_names_the_role_as_sql_does(role: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, _ = watching(monkeypatch, rights=[("f", "7", "f", role)])
     with pytest.raises(TargetError) as wrong:
         some(waits)
@@ -234,8 +232,8 @@ class _Failed:
     def send_prepare(self, *_words: object) -> None: ...
 
 
-@pytest.mark.parametrize("state", ["57014", "55P03", "53200", "57P01", "XX000", None])
-def test_the_connection_keeps_the_sqlstate(monkeypatch: pytest.MonkeyPatch, state: str | None) -> None:
+@each(["57014", "55P03", "53200", "57P01", "XX000", None])
+def test_the_connection_keeps_the_sqlstate(state: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OPENS, lambda *words: SimpleNamespace(pgconn=_Failed(state), fileno=socket.socket().fileno))
     with pytest.raises(psycopg.Error, match="ошибка") as wrong:
         StatsConnection("", RealClock()).query(b"SELECT")
@@ -259,15 +257,15 @@ def test_a_new_leader_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert next(stream).leader == "n1"
 
 
-@pytest.mark.parametrize("name", ['"; DROP TABLE x; --', "a'b", "\u202egnp", "x" * 64, ""])
-def test_names_are_only_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@each(['"; DROP TABLE x; --', "a'b", "\u202egnp", "x" * 64, ""])
+def test_names_are_only_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, _ = watching(monkeypatch, waits=[session(name)])
     (first, *_) = some(waits)
     assert {g.application for g in first.groups} == {name}
 
 
-@pytest.mark.parametrize("ages", ["{2}", "{-27,0,2,2}", None, "{}"])
-def test_ages_are_added_up_over_polls(monkeypatch: pytest.MonkeyPatch, ages: str | None) -> None:
+@each(["{2}", "{-27,0,2,2}", None, "{}"])
+def test_ages_are_added_up_over_polls(ages: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = some(watching(monkeypatch, waits=[(*session()[:-1], ages)] * 3)[0], 1)
     each = [int(age) for age in (ages or "{}")[1:-1].split(",") if age]
     assert first.ages == {age: 3 * each.count(age) * first.polls for age in each}
@@ -279,8 +277,8 @@ def test_no_text_of_statements_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     assert not re.search(r"\b(query|pg_stat_get_activity|pg_prepared_statements)\b", words)
 
 
-@pytest.mark.parametrize("sessions", [1000, 20_000])
-def test_many_sessions_stay_few_groups_and_no_wait_is_lost(monkeypatch: pytest.MonkeyPatch, sessions: int) -> None:
+@each([1000, 20_000])
+def test_many_sessions_stay_few_groups_and_no_wait_is_lost(sessions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, _ = watching(monkeypatch, waits=[session(f"app {i}") for i in range(sessions)])
     (first,) = some(waits, 1)
     assert len(first.groups) <= commit_waits._MOST_GROUPS + 1
@@ -302,12 +300,9 @@ def test_standbys_of_one_name_are_several(monkeypatch: pytest.MonkeyPatch, names
     assert [(s.name, s.lags_ms[0]) for s in first.standbys] == [(name, 1.0 + i) for i, name in enumerate(names)]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [("2", ""), ("23", "3"), ("23", ""), ("2", "23"), ("2", "4")],
-    ids=["the only one goes", "one of two goes", "both go", "another comes", "it connects anew"],
-)
-def test_a_standby_that_went_streams_no_more(monkeypatch: pytest.MonkeyPatch, before: str, after: str) -> None:
+# rows: the only one goes, one of two goes, both go, another comes, it connects anew
+@each([("2", ""), ("23", "3"), ("23", ""), ("2", "23"), ("2", "4")])
+def test_a_standby_that_went_streams_no_more(before: str, after: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """4 is the process that serves n2 once it has connected anew."""
     present = before
 
@@ -325,16 +320,15 @@ def wrote(*sessions: tuple[str, str, int]) -> list[Any]:
     return [("db", "role", application, process, str(wal)) for application, process, wal in sessions]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
+# rows: goes on, begins, ends, is reset, another of its name
+@each(
     [
         ([("a", "1", 500)], [("a", "1", 700)], {"a": 200}),
         ([], [("a", "1", 700)], {"a": 700}),
         ([("a", "1", 500), ("b", "2", 9)], [("b", "2", 10)], {"b": 1}),
         ([("a", "1", 500)], [("a", "1", 20)], {"a": 0}),
         ([("a", "1", 500)], [("a", "1", 501), ("a", "3", 7)], {"a": 8}),
-    ],
-    ids=["goes on", "begins", "ends", "is reset", "another of its name"],
+    ]
 )
 def test_wal_is_what_a_session_wrote_between_two_looks(
     before: list[Any], after: list[Any], expected: dict[str, int]
@@ -347,9 +341,9 @@ def test_wal_is_what_a_session_wrote_between_two_looks(
     assert got == {("db", "role", a, ""): n for a, n in expected.items()}
 
 
-@pytest.mark.parametrize(("version", "known"), [(14, 0), (16, 0), (17, 0), (18, 100)])
+@each([(14, 0), (16, 0), (17, 0), (18, 100)])
 def test_wal_is_looked_at_where_sessions_count_it_and_anew_on_each_server(
-    monkeypatch: pytest.MonkeyPatch, version: int, known: int
+    version: int, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
 
@@ -370,8 +364,8 @@ def test_wal_is_looked_at_where_sessions_count_it_and_anew_on_each_server(
     assert sum(g.wal for one in seen for g in one.groups) == max(0, len(looks) - before - 1) * known
 
 
-@pytest.mark.parametrize("took_s", [0.0002, 0.002, 0.02, 0.1])
-def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.MonkeyPatch, took_s: float) -> None:
+@each([0.0002, 0.002, 0.02, 0.1])
+def test_polls_take_less_than_a_hundredth_of_a_processor(took_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch, took_s=took_s, waits=[session(lock="3")], blockers=[("3", "1", "0", "app")])
     polls = sum(one.polls for one in some(waits, 60))
     asked = sum(server.statements.count(name) for name in ("waits", "standbys", "blockers"))
@@ -380,8 +374,8 @@ def test_polls_take_less_than_a_hundredth_of_a_processor(monkeypatch: pytest.Mon
     assert asked * took_s <= 0.013 * server.clock.time + 20 * took_s
 
 
-@pytest.mark.parametrize(("cold_s", "polls"), [(0.06, 1), (0.3, 1), (1.0, 1), (0.06, 4)])
-def test_slow_first_polls_do_not_say_what_one_costs(monkeypatch: pytest.MonkeyPatch, cold_s: float, polls: int) -> None:
+@each([(0.06, 1), (0.3, 1), (1.0, 1), (0.06, 4)])
+def test_slow_first_polls_do_not_say_what_one_costs(cold_s: float, polls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     waits, server = watching(monkeypatch, took_s=cold_s)
     stream = waits.watch(1.0, lambda: False)
     seen = [next(stream)]

@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import generate_latest
 from rich.console import Console
 
+from tests.fixtures.tiers import each
 from tests.unit.test_watching import snapshot, view
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
@@ -72,7 +73,7 @@ class Answering:
 MEMBERS = {name: Endpoint(((name, 5432),), "postgres", "postgres") for name in ("n1", "n2")}
 
 
-@pytest.mark.parametrize("odd", [*ODD.values(), None], ids=[*ODD, "no row"])
+@each([*ODD.values(), None])
 def test_a_member_that_answers_oddly_does_not_answer(
     odd: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,8 +92,8 @@ def test_a_member_that_answers_oddly_does_not_answer(
         poller.close()
 
 
-@pytest.mark.parametrize("wrong", [OverflowError("odd"), RecursionError("of JSON"), struct.error("a binary row")])
-def test_who_looks_on_survives_an_odd_answer(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> None:
+@each([OverflowError("odd"), RecursionError("of JSON"), struct.error("a binary row")])
+def test_who_looks_on_survives_an_odd_answer(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(collector, "_AGAIN_S", 0.01)
     monkeypatch.setattr(collector, "PACE_S", 0.01)
@@ -138,9 +139,7 @@ def odd_manager() -> PatroniFacts:
     raise OverflowError("int too large to convert to float")
 
 
-@pytest.mark.parametrize(
-    ("manager", "why"), [(odd_manager, "cannot be read: int too large"), (threading.Event().wait, "did not answer")]
-)
+@each([(odd_manager, "cannot be read: int too large"), (threading.Event().wait, "did not answer")])
 def test_the_doctor_does_not_take_a_manager_for_none(
     manager: Callable[[], PatroniFacts], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

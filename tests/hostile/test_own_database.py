@@ -12,6 +12,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.records.journal import Journal
 
@@ -114,9 +115,9 @@ main(["prove", "--target", sys.argv[1], "--fault", "none", "--levels", "local", 
 )
 
 
-@pytest.mark.parametrize("moment", ["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
+@each(["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
 def test_ended_by_sigterm_at_any_statement_nothing_is_left(
-    pair: PlainPair, others: set[str], tmp_path: Path, moment: str
+    moment: str, pair: PlainPair, others: set[str], tmp_path: Path
 ) -> None:
     words = [sys.executable, "-c", ENDED, str(pair_file(pair, tmp_path)), str(tmp_path / "record"), moment]
     done = subprocess.run(words, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[2])
@@ -153,9 +154,9 @@ def test_a_journal_that_claims_a_database_of_another_role_drops_nothing(
         pair.sql("n1", f"DROP DATABASE {RANDOM}")
 
 
-@pytest.mark.parametrize("name", ["app_2", "walproof_" + "g" * 32, f"{RANDOM}_"])
+@each(["app_2", "walproof_" + "g" * 32, f"{RANDOM}_"])
 def test_a_journal_that_claims_a_database_of_the_users_own_drops_nothing(
-    pair: PlainPair, tmp_path: Path, name: str
+    name: str, pair: PlainPair, tmp_path: Path
 ) -> None:
     pair.sql("n1", f"CREATE DATABASE {name}")
     try:
@@ -173,8 +174,8 @@ def test_a_superuser_drops_what_the_role_of_a_journals_run_made(pair: PlainPair,
     pair.sql("n1", "DROP ROLE runs")
 
 
-@pytest.mark.parametrize("mark", ["made by walproof; safe to drop", f"made by walproof; safe to drop: {DRAFT}"])
-def test_what_a_killed_run_of_an_earlier_version_left_is_removed(pair: PlainPair, tmp_path: Path, mark: str) -> None:
+@each(["made by walproof; safe to drop", f"made by walproof; safe to drop: {DRAFT}"])
+def test_what_a_killed_run_of_an_earlier_version_left_is_removed(mark: str, pair: PlainPair, tmp_path: Path) -> None:
     """Its journal names a fixed name, and the random one under which it was made."""
     other = "walproof_draft_" + "1" * 32
     for name in ("walproof_mine", DRAFT):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
@@ -55,8 +56,8 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
     assert patroni.config == FOUND
 
 
-@pytest.mark.parametrize(
-    ("theirs", "left"),
+# rows: other-ttl, ttl-removed, key-of-ours, nested, nested-new, dotted-name, another-key, ours-undone
+@each(
     [
         ({"ttl": 60}, ["cluster: ttl is 60 now"]),
         ({"ttl": None}, ["cluster: ttl is not set now"]),
@@ -66,24 +67,14 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
         ({"postgresql": {"parameters": {"pg_stat_statements.max": 5}}}, []),
         ({"pause": True}, []),
         ({"ttl": 30}, []),
-    ],
-    ids=[
-        "other-ttl",
-        "ttl-removed",
-        "key-of-ours",
-        "nested",
-        "nested-new",
-        "dotted-name",
-        "another-key",
-        "ours-undone",
-    ],
+    ]
 )
 def test_what_another_operator_set_meanwhile_stays_and_is_named(
+    theirs: dict[str, object],
+    left: list[str],
     patroni: FakePatroni,
     configuration: PatroniConfiguration,
     journal: Journal,
-    theirs: dict[str, object],
-    left: list[str],
 ) -> None:
     configure(configuration, OURS, journal)
     patroni.config = merged(patroni.config, theirs)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.patroni.rest import PatroniRest, RestAccess
 from walproof.targets.patroni.target_file import read_address
@@ -48,9 +49,9 @@ def test_a_member_that_only_cluster_names_is_read_without_the_password(
     assert stranger.asked[0].authorization is None
 
 
-@pytest.mark.parametrize("path", ["restart", "reinitialize", "switchover"])
+@each(["restart", "reinitialize", "switchover"])
 def test_a_member_that_only_cluster_names_is_never_sent_a_change(
-    named: FakePatroni, stranger: FakePatroni, path: str
+    path: str, named: FakePatroni, stranger: FakePatroni
 ) -> None:
     listing(named, stranger)
     rest = rest_of(named.url)
@@ -93,8 +94,8 @@ def test_with_every_named_host_down_nothing_is_sent_to_the_stranger(named: FakeP
     assert stranger.asked == []
 
 
-@pytest.mark.parametrize("asking", ["patch", "newest_config", "config", "cluster"])
-def test_a_redirect_carries_the_password_nowhere(named: FakePatroni, stranger: FakePatroni, asking: str) -> None:
+@each(["patch", "newest_config", "config", "cluster"])
+def test_a_redirect_carries_the_password_nowhere(asking: str, named: FakePatroni, stranger: FakePatroni) -> None:
     rest = rest_of(named.url)
     named.redirect = stranger.url
     with pytest.raises(TargetError):
@@ -102,7 +103,7 @@ def test_a_redirect_carries_the_password_nowhere(named: FakePatroni, stranger: F
     assert stranger.asked == []
 
 
-@pytest.mark.parametrize("url", ["http://10.255.255.1:8008", "http://db1.example:8008", "HTTP://127.0.0.1.evil:8008"])
+@each(["http://10.255.255.1:8008", "http://db1.example:8008", "HTTP://127.0.0.1.evil:8008"])
 def test_plain_http_to_another_machine_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(UsageError, match="over plain HTTP") as refused:
         rest_of(url).patch({"ttl": 20})
@@ -114,8 +115,7 @@ def test_plain_http_is_possible_for_who_says_so() -> None:
     assert rest_of("https://db1:8008").access.withheld("https://db1:8008/config") is None
 
 
-@pytest.mark.parametrize(
-    "url",
+@each(
     [
         "https://db1@evil:8008/restart",
         "https://db1.evil:8008/restart",
@@ -123,7 +123,7 @@ def test_plain_http_is_possible_for_who_says_so() -> None:
         "https://evil#db1",
         "https:///restart",
         "db1",
-    ],
+    ]
 )
 def test_a_url_that_only_looks_like_a_named_host_gets_nothing(url: str) -> None:
     withheld = rest_of("https://db1:8008").access.withheld(url)

@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni
+from tests.fixtures.tiers import each
 from tests.hostile.test_patroni_configuration import configuration, journal, patroni
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.machine.clock import RealClock
@@ -43,9 +44,9 @@ BARRED: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("reason", BARRED)
+@each(BARRED)
 def test_more_standbys_than_may_be_synchronous_are_refused_and_the_reason_is_named(
-    patroni: FakePatroni, configuration: PatroniConfiguration, reason: str
+    reason: str, patroni: FakePatroni, configuration: PatroniConfiguration
 ) -> None:
     """Patroni would ask for ANY 1 without a word."""
     listed(patroni, n3=BARRED[reason])
@@ -72,9 +73,9 @@ LEFT: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("left", LEFT)
+@each(LEFT)
 def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_called_in_effect(
-    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, left: str
+    left: str, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
     """ANY 1, or no name at all, was in effect, and the apply of ANY 2 ended with 0. An undo is not held up by it."""
     listed(patroni)
@@ -92,9 +93,9 @@ def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_c
     assert configuration.undo(journal) == [] and not journal.pending()
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@each([0, 1, 2])
 def test_without_a_leader_that_answers_nothing_is_in_effect(
-    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, number: int
+    number: int, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
     """Its names read as none: asynchronous was called in effect."""
     listed(patroni)
@@ -122,9 +123,9 @@ def test_a_star_that_any_connection_matches_is_no_quorum(
     configuration.wait(plan)
 
 
-@pytest.mark.parametrize("strict", [None, False, True])
+@each([None, False, True])
 def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
-    patroni: FakePatroni, configuration: PatroniConfiguration, strict: bool | None
+    strict: bool | None, patroni: FakePatroni, configuration: PatroniConfiguration
 ) -> None:
     """Strict mode names '*' there: every commit would wait for ever."""
     listed(patroni)
@@ -133,17 +134,16 @@ def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
         configuration.plan(ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1, strict)))
 
 
-@pytest.mark.parametrize(
-    "found",
+@each(
     [
         {"synchronous_mode": "quorum", "synchronous_node_count": "1"},
         {"synchronous_mode": "on", "synchronous_node_count": "1"},
         {"synchronous_mode": "quorum", "synchronous_mode_strict": "False"},
         {"ttl": "20", "synchronous_mode": "off"},
-    ],
+    ]
 )
 def test_a_value_that_is_written_as_a_text_is_the_same_value(
-    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, found: dict[str, object]
+    found: dict[str, object], patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
     """Patroni leaves "1" where 1 is patched; that was awaited until it timed out."""
     listed(patroni)
@@ -161,9 +161,9 @@ def test_a_value_that_is_written_as_a_text_is_the_same_value(
     assert patroni.config == before
 
 
-@pytest.mark.parametrize("mode", ["off", False, None, "strict"])
+@each(["off", False, None, "strict"])
 def test_names_of_patroni_yml_are_in_effect_again_after_an_undo(
-    patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal, mode: object
+    mode: object, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
     """They were awaited to go: all was reverted, and `revert` timed out. After a kill -9 too: the journal has them."""
     listed(patroni)
@@ -219,13 +219,9 @@ def test_names_that_the_dynamic_configuration_does_not_have_are_not_waited_for(
     assert configuration.plan(sync(0, None)).differences, "Patroni's own names go with the mode"
 
 
-@pytest.mark.parametrize(("names", "mode"), [(STATIC, "off"), (STATIC, "quorum"), ("n2", "off"), ("", "off")])
+@each([(STATIC, "off"), (STATIC, "quorum"), ("n2", "off"), ("", "off")])
 def test_names_by_alter_system_are_no_quorum_of_patronis(
-    patroni: FakePatroni,
-    configuration: PatroniConfiguration,
-    monkeypatch: pytest.MonkeyPatch,
-    names: str,
-    mode: str,
+    names: str, mode: str, patroni: FakePatroni, configuration: PatroniConfiguration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They looked like the ANY 1 that was asked for, and Patroni could never have replaced a standby in them."""
     listed(patroni)
@@ -240,16 +236,15 @@ def test_names_by_alter_system_are_no_quorum_of_patronis(
     assert configuration.plan(sync(1)).change == sync(1)
 
 
-@pytest.mark.parametrize(
-    ("mode", "tags", "why"),
+@each(
     [
         ("off", {"nofailover": True}, "nofailover: true"),
         ("quorum", {"failover_priority": 0}, "failover_priority: 0"),
         ("on", {"nosync": True}, "nosync: true"),
-    ],
+    ]
 )
 def test_a_switchover_to_a_member_that_may_not_lead_is_refused_at_once(
-    patroni: FakePatroni, mode: str, tags: dict[str, object], why: str
+    mode: str, tags: dict[str, object], why: str, patroni: FakePatroni
 ) -> None:
     listed(patroni, n3=tags)
     patroni.config["synchronous_mode"] = mode

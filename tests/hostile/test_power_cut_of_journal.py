@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.records.journal import Journal
 
 
@@ -74,24 +75,24 @@ def is_folder(descriptor: int) -> bool:
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
-@pytest.mark.parametrize("above", [".", "new", "new/deeper/record"], ids=["old-folder", "new-folder", "new-folders"])
-def test_a_noted_change_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: str) -> None:
+# rows: old-folder, new-folder, new-folders
+@each([".", "new", "new/deeper/record"])
+def test_a_noted_change_outlives_a_power_cut(above: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert survived(tmp_path, monkeypatch, forgets=lambda _: False, above=above) == 2
 
 
-@pytest.mark.parametrize(
-    ("forgets", "above"),
+# rows: of-the-file, of-its-folder, of-every-folder, of-the-folder-above, of-the-oldest-folder
+@each(
     [
         (lambda descriptor: not is_folder(descriptor), "."),
         (is_folder, "."),
         (is_folder, "new"),
         (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/new"), "new/deeper"),
         (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/disk"), "new"),
-    ],
-    ids=["of-the-file", "of-its-folder", "of-every-folder", "of-the-folder-above", "of-the-oldest-folder"],
+    ]
 )
 def test_each_flush_that_is_left_out_loses_the_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: Callable[[int], bool], above: str
+    forgets: Callable[[int], bool], above: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert survived(tmp_path, monkeypatch, forgets=forgets, above=above) == 0
 

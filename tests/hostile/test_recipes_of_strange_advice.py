@@ -4,11 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import recipes
@@ -16,7 +15,7 @@ from walproof.model.advice import ClassChoice, Requirements
 from walproof.model.guarantee import Level
 
 
-@pytest.mark.parametrize("evil", ["x\nDROP TABLE t;", "x\rDROP TABLE t;", "x\u2028DROP TABLE t;", 'x" IN DATABASE y; '])
+@each(["x\nDROP TABLE t;", "x\rDROP TABLE t;", "x\u2028DROP TABLE t;", 'x" IN DATABASE y; '])
 def test_a_class_and_a_doubt_are_one_word_or_one_comment(evil: str) -> None:
     evidence = evidence_of([("a", price_record()), ("b", prove_record(Level.ON))])
     required = Requirements(rpo_s=0.0)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.records import writer
 from walproof.records.layout import EVENTS, FILES, HEADER, opener
@@ -31,8 +32,8 @@ def test_a_link_in_the_place_of_a_record_leads_nowhere(elsewhere: Path) -> None:
     assert "done" in (moved / EVENTS).read_text()
 
 
-@pytest.mark.parametrize("place", ["files", "files/drill-1-n1.log"])
-def test_a_link_within_a_record_leads_nowhere(elsewhere: Path, place: str) -> None:
+@each(["files", "files/drill-1-n1.log"])
+def test_a_link_within_a_record_leads_nowhere(place: str, elsewhere: Path) -> None:
     (elsewhere / "drill-1-n1.log").write_text("his")
     with Writer(Path("r"), "prove") as emit:
         if place != FILES:
@@ -56,9 +57,9 @@ def test_a_folder_of_another_user_in_the_place_of_a_new_record_is_refused(monkey
     assert [path.name for path in Path("records").glob("*/*")] == []
 
 
-@pytest.mark.parametrize("last", ['{"torn', '{"whole": 1}'])
+@each(['{"torn', '{"whole": 1}'])
 def test_a_record_that_is_continued_is_mended_in_the_file_that_was_opened(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, last: str
+    last: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A link that is put in its place meanwhile has nothing cut off or written where it leads."""
     his = elsewhere / "his"
@@ -83,8 +84,8 @@ def test_a_record_that_is_continued_is_mended_in_the_file_that_was_opened(
     assert Path("moved").read_text().startswith(kept + '{"at":')
 
 
-@pytest.mark.parametrize("place", [HEADER + ".new", f"{FILES}/x.log"])
-def test_a_pipe_in_a_record_keeps_nobody_waiting(elsewhere: Path, place: str) -> None:
+@each([HEADER + ".new", f"{FILES}/x.log"])
+def test_a_pipe_in_a_record_keeps_nobody_waiting(place: str, elsewhere: Path) -> None:
     Path("r", FILES).mkdir(parents=True)
     os.mkfifo(Path("r", place))
     with pytest.raises(MachineError, match="cannot write the record"), Writer(Path("r"), "prove") as emit:

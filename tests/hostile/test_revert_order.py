@@ -9,6 +9,7 @@ from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.runs_on_a_pair import Runs
+from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, Layer, _leaves, applying, journal_of_apply, runs_folder
 from walproof.errors import MachineError, TargetError
 from walproof.model.guarantee import ConfigChange
@@ -39,12 +40,9 @@ def test_a_record_is_left_alone_while_a_later_run_is_not_reverted(runs: Runs, wa
     assert (walproof("revert", "a")[0], runs.now()) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("older", "words"),
-    [("run", ()), ("run", ("a",)), ("run", ("--target",)), ("apply", ()), ("apply", ("--target",))],
-)
+@each([("run", ()), ("run", ("a",)), ("run", ("--target",)), ("apply", ()), ("apply", ("--target",))])
 def test_what_a_run_at_work_changed_too_is_left_alone_until_it_ends(
-    runs: Runs, walproof: Walproof, older: str, words: tuple[str, ...]
+    older: str, words: tuple[str, ...], runs: Runs, walproof: Walproof
 ) -> None:
     """Its end sets again what it found there, which is what the older one had set."""
     work = runs.run("work", at_work=True)
@@ -57,8 +55,8 @@ def test_what_a_run_at_work_changed_too_is_left_alone_until_it_ends(
     assert (walproof("revert", *words)[0], runs.now()) == (0, [])
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_one_server_under_two_names_is_one(runs: Runs, pair: PlainPair, walproof: Walproof, known: bool) -> None:
+@each([True, False])
+def test_one_server_under_two_names_is_one(known: bool, runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """By the system identifier, and without one by the value that stands there."""
     cluster = (runs.target.identity or str(runs.system)) if known else ""
     with opened(pair_dsn(pair, "n1", "n2")) as other:
@@ -127,9 +125,9 @@ def test_an_apply_is_not_undone_below_what_was_set_since(runs: Runs, walproof: W
     assert (walproof(*undo)[0], runs.now()) == (0, [])
 
 
-@pytest.mark.parametrize(("there", "as_found"), [("off", False), ("local", True)])
+@each([("off", False), ("local", True)])
 def test_a_setting_of_a_copy_covers_only_what_stands_there(
-    runs: Runs, walproof: Walproof, there: str, as_found: bool
+    there: str, as_found: bool, runs: Runs, walproof: Walproof
 ) -> None:
     """A restored backup has the system identifier of what it was made of, and its apply may stay for ever."""
     runs.set(runs.run("a"), "off")
@@ -155,8 +153,8 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
     assert len(gone.pending()) == 1
 
 
-@pytest.mark.parametrize("how", ["of 1.0.0", "another name"])
-def test_what_an_apply_set_as_well_stays(runs: Runs, walproof: Walproof, how: str) -> None:
+@each(["of 1.0.0", "another name"])
+def test_what_an_apply_set_as_well_stays(how: str, runs: Runs, walproof: Walproof) -> None:
     """A run that was killed had set it, an apply found and wanted it: `revert` took it away from under that."""
     runs.set(runs.run("a"), "off")
     journal = registered(runs_folder())[0]

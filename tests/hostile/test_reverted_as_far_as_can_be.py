@@ -12,6 +12,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
+from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
 from walproof.errors import TargetError
 from walproof.model.guarantee import ConfigChange
@@ -213,11 +214,9 @@ def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
     assert databases(pair) == [] and pending() == []
 
 
-@pytest.mark.parametrize(
-    ("identifier", "says"), [("8", "another cluster answers under this name"), ("", "is not known")]
-)
+@each([("8", "another cluster answers under this name"), ("", "is not known")])
 def test_patronis_configuration_is_not_undone_on_another_or_an_unknown_cluster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], identifier: str, says: str
+    identifier: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with fake_patroni(ttl=20) as patroni:
         patroni.members = [patroni.listed()]

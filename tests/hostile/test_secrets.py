@@ -14,6 +14,7 @@ import pytest
 from tests.fixtures.command_line import Run, ended
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.machine.redaction import UNREADABLE, command_line, in_text, without_secrets
 from walproof.model.event import Started
@@ -85,8 +86,7 @@ def test_no_form_of_a_password_is_left_in_a_name(address: str) -> None:
     assert without_secrets(shown) == shown
 
 
-@pytest.mark.parametrize(
-    "address",
+@each(
     [
         "sim",
         "lab:x",
@@ -96,7 +96,7 @@ def test_no_form_of_a_password_is_left_in_a_name(address: str) -> None:
         "host=a dbname=passwords",
         "postgresql://me@a,b/app?sslmode=require",
         "host=a user=b",
-    ],
+    ]
 )
 def test_what_holds_no_secret_stays_as_typed(address: str) -> None:
     assert without_secrets(address) == address
@@ -110,7 +110,7 @@ def test_hosts_and_options_stay_in_the_name() -> None:
 
 
 @every_address
-@pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
+@each(VERBS.values())
 def test_no_verb_tells_a_password_when_the_cluster_does_not_answer(
     verb: str, address: str, walproof: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,15 +138,14 @@ def test_the_leak_finder_finds_a_leak(tmp_path: Path) -> None:
     assert leaks(tmp_path) == [str(tmp_path / "a" / "b")]
 
 
-@pytest.mark.parametrize(
-    "text",
+@each(
     [
         f"primary_conninfo = 'user=r password={PW}'",
         f"primary_conninfo = 'user=r password=''{PW}'' host=a'",
         f'  password: "{PW}"',
         f"ALTER ROLE x PASSWORD '{PW}'",
         f"GET http://u:{PW}@db1:8008/config",
-    ],
+    ]
 )
 def test_passwords_in_logs_do_not_enter_a_record(text: str, tmp_path: Path) -> None:
     recorded(tmp_path / "r", "prove", n1_log=f"2026 LOG: {text}\n")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.cli.main import main
 from walproof.machine import redaction
 from walproof.machine.redaction import HIDDEN, in_text, without_secrets
@@ -85,7 +86,7 @@ WORDS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("written", QUOTED.values(), ids=QUOTED.keys())
+@each(QUOTED.values())
 @given(secret=secrets(also=" "))
 @example(secret=f"{BEGIN}\\'{MIDDLE}'{END}")
 @example(secret=f"{BEGIN}','{MIDDLE}$${END}\\")
@@ -93,7 +94,7 @@ def test_nothing_is_left_of_a_quoted_password(written: Callable[[str], str], sec
     assert left(f"LOG: {written(secret)}") == []
 
 
-@pytest.mark.parametrize("written", WORDS.values(), ids=WORDS.keys())
+@each(WORDS.values())
 @given(secret=secrets())
 @example(secret=f"{BEGIN}','{MIDDLE}&x={END}")
 def test_nothing_is_left_of_a_password_that_is_one_word(written: Callable[[str], str], secret: str) -> None:
@@ -125,7 +126,7 @@ def test_nothing_is_left_of_a_password_in_the_query_of_a_url(secret: str) -> Non
     assert in_text(text).endswith("&sslmode=require HTTP/1.1")
 
 
-@pytest.mark.parametrize("written", [*QUOTED.values(), *WORDS.values()], ids=[*QUOTED, *WORDS])
+@each([*QUOTED.values(), *WORDS.values()])
 @given(st.text(st.sampled_from("abcXYZ019_-."), max_size=8))
 def test_what_stands_around_it_is_kept(written: Callable[[str], str], secret: str) -> None:
     text = f"2026-11-25 07:15:38 UTC LOG: {written(MIDDLE + secret)}\nLOG: and the next line"
@@ -165,8 +166,7 @@ def test_text_without_a_secret_stays_as_it_is(lines: list[str], between: str) ->
     assert in_text(text) == text
 
 
-@pytest.mark.parametrize(
-    "text",
+@each(
     [
         "a.a-" * 50_000,
         "a://b:" * 30_000,
@@ -175,8 +175,7 @@ def test_text_without_a_secret_stays_as_it_is(lines: list[str], between: str) ->
         "password='" * 20_000,
         "password=\\'" * 20_000,
         "authorization=" + '"' * 200_000 + "; x",
-    ],
-    ids=lambda text: text[:12],
+    ]
 )
 @pytest.mark.timeout(60)
 def test_a_strangers_log_does_not_keep_it_busy(text: str) -> None:
@@ -192,8 +191,8 @@ def quickest(task: Callable[[str], str], text: str) -> float:
     return min(spent() for _ in range(5))
 
 
-@pytest.mark.parametrize(
-    ("task", "begin", "repeated", "end"),
+# rows: quotes, brackets, schemes, colons, identified by, arrow
+@each(
     [
         (in_text, "authorization=", '"', "; x"),
         (in_text, "authorization: ", "('", ","),
@@ -201,8 +200,7 @@ def quickest(task: Callable[[str], str], text: str) -> float:
         (without_secrets, "", ":", ""),
         (in_text, "IDENTIFIED BY", " ", "x"),
         (in_text, "password =>", " ", "\n"),
-    ],
-    ids=["quotes", "brackets", "schemes", "colons", "identified by", "arrow"],
+    ]
 )
 def test_sixteen_times_the_text_is_not_the_square_of_it(
     task: Callable[[str], str], begin: str, repeated: str, end: str

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.served_sockets import running
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError
 from walproof.machine.addresses import is_loopback
 from walproof.targets.simulated.target import simulated
@@ -134,11 +135,8 @@ def test_an_ipv6_address_is_valid_in_the_url() -> None:
         assert read_events(url) == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "local_only"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
-     ("10.0.0.1", False), ("localhost.example", False), ("", False)],
-)  # fmt: skip
+@each([("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("localhost.example", False), ("", False)])  # fmt: skip
 def test_what_counts_as_loopback(host: str, local_only: bool) -> None:
     assert is_loopback(host) is local_only
 
@@ -194,12 +192,9 @@ def test_a_token_file_is_made_for_its_owner_alone_and_kept(tmp_path: Path) -> No
     assert token_in(tmp_path / "t") == token
 
 
-@pytest.mark.parametrize(
-    ("content", "mode"),
-    [(b"", 0o600), (b"short\n", 0o600), (b"a token with spaces in it\n", 0o600), (b"\xff" * 20, 0o600),
-     (b"long-enough-token-1234\n", 0o644)],
-    ids=["empty", "short", "spaces", "no-text", "others-may-read"],
-)  # fmt: skip
+# rows: empty, short, spaces, no-text, others-may-read
+@each([(b"", 0o600), (b"short\n", 0o600), (b"a token with spaces in it\n", 0o600), (b"\xff" * 20, 0o600),
+     (b"long-enough-token-1234\n", 0o644)])  # fmt: skip
 def test_a_token_file_that_is_no_good_is_refused(content: bytes, mode: int, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
     (tmp_path / "t").chmod(mode)

@@ -14,6 +14,7 @@ from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair, await_streaming, plain_pair, start, stop
 from tests.fixtures.runs_on_a_pair import NOW, Runs
+from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, runs_folder
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
@@ -42,9 +43,9 @@ def made_at_another_time(change: Change) -> str:
     return re.sub("made at [0-9]+", "made at 0007", change.what)
 
 
-@pytest.mark.parametrize("set_there", [True, False])
+@each([True, False])
 def test_what_another_server_of_the_cluster_answers_ends_nothing(
-    runs: Runs, walproof: Walproof, set_there: bool
+    set_there: bool, runs: Runs, walproof: Walproof
 ) -> None:
     """An address that follows the leader: the old leader kept the setting, untold, the new one got its value."""
     journal = moved(runs, made_at_another_time)
@@ -73,8 +74,8 @@ def test_another_servers_address_is_not_the_server_that_was_changed(
     assert (walproof("revert")[0], registered(runs_folder()), pair.sql("n2", NOW)) == (0, [], [])
 
 
-@pytest.mark.parametrize("rewound", [False, True])
-def test_a_copy_that_has_what_was_set_is_named(runs: Runs, pair: PlainPair, walproof: Walproof, rewound: bool) -> None:
+@each([False, True])
+def test_a_copy_that_has_what_was_set_is_named(rewound: bool, runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """A standby made since, or rewound: `apply --undo` said that all was undone, and after a switchover it was not."""
     undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
     layer = runs.apply()
@@ -100,9 +101,9 @@ def logins(pair: PlainPair, folder: Path, *lines: str) -> Path:
     return passfile
 
 
-@pytest.mark.parametrize("again", [False, True])
+@each([False, True])
 def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
-    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, again: bool
+    again: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
     """The address of standbys, under [members], was the other's: the first kept the setting, told as undone."""
     pair_file(pair, tmp_path, named=True)
@@ -227,9 +228,9 @@ def test_a_server_of_two_names_is_set_and_undone_once(
     assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [])
 
 
-@pytest.mark.parametrize("named", [False, True])
+@each([False, True])
 def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
-    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, named: bool
+    named: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
     """A role that may not look, by a floating address, put back the new leader's and told that all was undone."""
     few = (
@@ -263,9 +264,9 @@ def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
         pair.sql("n1", "DROP ROLE few")
 
 
-@pytest.mark.parametrize("named", [False, True])
+@each([False, True])
 def test_servers_that_nothing_tells_apart_are_set_by_their_given_names_alone(
-    runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+    named: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two standbys copied at once into folders of one name: while one was down the other got its value back, twice."""
     server = known_servers.server_of
@@ -319,9 +320,9 @@ def test_a_member_of_a_given_name_that_was_made_anew_is_the_one_of_that_name(
     assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
-@pytest.mark.parametrize("named", [False, True])
+@each([False, True])
 def test_nothing_is_set_where_a_host_is_another_clusters_by_now(
-    pair: PlainPair, walproof: Walproof, tmp_path: Path, named: bool
+    named: bool, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
     """Its address was given to that cluster: the names of this one's standbys, set there, held all its commits."""
     password = pair.passfile.read_text().rpartition(":")[2].strip()

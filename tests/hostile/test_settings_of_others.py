@@ -7,6 +7,7 @@ import pytest
 
 from tests.fixtures.external_cluster import opened, pair_file
 from tests.fixtures.plain_pair import PlainPair
+from tests.fixtures.tiers import each
 from walproof.model.guarantee import ConfigChange
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
@@ -17,8 +18,9 @@ SET = {"wal_sender_timeout": "'50s'", "temp_tablespaces": "pg_default, ''"}
 NOW = "SELECT name, setting FROM pg_file_settings WHERE name = ANY('{wal_sender_timeout,temp_tablespaces}') ORDER BY 1"
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["behind what is undone", "in a stranger's journal"])
-def test_a_list_stays_as_it_is(pair: PlainPair, tmp_path: Path, ours: bool) -> None:
+# rows: behind what is undone, in a stranger's journal
+@each([True, False])
+def test_a_list_stays_as_it_is(ours: bool, pair: PlainPair, tmp_path: Path) -> None:
     for name in SET if ours else reversed(SET):
         pair.sql("n1", f"ALTER SYSTEM SET {name} = {SET[name]}")
     try:

@@ -10,6 +10,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.pooler import pooler
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.open_session import open_session
 from walproof.load.sampler import Polled, Sampler
@@ -96,8 +97,8 @@ def test_doctor_observe_and_the_pollers_answer(hostile: PlainPair) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("client", [False, True])
-def test_no_limit_of_the_owners_is_in_effect(hostile: PlainPair, client: bool) -> None:
+@each([False, True])
+def test_no_limit_of_the_owners_is_in_effect(client: bool, hostile: PlainPair) -> None:
     endpoint = hostile.member_endpoint("n1")
     with session(endpoint.at(*endpoint.hosts, dbname="app"), client=client) as connection:
         for name, value in SESSION.items():
@@ -117,14 +118,13 @@ def test_a_dsns_own_options_and_those_of_a_question_come_after(hostile: PlainPai
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "words",
+@each(
     [
         "price --levels local --workload insert --clients 2 --budget 2s --allow load",
         "prove --fault none --levels local --writers 1 --allow load",
-    ],
+    ]
 )
-def test_every_verb_answers(hostile: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+def test_every_verb_answers(words: str, hostile: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verb, *more = words.split()
     record = ["--record", str(tmp_path / "record")] if verb in ("price", "prove", "observe") else []
     target = f"{pair_dsn(hostile, 'n1', 'n2')} dbname=app"

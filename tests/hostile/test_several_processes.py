@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.machine.clock import RealClock
 from walproof.machine.processors import several_processes
@@ -59,7 +60,7 @@ def test_no_process_outlives_a_command_that_was_killed(tmp_path: Path) -> None:
         wait_for(Wait.PROGRAM_GONE, lambda: gone(processes(tmp_path)), RealClock())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@each([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_with_its_code_once_the_items_in_work_are_done(number: signal.Signals, tmp_path: Path) -> None:
     with started(tmp_path) as command:
         command.send_signal(number)

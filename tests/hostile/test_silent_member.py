@@ -15,6 +15,7 @@ import pytest
 
 import walproof
 from tests.fixtures.served_sockets import serving
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.reader import Reader
 from walproof.load.ledger.task_and_attempt_files import ReaderTask
@@ -68,7 +69,7 @@ def member(lie: str) -> Iterator[Endpoint]:
         over.set()
 
 
-@pytest.mark.parametrize("lie", LIES)
+@each(LIES)
 @pytest.mark.timeout(60)
 def test_opening_it_ends_in_one_sentence(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_module, "asked", partial(asked, within_s=0.5))
@@ -76,7 +77,7 @@ def test_opening_it_ends_in_one_sentence(lie: str, monkeypatch: pytest.MonkeyPat
         open_postgres(f"host=127.0.0.1 port={endpoint.hosts[0][1]} user=u sslmode=disable gssencmode=disable")
 
 
-@pytest.mark.parametrize("lie", LIES)
+@each(LIES)
 @pytest.mark.timeout(60)
 def test_a_thread_that_observes_it_ends(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("walproof.targets.sql.observe._LONGEST_S", 0.5)
@@ -167,7 +168,7 @@ def endless() -> Iterator[tuple[Endpoint, threading.Event]]:
         yield Endpoint((("127.0.0.1", port),), "postgres", "u", None, plain), cut
 
 
-@pytest.mark.parametrize("limit", ["time", "bytes"])
+@each(["time", "bytes"])
 @pytest.mark.timeout(60)
 def test_a_poller_cuts_off_rows_that_never_end(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`watch --exporter` is meant to run for ever."""
@@ -195,7 +196,7 @@ ASKS: dict[str, Callable[[Endpoint], object]] = {
 }
 
 
-@pytest.mark.parametrize("ask", ASKS)
+@each(ASKS)
 @pytest.mark.timeout(60)
 def test_every_question_is_cut_off_before_memory_is_full(ask: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("walproof.machine.answering.MOST", 1 << 20)

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 import walproof
 from tests.fixtures.served_sockets import running
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.load.pods import agent as agent_module
 from walproof.load.pods.agent import Agent, _Listening
@@ -151,23 +152,21 @@ def paths(port: int) -> tuple[str, ...]:
     return tuple(path for path in mine if status(port, f"GET {path} HTTP/1.1\r\nHost: localhost:PORT") == 200)
 
 
-@pytest.mark.parametrize(
-    "head",
-    ["Host: evil.example", "Host: evil.example:PORT", "Host: 127.0.0.1.evil.example", "Host: 0.0.0.0:PORT",
+@each(["Host: evil.example", "Host: evil.example:PORT", "Host: 127.0.0.1.evil.example", "Host: 0.0.0.0:PORT",
      "Host: localhost:PORT@evil.example", "Host: localhost, evil.example", "Host: [::1", "Host: localhost:PORT:PORT",
      "Host:", "X: y", "Host: localhost:PORT\r\nHost: evil.example", "Host: evil.example\r\nHost: localhost:PORT",
      "Host: localhost:PORT\r\nOrigin: http://evil.example", "Host: localhost:PORT\r\nOrigin: null",
-     "Host: localhost:PORT\r\nOrigin: http://localhost", "Host: localhost:PORT\r\nOrigin: http://localhost:PORT@evil"],
-)  # fmt: skip
-def test_a_foreign_host_or_origin_reads_nothing_on_loopback(http: int, head: str) -> None:
+     "Host: localhost:PORT\r\nOrigin: http://localhost",
+     "Host: localhost:PORT\r\nOrigin: http://localhost:PORT@evil"])  # fmt: skip
+def test_a_foreign_host_or_origin_reads_nothing_on_loopback(head: str, http: int) -> None:
     for path in paths(http):
         assert 400 <= status(http, f"GET {path} HTTP/1.1\r\n{head}") < 500, path
         assert status(http, f"GET {path} HTTP/1.0\r\n{head}") in range(400, 500), path
     assert status(http, f"GET /state HTTP/1.1\r\n{head}\r\nUpgrade: websocket\r\nConnection: Upgrade") != 101
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:PORT", "LocalHost:1", "127.0.0.1", "127.0.0.1:PORT", "[::1]"])
-def test_loopback_names_are_answered_with_and_without_a_port(http: int, host: str) -> None:
+@each(["localhost", "localhost:PORT", "LocalHost:1", "127.0.0.1", "127.0.0.1:PORT", "[::1]"])
+def test_loopback_names_are_answered_with_and_without_a_port(host: str, http: int) -> None:
     assert len(paths(http)) >= 2
     for path in paths(http):
         assert status(http, f"GET {path} HTTP/1.1\r\nHost: {host}\r\nReferer: https://chat.example/") == 200
@@ -258,9 +257,9 @@ def endless_body(connection: socket.socket) -> None:
 CLIENTS = (drip, half, silent, reset, megabyte, http_0_9, pipelined, garbage, reads_nothing, endless_body)
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+@each(CLIENTS)
 def test_no_client_costs_a_traceback_or_a_thread(
-    server: tuple[str, int], client: Callable[[socket.socket], None], capfd: pytest.CaptureFixture[str]
+    client: Callable[[socket.socket], None], server: tuple[str, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, port = server
     before = threading.active_count()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import Error, MachineError, UsageError
 from walproof.proving import history
 from walproof.proving.history import MAGIC, decode
@@ -31,7 +32,8 @@ def record(folder: Path, size: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("reading", [read, lambda folder: Tail(folder).more()], ids=["whole", "as it grows"])
+# rows: whole, as it grows
+@each([read, lambda folder: Tail(folder).more()])
 def test_events_of_more_than_a_gibibyte_are_not_read(reading: Callable[[Path], object], tmp_path: Path) -> None:
     tracemalloc.start()
     try:
@@ -56,7 +58,8 @@ def test_a_journal_of_more_than_16_mebibytes_is_refused(tmp_path: Path) -> None:
     assert isinstance(refused.value, Error)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+# rows: pipe, device
+@each([os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_put_in_a_journals_place_while_it_is_looked_at_is_not_waited_for(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -65,7 +68,7 @@ def test_what_is_put_in_a_journals_place_while_it_is_looked_at_is_not_waited_for
         Journal(tmp_path / "journal").pending()
 
 
-@pytest.mark.parametrize(("attempts", "padding"), [(10_000, 0), (50_000_001, 1 << 20)])
+@each([(10_000, 0), (50_000_001, 1 << 20)])
 def test_a_history_claims_no_more_attempts_than_a_drill_makes(
     attempts: int, padding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.cli.runs import journal_of_apply, keep_journal, runs_folder
 from walproof.errors import MachineError
 from walproof.machine import pid_files
@@ -101,9 +102,9 @@ def killed_run(folder: Path, server: FakePatroni, file: Path) -> RegisteredJourn
     return target.journal
 
 
-@pytest.mark.parametrize("place", ["records/r", "here", "; touch it"])
+@each(["records/r", "here", "; touch it"])
 def test_a_strangers_record_in_this_folder_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, place: str
+    place: str, tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:
     """The exploit of issue 28: a file of the victim as Basic auth, a PATCH of archive_command."""
     foreign_record(tmp_path / place, stranger, EVIL, SET)
@@ -221,13 +222,13 @@ def removed(record: Path, _: Path) -> None:
     shutil.rmtree(record)
 
 
-@pytest.mark.parametrize("tamper", [swapped, written_over, linked, emptied, removed])
+@each([swapped, written_over, linked, emptied, removed])
 def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
+    tamper: Callable[[Path, Path], None],
     tmp_path: Path,
     walproof: Walproof,
     stranger: FakePatroni,
     mine: FakePatroni,
-    tamper: Callable[[Path, Path], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And from another folder than that of the records."""
@@ -265,9 +266,9 @@ def test_the_copy_in_the_record_reverts_with_consent_where_the_state_folder_is_l
     assert walproof(*words)[1] == "nothing to revert\n"
 
 
-@pytest.mark.parametrize("opened", ["folder", "file", "link"])
+@each(["folder", "file", "link"])
 def test_a_registration_that_others_could_have_written_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, mine: FakePatroni, opened: str
+    opened: str, tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
     ours = killed_run(tmp_path / "r", mine, tmp_path / "mine.toml")
     if opened == "link":
@@ -308,9 +309,9 @@ def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path,
     assert (runs_folder().stat().st_mode & 0o777, ours.registration.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-@pytest.mark.parametrize("machine", [machine(), "elsewhere"])
+@each([machine(), "elsewhere"])
 def test_a_run_that_goes_on_or_may_elsewhere_is_left_alone(
-    tmp_path: Path, walproof: Walproof, mine: FakePatroni, machine: str
+    machine: str, tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
     """A state folder may be on a network's disk, or of several containers."""
     file, record = file_of(mine, tmp_path / "mine.toml"), recorded(tmp_path / "r", "price")
@@ -357,11 +358,9 @@ def test_a_cluster_that_is_gone_keeps_nothing_else_from_being_reverted(
     assert changed(mine) == [{"ttl": 30}]
 
 
-@pytest.mark.parametrize(
-    "line", ['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}']
-)
+@each(['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}'])
 def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
-    tmp_path: Path, walproof: Walproof, stranger: FakePatroni, line: str
+    line: str, tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:
     record = foreign_record(tmp_path / "records" / "r", stranger, {"ttl": 30}, {"ttl": 20})
     with (record / NAME).open("a") as file:

@@ -13,6 +13,7 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from tests.unit.test_cli_price import run, target
 from walproof.advising.advise import advise, as_json, choose_environment
 from walproof.advising.evidence import evidence_of
@@ -78,8 +79,7 @@ def test_a_map_of_regions_that_a_record_names_is_opened_only_where_it_is_given_a
     assert "--regions" not in run("--resume", "shipped", "--dry-run")[2]
 
 
-@pytest.mark.parametrize(
-    "question",
+@each(
     [
         {"driver": "/bin/sh evil.sql"},
         {"workload": "evil.sql"},
@@ -87,12 +87,10 @@ def test_a_map_of_regions_that_a_record_names_is_opened_only_where_it_is_given_a
         {"init": "evil.sql"},
         {"driver": ["/bin/sh evil.sql"]},
         {"workload": "insert,insert"},
-    ],
+    ]
 )
 def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
-    run: Run,
-    target: FakePriced,
-    question: dict[str, Any],
+    question: dict[str, Any], run: Run, target: FakePriced
 ) -> None:
     """A driver is a command; pgbench's \\shell and psql's \\! are too."""
     Path("evil.sql").write_text("SELECT 1;")
@@ -123,9 +121,9 @@ def with_parameter(event: SampleDone) -> SampleDone:
     return replace(event, result=replace(event.result, sample=replace(planned, scenario=scenario)))
 
 
-@pytest.mark.parametrize(("name", "value"), [*CODE, ("commit_delay", "1'\nevil"), ("search_path", "evil")])
+@each([*CODE, ("commit_delay", "1'\nevil"), ("search_path", "evil")])
 def test_advice_sets_no_parameter_but_walproofs_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: str
+    name: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     advice = advice_of(price_record())
     choices = tuple(replace(one, parameters=((name, value),)) for one in advice.choices)
@@ -149,20 +147,19 @@ def test_a_record_brings_no_parameter_of_its_own_into_a_recipe(
     assert ended(capsys, ["apply", str(tmp_path / "r"), "--min-tps", "1", "--target", "sim"])[0] == 2
 
 
-@pytest.mark.parametrize(
-    "cluster",
+@each(
     [
         ClusterProfile(members=("n1\n    option external-check", "n2")),
         ClusterProfile(members=("n1 n2:1 backup",)),
         ClusterProfile(patroni="3.0.\narchive_command: evil"),
-    ],
+    ]
 )
 def test_a_name_from_a_record_is_one_word_of_a_recipe(cluster: ClusterProfile) -> None:
     with pytest.raises(UsageError, match="no name"):
         recipes(advice_of(price_record()).choices[0], cluster)
 
 
-@pytest.mark.parametrize("manager", ["patroni", "none"])
+@each(["patroni", "none"])
 def test_all_that_walproof_sets_is_on_the_list(manager: str) -> None:
     (first, *_) = advice_of(price_record()).choices
     tuned = {name for one in tuning.PARAMETERS for name, _ in one}
@@ -178,8 +175,8 @@ def test_all_that_walproof_sets_is_on_the_list(manager: str) -> None:
 # study
 
 
-@pytest.mark.parametrize(("name", "value"), [*CODE, ("cluster_name", "a b"), ("TimeZone", "../../etc/passwd")])
-def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, value: str) -> None:
+@each([*CODE, ("cluster_name", "a b"), ("TimeZone", "../../etc/passwd")])
+def test_a_study_sets_numbers_and_words_on_its_lab(name: str, value: str, tmp_path: Path) -> None:
     """Where an ordinary user's lab runs a command, it runs as that user."""
     text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
     file = tmp_path / "study.toml"
@@ -190,8 +187,7 @@ def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, va
     assert read_study(file).lab.parameters["max_wal_size"] == "4GB"
 
 
-@pytest.mark.parametrize(
-    ("line", "instead"),
+@each(
     [
         ("clients", f"clients = {[1] * 33}"),
         ("clients", "clients = [10001]"),
@@ -202,9 +198,9 @@ def test_a_study_sets_numbers_and_words_on_its_lab(tmp_path: Path, name: str, va
         ("repeat", "repeat = 101"),
         ("share", "share = inf"),
         ("share", "share = 1e300"),
-    ],
+    ]
 )
-def test_a_study_has_no_grid_without_end(tmp_path: Path, line: str, instead: str) -> None:
+def test_a_study_has_no_grid_without_end(line: str, instead: str, tmp_path: Path) -> None:
     text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
     drill = '[[drill]]\nname = "d"\nfault = "kill"\nlevel = "on"\nwriters = 16\nrepeat = 1\n'
     part = '[[part]]\nname = "p"\nrows = 1\nshare = 1\nscale = 20\nlevels = ["on"]\nclients = [1]\n'
@@ -235,7 +231,7 @@ def test_a_record_moves_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixtur
             assert not set("\x1b\x07\x9b\r") & set(out + err), words
 
 
-@pytest.mark.parametrize("at", [1e15, 1e300, -1e300])
+@each([1e15, 1e300, -1e300])
 def test_times_that_are_none_are_no_error_inside_walproof(
     at: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.records.journal import NAME, Journal
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
 
@@ -35,9 +36,10 @@ def record(folder: Path, target: str, before: dict[str, Any] | None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("before", [{"ttl": 30}, None], ids=["checked", "nothing to undo"])
+# rows: checked, nothing to undo
+@each([{"ttl": 30}, None])
 def test_a_record_that_is_put_in_its_place_is_not_obeyed(
-    tmp_path: Path, walproof: Walproof, patroni: FakePatroni, monkeypatch: pytest.MonkeyPatch, before: Any
+    before: Any, tmp_path: Path, walproof: Walproof, patroni: FakePatroni, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whoever may rename in the folder above, once the journal was read for the first time."""
     ours = record(tmp_path / "r", patroni.url, before)
@@ -56,9 +58,9 @@ def test_a_record_that_is_put_in_its_place_is_not_obeyed(
     assert [asked.body for asked in patroni.written] == ([{"ttl": 30}] if before else [])
 
 
-@pytest.mark.parametrize("theirs", ["folder", "file", "another user's"])
+@each(["folder", "file", "another user's"])
 def test_where_others_may_write_it_is_copied_first(
-    tmp_path: Path, walproof: Walproof, patroni: FakePatroni, theirs: str
+    theirs: str, tmp_path: Path, walproof: Walproof, patroni: FakePatroni
 ) -> None:
     folder = record(tmp_path / "a record", patroni.url, {"ttl": 30})
     if theirs == "another user's":

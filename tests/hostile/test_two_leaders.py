@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair, plain_pair, promote
+from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.topology import Endpoint, Role
 from walproof.model.waiting import Wait, wait_for
@@ -61,9 +62,9 @@ def test_only_members_that_were_discovered_are_found(monkeypatch: pytest.MonkeyP
     assert list(servers.members()) == ["10.0.0.1:5432", "n3"] and servers.known.found == {"n3"}
 
 
-@pytest.mark.parametrize(("system", "asked_then"), [("7", True), ("8", False)])
+@each([("7", True), ("8", False)])
 def test_a_host_that_was_silent_is_loaded_only_once_it_says_whose_it_is(
-    monkeypatch: pytest.MonkeyPatch, system: str, asked_then: bool
+    system: str, asked_then: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another cluster's, it stood in libpq's list: the canary's commits went there while the own leader was down."""
     there: dict[str, str] = {"10.0.0.1": "7"}
@@ -108,9 +109,9 @@ own_state = pytest.mark.usefixtures("own_state")
 
 @lab
 @own_state
-@pytest.mark.parametrize("reverted", [False, True])
+@each([False, True])
 def test_own_database_is_dropped_wherever_there_is_a_leader(
-    split: tuple[PlainPair, ExternalCluster, Journal], reverted: bool
+    reverted: bool, split: tuple[PlainPair, ExternalCluster, Journal]
 ) -> None:
     """It stayed on the one that served the application, and the journal said undone."""
     pair, target, journal = split
@@ -124,9 +125,9 @@ def test_own_database_is_dropped_wherever_there_is_a_leader(
 
 @lab
 @own_state
-@pytest.mark.parametrize("manager", ["none", "patroni"])
+@each(["none", "patroni"])
 def test_nothing_is_noted_as_undone_while_another_leader_has_it(
-    split: tuple[PlainPair, ExternalCluster, Journal], manager: str, monkeypatch: pytest.MonkeyPatch
+    manager: str, split: tuple[PlainPair, ExternalCluster, Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another role owns it there, or a manager will make that member follow, where writing would be in its way."""
     pair, target, journal = split

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
@@ -92,9 +93,9 @@ def test_what_was_set_is_not_told_undone_by_the_other(ours: FakePatroni, theirs:
     assert configuration.undo(journal) == [] and journal.pending() == () and ours.config == {"ttl": 30}
 
 
-@pytest.mark.parametrize("answering", [True, False])
+@each([True, False])
 def test_a_copy_is_refused_as_another_cluster_is(
-    ours: FakePatroni, copy: FakePatroni, tmp_path: Path, answering: bool
+    answering: bool, ours: FakePatroni, copy: FakePatroni, tmp_path: Path
 ) -> None:
     """It has the identifier and the scope; an undo asked the first to answer."""
     file = tmp_path / "t.toml"
@@ -126,9 +127,9 @@ def test_members_that_were_listed_once_are_the_clusters_for_good(ours: FakePatro
     assert rest.config() == {"ttl": 30}
 
 
-@pytest.mark.parametrize("what", ["config", "database"])
+@each(["config", "database"])
 def test_what_was_changed_on_a_cluster_is_not_told_undone_by_its_copy(
-    ours: FakePatroni, copy: FakePatroni, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    what: str, ours: FakePatroni, copy: FakePatroni, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the journal too: the member that was asked is down, and a copy's Patroni answers at a name of `rest`."""
     file, journal = tmp_path / "t.toml", Journal(tmp_path / "journal.jsonl", cluster="7")

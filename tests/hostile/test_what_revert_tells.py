@@ -13,6 +13,7 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from tests.hostile.test_lab_of_root import a_folder
 from walproof.cli import revert
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder, undoing
@@ -200,9 +201,9 @@ def test_files_that_are_no_journals_keep_none_from_being_reverted(
         assert code == 4 and f"left alone, it cannot be read: {kept.with_name('folder.jsonl')}" in err
 
 
-@pytest.mark.parametrize("there", [20, 10])
+@each([20, 10])
 def test_patronis_configuration_under_two_names_is_undone_newest_first(
-    walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int
+    there: int, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an apply through another file had set since was called another user's, and the older change forgotten."""
     monkeypatch.setattr(PatroniConfiguration, "_await", lambda *_: None)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.recorded_machines import from_text, machine
+from tests.fixtures.tiers import each
 from walproof.lab import requirements
 from walproof.lab.home import Identity
 from walproof.lab.requirements import MISSING, Output, Row, State
@@ -98,7 +99,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+@each(CASES)
 def test_a_machine_that_lacks_something_names_it_and_says_what_to_do(case: str) -> None:
     base, subject, changes, state, found, todo = CASES[case]
     row = row_of(base, subject, changes)
@@ -107,7 +108,7 @@ def test_a_machine_that_lacks_something_names_it_and_says_what_to_do(case: str) 
     assert todo in row.todo
 
 
-@pytest.mark.parametrize("text", ["", "garbage", "--- \n---", "--- id -u\nnobody\n--- CapEff\nzz\n--- python\nx.y"])
+@each(["", "garbage", "--- \n---", "--- id -u\nnobody\n--- CapEff\nzz\n--- python\nx.y"])
 def test_a_damaged_recording_is_judged_without_a_trace(text: str) -> None:
     assert requirements.judged(from_text(text))
 

@@ -275,7 +275,7 @@ def test_the_quorum_is_what_was_in_effect_not_what_was_asked() -> None:
     assert {(a.quorum_kind, a.quorum) for a in found.priced} == {(QuorumKind.FIRST, 2)}
 
 
-@pytest.mark.parametrize("rto", [23.0, 25.0, 30.0, 45.0, 120.0])
+@each([23.0, 25.0, 30.0, 45.0, 120.0])
 def test_timeouts_keep_the_rto_and_patronis_own_rules(rto: float) -> None:
     times = timeouts_for(rto, ClusterProfile())
     assert times.leader_failure_s <= rto

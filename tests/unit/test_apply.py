@@ -15,6 +15,7 @@ from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.priced_records import PAIR, advice_file, price_record
 from tests.fixtures.records import recorded
 from tests.fixtures.same_list import ANYWHERE, WITH_MANAGER, same_list
+from tests.fixtures.tiers import each
 from walproof.advising.advise import chosen, read_advice
 from walproof.advising.recipes import config_change
 from walproof.cli.runs import applied_folder
@@ -56,8 +57,8 @@ def test_advise_and_apply_list_the_same_under_patroni_and_that_is_what_is_patche
         assert {one.name: one.value for one in listed({path: at(patch, path) for path in paths_of(patch)})} == lists[-1]
 
 
-@pytest.mark.parametrize(("manager", "says"), [("lab", "does not list"), ("pair", "does not list")])
-def test_what_the_advice_does_not_list_is_not_set(walproof: Run, tmp_path: Path, manager: str, says: str) -> None:
+@each([("lab", "does not list"), ("pair", "does not list")])
+def test_what_the_advice_does_not_list_is_not_set(manager: str, says: str, walproof: Run, tmp_path: Path) -> None:
     """Advice for a lab, and for two servers of other names, applied to a simulated cluster."""
     file = advice_file(tmp_path / "advice.json", cluster=None if manager == "lab" else PAIR)
     done = walproof("apply", str(file), "--target", "sim", "--dry-run")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.advising.advise import read_advice
 from walproof.advising.doctor.accepted import accepting
 from walproof.errors import UsageError
@@ -241,8 +242,7 @@ def run(walproof: Callable[..., tuple[int, str, str]], monkeypatch: pytest.Monke
     return lambda line: walproof(*shlex.split(line))
 
 
-@pytest.mark.parametrize(
-    ("code", "line"),
+@each(
     [
         *((2, f"price --target sim {words}") for words in PRICE),
         *((2, f"prove --target sim {words}") for words in PROVE),
@@ -250,9 +250,9 @@ def run(walproof: Callable[..., tuple[int, str, str]], monkeypatch: pytest.Monke
         *((2, line) for line in OTHERS),
         *((3, line) for line in NO_LAB),
         *((3, line) for line in MACHINE),
-    ],
+    ]
 )
-def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(run: Run, code: int, line: str) -> None:
+def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(code: int, line: str, run: Run) -> None:
     found, out, err = run(line)
     lines = err.strip().splitlines()
     assert found == code, err
@@ -268,8 +268,8 @@ def test_advice_that_is_not_there_is_not_taken_for_a_record(run: Run) -> None:
     assert (code, err.splitlines()[0]) == (2, "walproof: there is no missing.json")
 
 
-@pytest.mark.parametrize("verb", ["price", "prove"])
-def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(run: Run, verb: str) -> None:
+@each(["price", "prove"])
+def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(verb: str, run: Run) -> None:
     _, out, err = run(f"{verb} --target 'http://me:secret@h:notaport'")
     assert "secret" not in out + err
 
@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[Callable[[str], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("says", WRONG)
+@each(WRONG)
 def test_the_first_thing_that_is_wrong_with_a_file_is_said_with_its_key(
     says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from walproof.model.event import SearchStep
 from walproof.records.own_journals import RegisteredJournal
 from walproof.records.reader import read
@@ -121,8 +122,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
+@each(
     [
         (["--levels", "onn"], "not a commit level"),
         (["--levels", ""], "empty"),
@@ -157,10 +157,10 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
         (["--max-clients", "4", "--clients", "16"], "--max-clients"),
         (["--resume", "."], "record"),
         (["--resume", "x", "--record", "y"], "--record"),
-    ],
+    ]
 )
 def test_what_is_not_valid_is_one_sentence_and_exit_2(
-    run: Run, target: FakePriced, words: list[str], says: str
+    words: list[str], says: str, run: Run, target: FakePriced
 ) -> None:
     one_sentence(run(*words), says)
     assert target.asked == []

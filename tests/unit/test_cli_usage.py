@@ -14,6 +14,7 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.command_line import commands
+from tests.fixtures.tiers import each
 from walproof.cli import lab_cluster, main
 from walproof.cli.options import Group, examples
 from walproof.lab import home
@@ -36,8 +37,8 @@ def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
     return lambda line: walproof(*shlex.split(line))
 
 
-@pytest.mark.parametrize("line", ["", "lab", "lab fault", "study"])
-def test_a_group_alone_prints_its_help(run: Run, line: str) -> None:
+@each(["", "lab", "lab fault", "study"])
+def test_a_group_alone_prints_its_help(line: str, run: Run) -> None:
     code, out, err = run(line)
     assert (code, err) == (0, "")
     assert out == run(f"{line} --help")[1]
@@ -45,7 +46,7 @@ def test_a_group_alone_prints_its_help(run: Run, line: str) -> None:
     assert out.startswith(f"Usage: walproof {line}".rstrip())
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids="-".join)
+@each(COMMANDS, whole=True)
 def test_every_command_prints_json_and_every_lab_command_takes_a_lab(path: tuple[str, ...]) -> None:
     known = options(COMMANDS[path])
     assert "--json" in known or path == ("lab", "psql")
@@ -61,7 +62,7 @@ def test_every_command_has_examples_and_no_other_has() -> None:
     assert set(examples()) <= {"", "lab", "lab fault", "study", *(" ".join(p) for p in COMMANDS)}
 
 
-@pytest.mark.parametrize("line", EXAMPLES)
+@each(EXAMPLES)
 def test_every_example_can_be_parsed(line: str) -> None:
     context = click.Context(main.walproof, info_name="walproof")
     arguments = shlex.split(line.partition(" > ")[0])
@@ -79,7 +80,7 @@ def test_help_fits_eighty_columns_without_colours_in_a_pipe(run: Run) -> None:
         assert [line for line in out.splitlines() if len(line) > 80] == []
 
 
-@pytest.mark.parametrize("line", ["--help", "lab --help"])
+@each(["--help", "lab --help"])
 def test_help_of_a_group_imports_nothing_heavy(line: str) -> None:
     heavy = ("numpy", "scipy", "psycopg", "pydantic", "starlette")
     script = (
@@ -96,8 +97,8 @@ def test_a_mistyped_verb_or_option_is_answered_with_the_right_one(run: Run) -> N
     assert run("lab fault kil n1")[2].splitlines()[1] == "  hint: walproof lab fault --help"
 
 
-@pytest.mark.parametrize("duration", ["100ms", "0.1", "0.1s", "0.001min"])
-def test_a_duration_is_written_the_same_way_everywhere(run: Run, duration: str) -> None:
+@each(["100ms", "0.1", "0.1s", "0.001min"])
+def test_a_duration_is_written_the_same_way_everywhere(duration: str, run: Run) -> None:
     assert run(f"watch --target sim --terminal --duration {duration}")[0] == 0
     assert run(f"price --target sim --levels on --clients 1 --sample {duration} --dry-run")[0] == 0
     assert run(f"lab fault slow-disk n1 --delay {duration}")[0] == 3
@@ -118,33 +119,31 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert console().no_color
 
 
-@pytest.mark.parametrize(
-    "line",
+@each(
     [
         "price --target sim --levels on --clients 1 --rtt 0,3ms",
         "prove --target sim --fault kill,isolate",
         "prove --pitfall P1,P3",
-    ],
+    ]
 )
-def test_a_dry_run_with_json_prints_one_object_and_does_nothing(run: Run, line: str) -> None:
+def test_a_dry_run_with_json_prints_one_object_and_does_nothing(line: str, run: Run) -> None:
     code, out, err = run(f"{line} --dry-run --json")
     assert (code, err) == (0, "")
     assert json.loads(out)["dry_run"] is True
     assert not Path("records").exists()
 
 
-@pytest.mark.parametrize(
-    ("typed", "passed"),
+@each(
     [
         ("-c 'select 1'", ["-c", "select 1"]),
         ("-- -c 'select 1'", ["-c", "select 1"]),
         ("-AtX --csv -d other -f file.sql", ["-AtX", "--csv", "-d", "other", "-f", "file.sql"]),
         ("--member n2 -h elsewhere", ["-h", "elsewhere"]),
         ("", []),
-    ],
+    ]
 )
 def test_psql_gets_every_argument_that_is_its_own(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, typed: str, passed: list[str]
+    typed: str, passed: list[str], run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     blueprint = a_blueprint(tmp_path)
     monkeypatch.setattr(home, "load", lambda name=None: blueprint)
@@ -176,8 +175,7 @@ def test_faults_without_a_lab_are_listed_all_the_same(run: Run) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
+@each(
     [
         ("walproof pr", ["price", "prove"]),
         ("walproof lab fault k", ["kill", "kill-member"]),
@@ -185,9 +183,9 @@ def test_faults_without_a_lab_are_listed_all_the_same(run: Run) -> None:
         ("walproof lab status --lab ", ["paper"]),
         ("walproof study run sync", ["synchronous-commit"]),
         ("walproof price --bre", ["--break-even"]),
-    ],
+    ]
 )
-def test_a_shell_completes(tmp_path: Path, words: str, offered: list[str]) -> None:
+def test_a_shell_completes(words: str, offered: list[str], tmp_path: Path) -> None:
     home.store(replace(a_blueprint(tmp_path), home=tmp_path / "paper"))
     asked = {
         "_WALPROOF_COMPLETE": "bash_complete",

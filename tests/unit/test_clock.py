@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import walproof
+from tests.fixtures.tiers import each
 from walproof.load.ledger.task_and_attempt_files import (
     ReaderTask,
     WriterTask,
@@ -25,8 +26,8 @@ SOURCE = Path(walproof.__file__).parent
 WALL = {"time", "time_ns", "gmtime", "localtime"}
 
 
-@pytest.mark.parametrize("step_s", [5.0, -5.0])
-def test_a_step_of_the_wall_clock_is_not_seen(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+@each([5.0, -5.0])
+def test_a_step_of_the_wall_clock_is_not_seen(step_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     before, wall = RealClock().now(), time.time
     monkeypatch.setattr(time, "time", lambda: wall() + step_s)
     assert 0 <= RealClock().now() - before < 1

@@ -16,6 +16,7 @@ from tests.fixtures.kubernetes.chaos_mesh import seconds_of
 from tests.fixtures.kubernetes.kinds import CHAOS
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import Cut
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.machine.pid_files import here, machine
 from walproof.model.drill import Capability, Victim
@@ -52,7 +53,7 @@ EVERY: tuple[Experiment, ...] = (
 )
 
 
-@pytest.mark.parametrize("experiment", EVERY, ids=lambda e: e.name)
+@each(EVERY)
 def test_an_experiment_is_valid_and_nothing_of_it_is_pruned(experiment: Experiment) -> None:
     tree = created_objects.tree_of(experiment, OWNER)
     kind = next(k for k in CHAOS if k.plural == experiment.kind.plural)
@@ -61,7 +62,7 @@ def test_an_experiment_is_valid_and_nothing_of_it_is_pruned(experiment: Experime
     custom(kind, tree)
 
 
-@pytest.mark.parametrize("experiment", EVERY, ids=lambda e: e.name)
+@each(EVERY)
 def test_an_experiment_is_ours_belongs_to_the_cluster_and_ends_by_itself(experiment: Experiment) -> None:
     meta = (tree := created_objects.tree_of(experiment, OWNER))["metadata"]
     assert meta["labels"]["app.kubernetes.io/managed-by"] == "walproof"
@@ -122,11 +123,9 @@ def left(cluster: StandIn) -> list[str]:
     return [item["metadata"]["name"] for kind in CHAOS for item in cluster.store.listed(kind)[0]]
 
 
-@pytest.mark.parametrize(
-    ("fault", "cut"), [(Capability.ISOLATE, Cut.ALL), (Capability.PARTITION, Cut.ALL_BUT_CLIENTS)], ids=str
-)
+@each([(Capability.ISOLATE, Cut.ALL), (Capability.PARTITION, Cut.ALL_BUT_CLIENTS)])
 def test_a_cut_is_in_effect_when_inject_returns_and_over_when_undo_does(
-    cluster: StandIn, tmp_path: Path, journal: Journal, fault: Capability, cut: Cut
+    fault: Capability, cut: Cut, cluster: StandIn, tmp_path: Path, journal: Journal
 ) -> None:
     chaotic = chaos(client(cluster, tmp_path), journal)
     chaotic.faults()[fault].inject("pg-2")

@@ -14,6 +14,7 @@ import yaml
 from kubernetes.client import Configuration
 from kubernetes.config import ConfigException
 
+from tests.fixtures.tiers import each
 from walproof.errors import Error, MachineError, TargetError, UsageError
 from walproof.targets.cnpg.client import Client
 from walproof.targets.cnpg.kubeconfig import connection
@@ -72,8 +73,7 @@ def status(message: str) -> dict[str, object]:
     return {"kind": "Status", "status": "Failure", "message": message}
 
 
-@pytest.mark.parametrize(
-    ("code", "body", "words", "hint"),
+@each(
     [
         (401, status("Unauthorized"), "does not accept this user (401)", "log in again"),
         (403, status(FORBIDDEN), "system:serviceaccount:default:probe may not patch clusters.postg", "--print-rbac"),
@@ -87,7 +87,7 @@ def status(message: str) -> dict[str, object]:
         (503, "<html>upstream is down</html>", "failed to patch clusters.postgresql.cnpg.io pg (503)", "readyz"),
         (302, "", "redirects (302)", "API server"),
         (200, "<html>a login page</html>", "is no Kubernetes API", "kubeconfig"),
-    ],
+    ]
 )
 def test_an_answer_is_one_sentence_with_a_hint(code: int, body: object, words: str, hint: str) -> None:
     with answering(code, body) as url, pytest.raises(Error) as wrong:
@@ -161,7 +161,7 @@ def test_a_deletion_of_the_very_one_that_was_seen_is_not_carried_out_late() -> N
     assert called.call_args.kwargs["_request_timeout"][0] == 1.0, "nor through a slow login"
 
 
-@pytest.mark.parametrize("uid", ["", "u1"])
+@each(["", "u1"])
 def test_a_deletion_is_never_one_of_any_pod_of_that_name(uid: str) -> None:
     """An API that gives a pod none: "" is no pod's."""
     asking, sent = client("http://127.0.0.1:9"), list[object]()
@@ -176,13 +176,13 @@ def test_a_deletion_is_never_one_of_any_pod_of_that_name(uid: str) -> None:
     assert sent == [{"uid": uid}]
 
 
-@pytest.mark.parametrize("code", [404, 409])
+@each([404, 409])
 def test_what_is_gone_already_is_told_from_what_was_deleted(code: int) -> None:
     with answering(code, status("no")) as url:
         assert not client(url).delete(PODS, "x", 1, uid="u1")
 
 
-@pytest.mark.parametrize("took_s", [0.0, 0.4, 0.6, 3.0])
+@each([0.0, 0.4, 0.6, 3.0])
 def test_a_deletion_of_what_was_seen_is_not_sent_once_a_credential_took_long(
     took_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +206,7 @@ def test_a_deletion_of_what_was_seen_is_not_sent_once_a_credential_took_long(
 CREDENTIAL = (ConfigException("exec: 1"), FileNotFoundError("token"), ValueError("JSON"), KeyError("status"))
 
 
-@pytest.mark.parametrize("wrong", CREDENTIAL, ids=repr)
+@each(CREDENTIAL)
 def test_a_credential_that_cannot_be_renewed_is_one_sentence(wrong: Exception) -> None:
     def plugin(_configuration: object) -> None:
         raise wrong

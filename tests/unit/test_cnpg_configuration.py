@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.priced_records import price_record, prove_record
+from tests.fixtures.tiers import each
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import config_change
@@ -114,7 +115,7 @@ def test_a_change_is_patched_awaited_and_reverted(
 
 @pytest.mark.parametrize("required", [Requirements(0.0), Requirements(0.0, 30.0), Requirements(level=Level.LOCAL)])
 def test_what_advice_lists_is_what_is_patched_and_tcp_is_left_alone(
-    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, required: Requirements
+    required: Requirements, api: FakeApi, configuration: CnpgConfiguration, journal: Journal
 ) -> None:
     cluster = ClusterProfile(CNPG_MANAGER, members=("pg-1", "pg-2", "pg-3"))
     evidence = replace(evidence_of([("p", price_record()), ("d", prove_record(Level.ON))]), cluster=cluster)
@@ -169,9 +170,9 @@ def test_the_former_keys_are_awaited_when_they_come_back(
     assert {name: api.cluster["spec"][name] for name in former} == former
 
 
-@pytest.mark.parametrize("own", [0, 1, None])
+@each([0, 1, None])
 def test_standbys_elsewhere_need_not_be_members(
-    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, own: int | None
+    own: int | None, api: FakeApi, configuration: CnpgConfiguration, journal: Journal
 ) -> None:
     elsewhere = {"standbyNamesPre": ["dr-1", "dr-2"], "maxStandbyNamesFromCluster": own}
     api.change(CLUSTERS, "pg", {"spec": {"postgresql": {"synchronous": elsewhere}}})
@@ -230,9 +231,9 @@ def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgCo
     assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
 
 
-@pytest.mark.parametrize("there_before", [True, False])
+@each([True, False])
 def test_keys_that_others_set_beside_ours_since_stay_and_are_named(
-    api: FakeApi, configuration: CnpgConfiguration, journal: Journal, there_before: bool
+    there_before: bool, api: FakeApi, configuration: CnpgConfiguration, journal: Journal
 ) -> None:
     """`synchronous` is one value to walproof: what a DBA adds to it is another user's all the same."""
     if not there_before:
@@ -264,18 +265,17 @@ def test_a_parameter_that_never_takes_effect_times_out(
         configuration.wait(plan)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
+@each(
     [
         ("ssl", "ssl is fixed by CloudNativePG"),
         ("restart_after_crash", "restart_after_crash is fixed"),
         ("synchronous_standby_names", "writes synchronous_standby_names itself"),
         ("shared_buffers", "CloudNativePG would restart every instance"),
         ("nonsense_parameter", "PostgreSQL has no parameter nonsense_parameter"),
-    ],
+    ]
 )
 def test_what_cannot_be_set_is_refused_by_name(
-    api: FakeApi, configuration: CnpgConfiguration, name: str, words: str
+    name: str, words: str, api: FakeApi, configuration: CnpgConfiguration
 ) -> None:
     with pytest.raises(UsageError, match=words):
         configuration.plan(ConfigChange({name: "1"}))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, view
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView
@@ -98,9 +99,9 @@ def test_fences_of_others_stay(api: FakeApi, journal: Journal) -> None:
     assert journal.pending() == ()
 
 
-@pytest.mark.parametrize("theirs", [["pg-2"], ["*"]])
+@each([["pg-2"], ["*"]])
 def test_an_instance_that_another_fenced_is_not_stopped_and_stays_fenced(
-    api: FakeApi, journal: Journal, theirs: list[str]
+    theirs: list[str], api: FakeApi, journal: Journal
 ) -> None:
     api.change(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/fencedInstances": json.dumps(theirs)}}})
     faults = instances(api, journal)
@@ -184,9 +185,9 @@ def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Jou
         CnpgRecovery(injected, lambda: view("pg-1")).recover()
 
 
-@pytest.mark.parametrize("wrong", [TargetError("your command failed"), LookupError("what answered has no key")])
+@each([TargetError("your command failed"), LookupError("what answered has no key")])
 def test_a_command_that_fails_keeps_no_instance_from_being_thawed(
-    api: FakeApi, journal: Journal, wrong: Exception
+    wrong: Exception, api: FakeApi, journal: Journal
 ) -> None:
     def fails() -> None:
         raise wrong

@@ -9,6 +9,7 @@ import pytest
 from tests.fixtures.kubernetes.access import Rule
 from tests.fixtures.kubernetes.state import Cut
 from tests.fixtures.kubernetes.virtual_guard import World, unanswered, world
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.guarding.kubernetes_freeze import Memory, State
 from walproof.guarding.kubernetes_sight import Way
@@ -103,7 +104,7 @@ DISTURBANCES: dict[str, Callable[[World], Any]] = {
 }
 
 
-@pytest.mark.parametrize("happens", DISTURBANCES.values(), ids=DISTURBANCES)
+@each(DISTURBANCES.values())
 def test_while_something_else_is_under_way_a_frozen_primary_is_left_alone(happens: Callable[[World], Any]) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -131,7 +132,7 @@ HONEST: dict[str, Callable[[World], Any]] = {
 }
 
 
-@pytest.mark.parametrize("happens", HONEST.values(), ids=HONEST)
+@each(HONEST.values())
 def test_what_is_no_freeze_is_left_to_the_operator(happens: Callable[[World], Any]) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -145,7 +146,7 @@ def test_what_is_no_freeze_is_left_to_the_operator(happens: Callable[[World], An
         assert api.writes == []
 
 
-@pytest.mark.parametrize("takes_s", [0.7, 1.5, 4.0])
+@each([0.7, 1.5, 4.0])
 def test_an_api_server_that_is_slow_is_no_reason_to_act_late(takes_s: float) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -211,7 +212,7 @@ def test_a_guard_that_stands_still_before_a_step_sends_nothing_late(step: int, w
         assert [one[:2] for one in api.writes] == list(STEPS[:step]), "it was sent after its time"
 
 
-@pytest.mark.parametrize("step", range(3))
+@each(range(3))
 def test_an_answer_that_is_lost_is_not_taken_for_done(step: int) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -229,7 +230,7 @@ def test_an_answer_that_is_lost_is_not_taken_for_done(step: int) -> None:
         assert w.cnpg.state.primary != "pg-1" and any("did not answer" in line for line in w.lines)
 
 
-@pytest.mark.parametrize(("step", "code"), [(0, 403), (0, 500), (1, 403), (1, 422), (2, 409), (2, 403)])
+@each([(0, 403), (0, 500), (1, 403), (1, 422), (2, 409), (2, 403)])
 def test_what_is_refused_is_not_done_and_the_rest_is_the_operators(step: int, code: int) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -249,7 +250,7 @@ def test_what_is_refused_is_not_done_and_the_rest_is_the_operators(step: int, co
         assert any("webhook" in line or "no;" in line for line in w.lines), "the API's own words are logged"
 
 
-@pytest.mark.parametrize(("step", "kind", "writes"), [(0, "Cluster", 3), (1, "Pod", 3), (2, "Lease", 2)])
+@each([(0, "Cluster", 3), (1, "Pod", 3), (2, "Lease", 2)])
 def test_what_another_changed_meanwhile_is_not_written_over(step: int, kind: str, writes: int) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -279,7 +280,7 @@ ASIDE: dict[str, Callable[[World], Any]] = {
 }
 
 
-@pytest.mark.parametrize("aside", ASIDE.values(), ids=ASIDE)
+@each(ASIDE.values())
 def test_a_pod_that_was_set_aside_is_not_gone(aside: Callable[[World], Any]) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -296,7 +297,7 @@ def test_a_pod_that_was_set_aside_is_not_gone(aside: Callable[[World], Any]) -> 
         assert not any("gone" in line for line in w.lines)
 
 
-@pytest.mark.parametrize("place", [SERVICE, "pg-1", MANAGER])
+@each([SERVICE, "pg-1", MANAGER])
 def test_a_guard_that_could_not_act_does_not_say_ready(place: str) -> None:
     with world() as w:
         guard, _ = w.guard()
@@ -359,16 +360,14 @@ def test_a_guard_that_did_not_run_takes_no_silence_from_before() -> None:
         assert guard.status().suspicions == 0 and api.writes == []
 
 
-@pytest.mark.parametrize(("seconds", "given"), [(0, 2.0), (-5, 2.0), (1, 2.0), (8, 8.0)])
+@each([(0, 2.0), (-5, 2.0), (1, 2.0), (8, 8.0)])
 def test_how_often_the_lease_is_renewed_is_never_taken_for_shorter_than_two_seconds(seconds: int, given: float) -> None:
     with world() as w:
         changed(w, primaryLease={"retryPeriodSeconds": seconds})
         assert w.guard()[0]._sight(False).lease.retry_s == given
 
 
-@pytest.mark.parametrize(
-    ("took_s", "silent_s"), [(0.0, 0.2), (0.4, 0.2), (0.7, 0.0), (0.7, 3.0), (0, -0.1), (0.4, -3600.0), (0, -1e9)]
-)
+@each([(0.0, 0.2), (0.4, 0.2), (0.7, 0.0), (0.7, 3.0), (0, -0.1), (0.4, -3600.0), (0, -1e9)])
 def test_what_a_standby_heard_counts_from_its_answer_not_from_the_question(took_s: float, silent_s: float) -> None:
     """An answer that comes late makes no silence longer than it is, nor does a clock that is put back end it."""
     with world() as w:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fixtures.kubernetes.access import Rule
 from tests.fixtures.kubernetes.virtual_guard import StillWaits, VirtualClock, World, world
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.guarding.kubernetes_freeze import State
 from walproof.guarding.kubernetes_sight import Way
@@ -87,7 +88,7 @@ class Hiccup:
 HICCUPS = [(2.5, 0.6), (3.1, 0.6), (3.3, 0.6), (3.5, 0.3), (3.5, 0.6), (4.2, 1.2), (5.0, 0.6)]
 
 
-@pytest.mark.parametrize(("lasts_s", "login_s"), HICCUPS)
+@each(HICCUPS)
 def test_a_hiccup_of_the_network_with_slow_logins_after_it_is_no_freeze(lasts_s: float, login_s: float) -> None:
     with world() as w:
         hiccup = Hiccup(w, lasts_s, login_s)
@@ -138,7 +139,7 @@ def slow(w: World, seconds: float) -> None:
     w.clock.now_s += seconds
 
 
-@pytest.mark.parametrize("codes", [[429], [403], [429, 429], [403, 429]])
+@each([[429], [403], [429, 429], [403, 429]])
 def test_what_is_refused_is_tried_again_before_the_pod_is_the_operators_case(codes: list[int]) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -157,7 +158,7 @@ def test_what_is_refused_is_tried_again_before_the_pod_is_the_operators_case(cod
         assert any("could not delete the pod: busy" in line for line in w.lines)
 
 
-@pytest.mark.parametrize("code", [403, 429])
+@each([403, 429])
 def test_a_deletion_that_is_refused_is_not_announced_again_at_once(code: int) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -199,7 +200,7 @@ def test_after_a_takeover_ten_minutes_are_rested_whatever_was_announced_before()
         assert len(api.writes) == 4
 
 
-@pytest.mark.parametrize("takes_s", [0.08, 0.25, 0.35])
+@each([0.08, 0.25, 0.35])
 def test_an_api_server_that_takes_its_time_leaves_the_guard_ready(takes_s: float) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -214,7 +215,7 @@ def test_an_api_server_that_takes_its_time_leaves_the_guard_ready(takes_s: float
         assert DELETES in [one[:2] for one in api.writes]
 
 
-@pytest.mark.parametrize("takes_s", [0.45, 0.6, 1.5])
+@each([0.45, 0.6, 1.5])
 def test_an_api_server_that_takes_too_long_is_said_to(takes_s: float) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -245,7 +246,7 @@ def test_no_pod_is_asked_for_that_is_no_instance_by_its_name(name: str, where: s
         assert not guard.status().ready and "no name of the operator's" in guard.status().why_not
 
 
-@pytest.mark.parametrize("code", [404, 409])
+@each([404, 409])
 def test_a_pod_that_is_gone_at_the_deletion_is_not_said_to_be_deleted(code: int) -> None:
     with world() as w:
         guard, api = w.guard()
@@ -262,7 +263,7 @@ def test_a_pod_that_is_gone_at_the_deletion_is_not_said_to_be_deleted(code: int)
         assert any("could not delete the pod: it is gone already, or made anew" in line for line in w.lines)
 
 
-@pytest.mark.parametrize(("without", "kind"), [("delete", "pods"), ("patch", "leases"), ("patch", "clusters")])
+@each([("delete", "pods"), ("patch", "leases"), ("patch", "clusters")])
 def test_rights_that_are_taken_away_are_noticed_within_a_minute(
     without: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +280,7 @@ def test_rights_that_are_taken_away_are_noticed_within_a_minute(
         assert guard.status().ready
 
 
-@pytest.mark.parametrize(("suspect_after_s", "works"), [(1.0, True), (5.0, True), (5.1, False), (25.0, False)])
+@each([(1.0, True), (5.0, True), (5.1, False), (25.0, False)])
 def test_a_suspicion_that_comes_after_the_readiness_probe_is_refused(suspect_after_s: float, works: bool) -> None:
     with world() as w:
         if not works:
@@ -323,7 +324,7 @@ ENDS = (
 )
 
 
-@pytest.mark.parametrize("wrong", [*ENDS, StillWaits()], ids=repr)
+@each([*ENDS, StillWaits()])
 def test_only_an_open_session_that_waits_counts_as_silence(wrong: BaseException) -> None:
     clock, raised = VirtualClock(), list[BaseException]()
 

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.state import HEALTHY
 from tests.fixtures.kubernetes.virtual_guard import VirtualClock, world
+from tests.fixtures.tiers import each
 from walproof.cli.guard import guard
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.guarding.kubernetes_freeze import Policy, State
@@ -46,30 +47,27 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "number"), SETTINGS.items())
+@each(SETTINGS.items())
 def test_how_many_instances_a_commit_waits_for(text: str, number: int) -> None:
     assert seen_of({"standby_names": text}).in_effect == number
     assert seen_of({"standby_names": text, "in_recovery": True}).in_effect == 0, "a standby's setting is none"
 
 
-@pytest.mark.parametrize(
-    ("said", "given"),
+@each(
     [
         ("MaintenanceWindow", {"row": {}, "nodeMaintenanceWindow": {"inProgress": True}}),
         ("hibernation", {"row": {}, "notes": {HIBERNATION: "on"}}),
         ("fences", {"row": {}, "notes": {FENCED: '["*"]'}}),
         ("fences", {"row": {}, "notes": {FENCED: "not to be read"}}),
         ("reconciliation", {"row": {}, "notes": {RECONCILIATION: "disabled"}}),
-    ],
+    ]
 )
 def test_why_hands_are_kept_off_is_said(said: str, given: dict[str, Any]) -> None:
     assert said in seen_of(**given).hands_off
     assert (seen_of({}).hands_off, seen_of({}).phase) == ("", HEALTHY)
 
 
-@pytest.mark.parametrize(
-    "more", [{"replica": {"enabled": True, "source": "other"}}, {"replica": {"primary": "other", "self": "pg"}}]
-)
+@each([{"replica": {"enabled": True, "source": "other"}}, {"replica": {"primary": "other", "self": "pg"}}])
 def test_a_cluster_that_follows_another_is_never_guarded(more: dict[str, Any]) -> None:
     assert "follows another" in seen_of({}, **more).hands_off
 
@@ -83,7 +81,7 @@ PROBES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("said", "probe"), PROBES.values(), ids=PROBES)
+@each(PROBES.values())
 def test_a_readiness_probe_that_ends_the_election_or_comes_first_is_never_guarded(
     said: str, probe: dict[str, Any]
 ) -> None:
@@ -103,12 +101,12 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize(("said", "synchronous"), NEVER.items())
+@each(NEVER.items())
 def test_what_its_standbys_make_none_of_this_guards(said: str, synchronous: dict[str, Any]) -> None:
     assert said in seen_of({}, postgresql={"parameters": {}, "synchronous": synchronous}).hands_off
 
 
-@pytest.mark.parametrize("delay_s", [1, 60, 300])
+@each([1, 60, 300])
 def test_a_cluster_whose_operator_waits_is_never_guarded(delay_s: int) -> None:
     assert (
         "failoverDelay" in seen_of({}, failoverDelay=delay_s).hands_off and not seen_of({}, failoverDelay=0).hands_off
@@ -121,7 +119,7 @@ CLAIMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "claim"), CLAIMS.items())
+@each(CLAIMS.items())
 def test_an_announcement_is_read_and_not_shown_at_any_length(text: str, claim: tuple[str, str, str]) -> None:
     assert seen_of({}, notes={TAKEN: text}).claim == claim and seen_of({}).claim == ("", "", "")
     long = " ".join(letter * 99_999 for letter in "gut")
@@ -131,14 +129,14 @@ def test_an_announcement_is_read_and_not_shown_at_any_length(text: str, claim: t
 QUERY = re.sub("--.*", "", _QUERY.decode())
 
 
-@pytest.mark.parametrize("word", ["FROM", "JOIN"])
+@each(["FROM", "JOIN"])
 def test_the_question_reads_no_relation_that_any_role_may_lock(word: str) -> None:
     """LOCK TABLE pg_settings is PUBLIC's (UPDATE on it is); ALTER MATERIALIZED VIEW of any view waits for its lock."""
     assert set(re.findall(rf"\b{word} (\w+)(?![\w(])", QUERY)) == set()
     assert re.findall(rf"\b{word} (\w+)(?![\w(])", f"{word} pg_settings LEFT") == ["pg_settings"]
 
 
-@pytest.mark.parametrize("source", ["user", "database", "database user", "global", "client", "session", "interactive"])
+@each(["user", "database", "database user", "global", "client", "session", "interactive"])
 def test_what_a_role_set_for_itself_is_not_taken_for_the_wal_receivers(source: str) -> None:
     """GucSource_Names in guc_tables.c; PostgreSQL 19 lets a role set wal_receiver_timeout."""
     (listed,) = re.findall(r"WHEN source IN \((.*?)\) THEN setting", QUERY)
@@ -196,8 +194,7 @@ def test_a_connection_is_kept_while_its_address_stays_and_ends_with_a_lost_node(
     assert all(word in opened[0].words for word in ("keepalives_idle='1'", "tcp_user_timeout='1000'"))
 
 
-@pytest.mark.parametrize(
-    "word",
+@each(
     [
         "dbname='postgres'",
         "-c search_path=pg_catalog",
@@ -205,15 +202,15 @@ def test_a_connection_is_kept_while_its_address_stays_and_ends_with_a_lost_node(
         "sslmode='require'",
         "channel_binding='require'",
         "require_auth='scram-sha-256'",
-    ],
+    ]
 )
-def test_neither_the_databases_owner_nor_a_stranger_can_answer_for_postgresql(opened: Opened, word: str) -> None:
+def test_neither_the_databases_owner_nor_a_stranger_can_answer_for_postgresql(word: str, opened: Opened) -> None:
     for ask, place, pod in ((network(), "pg-1", pod_at("10.0.0.1")), (network(), SERVICE, None)):
         ask(place, pod)
         assert word in opened[-1].words and "dbname='app'" not in opened[-1].words
 
 
-@pytest.mark.parametrize("asks", [3, 5])
+@each([3, 5])
 def test_a_password_is_not_given_to_who_asks_for_it_in_the_clear_or_as_md5(asks: int, tmp_path: Path) -> None:
     """AuthenticationCleartextPassword (3), AuthenticationMD5Password (5): protocol-message-formats."""
     passfile, got = tmp_path / "pass", list[bytes]()
@@ -242,7 +239,7 @@ def test_a_password_is_not_given_to_who_asks_for_it_in_the_clear_or_as_md5(asks:
 
 
 @pytest.mark.parametrize("in_recovery", [False, True])
-def test_the_service_is_asked_anew_once_a_standby_answers_there(opened: Opened, in_recovery: bool) -> None:
+def test_the_service_is_asked_anew_once_a_standby_answers_there(in_recovery: bool, opened: Opened) -> None:
     ask, opened.in_recovery = network(), in_recovery
     for _ in range(3):
         with pytest.raises(TargetError, match="leads to a standby") if in_recovery else nullcontext():
@@ -258,7 +255,7 @@ URLS = (
 )
 
 
-@pytest.mark.parametrize(("address", "command", "url"), URLS)
+@each(URLS)
 def test_the_manager_is_asked_at_its_status_port_and_not_listened_to(
     address: str, command: tuple[str, ...], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,7 +276,7 @@ def test_the_manager_is_asked_at_its_status_port_and_not_listened_to(
     assert asked == [url] and len(pieces) < 2, "an answer without an end is not read"
 
 
-@pytest.mark.parametrize("code", [503, 500, 404])
+@each([503, 500, 404])
 def test_what_answers_for_a_pod_that_cannot_be_reached_is_no_manager(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,7 +323,7 @@ ROWS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=repr)
+@each(ROWS)
 def test_an_odd_row_is_a_refusal_and_ends_no_thread(row: dict[str, Any]) -> None:
     clock = VirtualClock()
     asker = Asker(clock, lambda: Row.model_validate(row))
@@ -362,7 +359,7 @@ class Asked(CnpgCluster):
         return self._guard
 
 
-@pytest.mark.parametrize("words", ["--dry-run", "--allow takeover", "--allow load,takeover"])
+@each(["--dry-run", "--allow takeover", "--allow load,takeover"])
 def test_a_guard_asks_its_cluster_for_nothing_else(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = SimpleNamespace(turn=lambda: None, close=lambda: None, status=lambda: GuardStatus(State.WATCHING))
     monkeypatch.setattr("walproof.cli.guard.choose_guarded", lambda _where: Asked(watcher))

@@ -8,6 +8,7 @@ import pytest
 from tests.fixtures.kubernetes.access import Question, Rule, applied
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.virtual_guard import QUORUM, world
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ApiError
 from walproof.targets.cnpg.rbac import CnpgRights
@@ -18,7 +19,7 @@ RIGHTS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("verb", "kind"), RIGHTS)
+@each(RIGHTS)
 def test_each_right_that_is_printed_is_needed_and_its_lack_is_named(verb: str, kind: str) -> None:
     with world() as w:
         of = named(kind)
@@ -37,7 +38,7 @@ NOT_GRANTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("verb", "kind", "name", "subresource"), NOT_GRANTED)
+@each(NOT_GRANTED)
 def test_no_more_is_granted(verb: str, kind: str, name: str, subresource: str) -> None:
     account = applied(CnpgRights(CnpgFile(kind="cnpg", cluster="default/pg"), None).role(["guard"]))
     assert not account.allows(Question(verb, named(kind), subresource, name, "default"))
@@ -55,7 +56,7 @@ SPECS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("spec", "why"), SPECS.values(), ids=SPECS)
+@each(SPECS.values())
 def test_what_the_operator_would_not_fail_over_safely_is_never_guarded(spec: dict[str, Any], why: str) -> None:
     with world(**spec) as w, pytest.raises(UsageError, match=f"nothing to guard: {why}"):
         w.guard()

@@ -24,6 +24,7 @@ from tests.fixtures.kubernetes.access import Account, Rule, role_in, rules_of
 from tests.fixtures.kubernetes.jobs import Finished, LoadPodRunner
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.load.ledger.processes import RunningLedger
 from walproof.load.pods import remote
@@ -270,8 +271,8 @@ def _role(*uses: str) -> list[dict[str, Any]]:
     return rules
 
 
-@pytest.mark.parametrize("use", ["price", "prove"])
-def test_the_printed_role_is_enough_for_load_pods(tmp_path: Path, use: str) -> None:
+@each(["price", "prove"])
+def test_the_printed_role_is_enough_for_load_pods(use: str, tmp_path: Path) -> None:
     with running(tmp_path, account=Account(rules=rules_of(_role(use, "load-pods")))) as here:
         (place,) = here.pods.open()
         assert ended(place, "echo", "done") == "done\n"

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import NotObtained
 from walproof.targets.cnpg.kubernetes_api import ApiError, Kind, Tree
 from walproof.targets.cnpg.node_capacity import NODES, amount_of, fit
@@ -64,9 +64,7 @@ OURS, OTHERS, THEIRS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("nodes", "pods", "cpu", "load", "fits"),
-    [
+@each([
         ([node("a")], ONE, "0.6", NONE, True),
         ([node("a")], [*ONE, SYSTEM], "350m", NONE, True),
         ([node("a")], [*ONE, SYSTEM], "351m", NONE, False),
@@ -85,8 +83,7 @@ OURS, OTHERS, THEIRS = (
         ([*(node(name) for name in "abc"), node("d", role="load")], EACH, "1.5", LOAD, True),
         ([node("a"), node("b"), node("c", spec={"unschedulable": True})], EACH, "1", NONE, None),
         ([node("a")], [ONE[0], ONE[1], pod("pg-3", "")], "0.1", NONE, None),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_sizes_fit_do_not_or_it_is_not_known(
     nodes: list[Tree], pods: list[Tree], cpu: str, load: LoadPart, fits: bool | None
 ) -> None:
@@ -102,8 +99,7 @@ def test_taints_and_selectors_are_the_pods_own() -> None:
     assert answer([node("a"), tainted], pods, "0.5", LOAD) is True
 
 
-@pytest.mark.parametrize(
-    ("spec", "cores"),
+@each(
     [
         ({"containers": [{"resources": {"limits": {"cpu": "1"}}}, {"resources": {"requests": {"cpu": "500m"}}}]}, 1.5),
         ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}], "containers": [{}]}, 3),
@@ -118,7 +114,7 @@ def test_taints_and_selectors_are_the_pods_own() -> None:
             4,
         ),
         ({"containers": [{"resources": {"requests": {"cpu": "2"}}}], "overhead": {"cpu": "250m"}}, 2.25),
-    ],
+    ]
 )
 def test_a_pod_requests_what_the_scheduler_counts(spec: Mapping[str, Any], cores: float) -> None:
     assert amount_of(read(Pod, {"metadata": {"name": "p"}, "spec": dict(spec)})).cores == cores
@@ -134,7 +130,7 @@ def test_what_may_not_be_read_or_is_no_quantity_is_not_known() -> None:
     assert answer([node("a", cpu="many")], ONE, "1") is None
 
 
-@pytest.mark.parametrize("cpu", ["Infinity", "NaN", "1e999999999", "1e999999999Ei", "-1", "", "0x10"])
+@each(["Infinity", "NaN", "1e999999999", "1e999999999Ei", "-1", "", "0x10"])
 def test_a_server_that_answers_odd_quantities_is_believed_at_most(cpu: str) -> None:
     assert answer([node("a", cpu=cpu)], ONE, "1") in (None, True, False)
     assert answer([node("a")], [*ONE, pod("x", "a", cpu)], "1") in (None, True, False)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import applied, role_in
 from tests.fixtures.kubernetes.under_the_role import Session, under_the_role
+from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.targets.cnpg.kubernetes_api import ACCESS_REVIEWS, CLUSTERS, ApiError, Kind, Tree
@@ -54,7 +55,7 @@ def role(*uses: str) -> dict[str, Any]:
     return role_in(CnpgRights(FILE, None).role(uses))
 
 
-@pytest.mark.parametrize("use", USES)
+@each(USES)
 def test_the_role_that_is_printed_is_enough_and_each_verb_of_it_is_needed(use: str) -> None:
     whole = role(use)
     rules = rules_for([use], NAMES)
@@ -157,7 +158,7 @@ def test_chaos_mesh_is_named_only_where_it_is_asked_for() -> None:
     assert "clusterrole" not in run("--print-rbac", "--for", "price")[1]
 
 
-@pytest.mark.parametrize("uses", [USES, ["doctor"], ["missing"]])
+@each([USES, ["doctor"], ["missing"]], whole=True)
 def test_what_is_printed_has_no_name_of_an_object_of_the_operators(uses: Sequence[str]) -> None:
     """CloudNativePG names a ServiceAccount, a Role and a RoleBinding as the Cluster: apply would overwrite them."""
     names = set()
@@ -169,9 +170,9 @@ def test_what_is_printed_has_no_name_of_an_object_of_the_operators(uses: Sequenc
     assert all(re.fullmatch(r"walproof(\.[a-z0-9-]+)+", name) for name in names)
 
 
-@pytest.mark.parametrize("there", ["", "serviceaccount/walproof.pg\n"])
+@each(["", "serviceaccount/walproof.pg\n"])
 def test_the_account_of_make_test_kubernetes_is_deleted_only_where_it_made_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+    there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session("db", "pg", tmp_path, None, frozenset({"account"}), ())
     text = CnpgRights(CnpgFile(kind="cnpg", cluster="db/pg"), None).role(USES)
@@ -263,15 +264,13 @@ def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None
         run("--print-rbac", "--context", "a")
 
 
-@pytest.mark.parametrize(
-    "answer",
+@each(
     [
         {"status": None},
         {"status": "x"},
         {"status": {"resourceRules": ["x"]}},
         {"status": {"resourceRules": [{"verbs": 1}]}},
-    ],
-    ids=str,
+    ]
 )
 def test_a_review_that_no_api_server_gives_leaves_the_refusal_as_it_is(answer: Tree) -> None:
     class Strange(FakeApi):

@@ -11,6 +11,7 @@ from tests.fixtures.cnpg.fake_api import FakeApi, view
 from tests.fixtures.command_line import Run, walproof  # noqa: F401
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_role_and_revert import NAME as FAKE
 from tests.unit.test_cnpg_role_and_revert import made, made_by, reverted, roles
 from walproof.cli.runs import APPLIED, applied_folder, journal_of_apply, keep_journal, runs_folder
@@ -182,9 +183,9 @@ def test_what_names_no_machine_is_removed_by_hand_and_keeps_no_ended_run_s_datab
     assert removed == [f"database {name}", f"role {name}", "secret pg-walproof-role"]
 
 
-@pytest.mark.parametrize("chaos", [False, True])
+@each([False, True])
 def test_what_may_not_be_read_is_said_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chaos: bool
+    chaos: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = FakeApi()
     api.forbidden = {("get", "jobs"), ("list", "iochaos")}

@@ -11,6 +11,7 @@ import pytest
 from tests.fixtures.kubernetes.access import Account, Rule, role_in, rules_of
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.errors import Error
 from walproof.model.drill import Capability, Finding
@@ -120,11 +121,9 @@ def test_the_printed_role_is_enough(running: StandIn, tmp_path: Path) -> None:
     assert ours(running) == []
 
 
-@pytest.mark.parametrize(
-    ("group", "resource", "verb", "names"), VERBS, ids=["-".join((v, r.replace("/", "-"), *n)) for _, r, v, n in VERBS]
-)
+@each(VERBS)
 def test_a_verb_that_is_missing_is_named_with_its_rule(
-    running: StandIn, tmp_path: Path, group: str, resource: str, verb: str, names: tuple[str, ...]
+    group: str, resource: str, verb: str, names: tuple[str, ...], running: StandIn, tmp_path: Path
 ) -> None:
     account = Account(rules=rules_of(PRINTED), without=(Rule((verb,), (resource,), (group,), names),))
     refused = refusals(running, account, tmp_path)

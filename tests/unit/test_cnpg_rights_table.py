@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.fixtures.tiers import each
 from walproof.targets.cnpg.created_objects import EXPERIMENTS
 from walproof.targets.cnpg.rbac import FURTHER, USES, CnpgRights, Names, rules_for
 from walproof.targets.cnpg.target_file import CnpgFile
@@ -32,7 +31,7 @@ def rows() -> dict[tuple[str, str], set[str]]:
     return found
 
 
-@pytest.mark.parametrize("use", [*USES, *FURTHER])
+@each([*USES, *FURTHER])
 def test_each_right_that_is_printed_stands_in_the_table_with_its_use(use: str) -> None:
     table = rows()
     for rule in rules_for([use], Names("pg", ("pg-1",), "pg-app")):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.cnpg.fake_api import FakeApi, view
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import here, machine
 from walproof.model.ports import Reverting
@@ -194,9 +195,9 @@ def test_a_reason_that_passes_is_no_refusal(api: FakeApi, journal: Journal) -> N
     assert own(api).make(journal, 15, usable).user == looks[-1]
 
 
-@pytest.mark.parametrize("drops", [True, False])
+@each([True, False])
 def test_a_role_whose_entry_a_manifest_took_out_is_dropped_or_stays_in_the_journal(
-    api: FakeApi, journal: Journal, drops: bool
+    drops: bool, api: FakeApi, journal: Journal
 ) -> None:
     """`managed.roles` is replaced as a whole by kubectl apply, Argo CD and Flux."""
     name = made(api, journal).user
@@ -275,9 +276,9 @@ def made_by(api: FakeApi, maker: str) -> None:
         role["comment"] = f"{MARK}: {maker}"
 
 
-@pytest.mark.parametrize("secret", ["there", "deleted by hand"])
+@each(["there", "deleted by hand"])
 def test_what_an_ended_run_left_is_found_by_its_label(
-    api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+    secret: str, api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = made(api, journal).user
     if secret != "there":

@@ -17,6 +17,7 @@ from tests.fixtures.kubernetes.kinds import Refusal
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
+from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_interruptions import HEALTHY
 from walproof.errors import MachineError, NotObtained, TargetError, UsageError
 from walproof.machine import signals
@@ -137,7 +138,7 @@ def test_what_somebody_else_declared_since_is_left_alone(scaled: Scaled) -> None
 
 
 @pytest.mark.parametrize("size", [Scenario(cores=1), Scenario()])
-def test_the_next_size_never_replaces_what_another_user_declared_since(scaled: Scaled, size: Scenario) -> None:
+def test_the_next_size_never_replaces_what_another_user_declared_since(size: Scenario, scaled: Scaled) -> None:
     scaling = scaled.scaling()
     scaling.enter(Scenario(cores=0.5), scaled.journal)
     scaled.client.patch(CLUSTERS, "pg", {"spec": {"resources": {"limits": {"cpu": "3"}}}})
@@ -167,8 +168,8 @@ def test_an_instance_without_a_pod_is_counted_too(scaled: Scaled, missing: tuple
     assert "Whether 3 instances with 1 cpu" in said and "an instance is on no node now" in said
 
 
-@pytest.mark.parametrize("cores", [64, 2.6])
-def test_a_size_that_does_not_fit_is_refused_before_anything_is_patched(scaled: Scaled, cores: float) -> None:
+@each([64, 2.6])
+def test_a_size_that_does_not_fit_is_refused_before_anything_is_patched(cores: float, scaled: Scaled) -> None:
     """With 2.6 the standbys would fit on the node of 8, and the primary would be the one that no node takes."""
     scaled.load = LoadPart(image="walproof", pods=1)
     scaling = scaled.scaling()
@@ -326,14 +327,14 @@ def test_what_admission_refuses_is_refused_before_anything_is_changed(tmp_path: 
         ({"spec": {"nodeMaintenanceWindow": {"inProgress": True, "reusePVC": False}}}, "may delete volumes of a pod"),
     ],
 )
-def test_a_cluster_whose_pods_would_not_all_change_is_refused(scaled: Scaled, change: dict[str, Any], why: str) -> None:
+def test_a_cluster_whose_pods_would_not_all_change_is_refused(change: dict[str, Any], why: str, scaled: Scaled) -> None:
     scaled.client.patch(CLUSTERS, "pg", change)
     with pytest.raises(UsageError, match=why):
         scaled.scaling().check(Scenario(cores=1))
 
 
-@pytest.mark.parametrize(("kind", "verb"), [("clusters", "patch"), ("pods", "delete")])
-def test_a_right_that_is_missing_is_named(scaled: Scaled, kind: str, verb: str) -> None:
+@each([("clusters", "patch"), ("pods", "delete")])
+def test_a_right_that_is_missing_is_named(kind: str, verb: str, scaled: Scaled) -> None:
     wrong = refusal(scaled.without((verb, kind)), for_scaling(Names("pg", ("pg-1",))), "another size of its pods")
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.kubernetes.kinds import named
+from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_load_pods import TARGET, Running, Who, client, ended, running
 from walproof.machine.clock import RealClock
 from walproof.machine.pid_files import here, machine, name_of_machine
@@ -44,8 +45,7 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
         assert ended(place, "echo", "goes on") == "goes on\n"
 
 
-@pytest.mark.parametrize(
-    ("made_by", "says", "hint"),
+@each(
     [
         (f"{machine()} 7 1 another-boot", "is at work on, or was killed on, this cluster", "--ended-on"),
         (f"{machine()} 999999999 1 {BOOT}", "was killed on this cluster", "walproof revert removes"),
@@ -57,10 +57,10 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
             "is at work on, or was killed on, this cluster",
             "killed: kubectl delete job/pg-walproof -n default",
         ),
-    ],
+    ]
 )
 def test_what_a_run_left_is_named_with_its_label_machine_and_age(
-    tmp_path: Path, made_by: str, says: str, hint: str
+    made_by: str, says: str, hint: str, tmp_path: Path
 ) -> None:
     """Before anything of the second run is made, whatever became of the first."""
     with running(tmp_path) as here:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.fake_patroni import merged
+from tests.fixtures.tiers import each
 from walproof.targets.cnpg.configuration import same as same_in_a_cluster
 from walproof.targets.external.configuration_patches import Leaves, at, patch_of, paths_of, undoing
 
@@ -56,8 +56,8 @@ def test_what_another_operator_changed_since_survives_an_undo(
             assert at(now, path) == at(theirs, path)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "back", "left"),
+# rows: another-key, undone-already, key-of-ours, table-removed, no-table
+@each(
     [
         ({"pause": True}, {"ttl": 30, "postgresql": {"parameters": {"a": 1, "b": 5}}}, []),
         ({"ttl": 30}, {"postgresql": {"parameters": {"a": 1, "b": 5}}}, []),
@@ -77,8 +77,7 @@ def test_what_another_operator_changed_since_survives_an_undo(
             {"ttl": 30},
             ["postgresql.parameters.a is not set", "postgresql.parameters.b is not set"],
         ),
-    ],
-    ids=["another-key", "undone-already", "key-of-ours", "table-removed", "no-table"],
+    ]
 )
 def test_only_what_is_as_we_set_it_is_brought_back(
     theirs: dict[str, Any], back: dict[str, Any], left: list[str]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
+from tests.fixtures.tiers import each
 from tools import pictures
 from walproof.cli.main import walproof
 from walproof.cli.options import Deferred
@@ -40,7 +40,7 @@ def unknown(line: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each(PAGES)
 def test_commands_that_pages_name_exist(page: Path) -> None:
     assert [(line, word) for line in commands(page.read_text()) if (word := unknown(line))] == []
 
@@ -64,8 +64,7 @@ def test_no_page_and_no_hint_installs_walproof_from_an_index() -> None:
     assert {str(file): lines for file in INSTALLED if (lines := from_an_index(file.read_text("utf-8")))} == {}
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
+@each(
     [
         ("pip install walproof", True),
         ("`pip install 'walproof[kubernetes]'` ([why](x.md))", True),
@@ -77,7 +76,7 @@ def test_no_page_and_no_hint_installs_walproof_from_an_index() -> None:
         ("pip install 'dist/walproof-1.0.0-py3-none-any.whl[kubernetes]'", False),
         ("pip install 'walproof[kubernetes] @ git+URL'", False),
         ("/opt/walproof/bin/pip install --no-deps /tmp/walproof", False),
-    ],
+    ]
 )
 def test_what_names_an_index_is_told_from_what_does_not(line: str, named: bool) -> None:
     assert bool(from_an_index(line)) is named
@@ -88,7 +87,7 @@ def _anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("[A-QS-Z]*.md")], ids=lambda page: page.name)
+@each([*PAGES, *ROOT.glob("[A-QS-Z]*.md")])
 def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         file, _, anchor = link.partition("#")

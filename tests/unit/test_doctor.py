@@ -3,17 +3,16 @@
 import json
 from xml.etree import ElementTree
 
-import pytest
-
 from tests.fixtures.doctor_page import BEGIN, END, PAGE, catalogue_table
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_patroni, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import CATALOGUE, as_json, diagnosed, failing
 from walproof.advising.doctor.finding import Check, Examination, Severity
 from walproof.advising.doctor.outputs import as_junit, as_sarif
 
 
-@pytest.mark.parametrize("managed", [True, False])
+@each([True, False])
 def test_nothing_is_found_on_a_well_made_cluster(managed: bool) -> None:
     assert diagnosed(well(managed=managed)) == ()
 
@@ -23,7 +22,7 @@ def test_every_check_has_a_seed_and_an_id_of_its_own() -> None:
     assert len({c.id for c in CATALOGUE}) == len(CATALOGUE) >= 40
 
 
-@pytest.mark.parametrize("check", CATALOGUE, ids=lambda c: c.id)
+@each(CATALOGUE)
 def test_each_seed_is_found_with_evidence_fix_and_source(check: Check) -> None:
     findings = [f for f in diagnosed(SEEDS[check.id]) if f.id == check.id]
     assert findings, f"{check.id} is not found"
@@ -40,13 +39,12 @@ def test_errors_come_first_and_notes_alone_do_not_fail() -> None:
     assert not failing(diagnosed(only_note))
 
 
-@pytest.mark.parametrize(
-    ("command", "nothing"),
+@each(
     [
         (c, True)
         for c in ("/bin/true", "true", ":", "", "  ", "cd .", "/bin/false", "exit 0", "echo %p", "'/bin/true' %p")
     ]
-    + [(c, False) for c in ("cp %p /a/%f", "test ! -f /a/%f && cp %p /a/%f", "wal-g wal-push %p", "echo %p >> /list")],
+    + [(c, False) for c in ("cp %p /a/%f", "test ! -f /a/%f && cp %p /a/%f", "wal-g wal-push %p", "echo %p >> /list")]
 )
 def test_an_archive_that_keeps_nothing_is_found_and_is_no_archive_for_a_standby_without_slot(
     command: str, nothing: bool

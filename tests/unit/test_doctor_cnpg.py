@@ -5,12 +5,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, apart, guarded, healthy, seen
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
 from walproof.model.cnpg_facts import why_not_guarded
@@ -32,11 +31,7 @@ def test_of_the_recorded_healthy_cluster_only_its_one_node_is_found() -> None:
     assert body in node.fix and '"topologyKey":"kubernetes.io/hostname"' in node.fix and "stays Pending" in node.fix
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [{"data_checksums": "off"}, {"fsync": "off"}, {"wal_receiver_timeout": "0ms"}],
-    ids=lambda fault: next(iter(fault)),
-)
+@each([{"data_checksums": "off"}, {"fsync": "off"}, {"wal_receiver_timeout": "0ms"}])
 def test_what_all_instances_have_in_common_is_found_once(fault: dict[str, str]) -> None:
     """A real cluster without checksums gave three findings with one and the same fix."""
     (found,) = diagnosed(with_settings(healthy(), "*", **fault))
@@ -52,7 +47,7 @@ def test_the_clusters_own_name_among_the_standbys_is_no_ghost() -> None:
     assert found.id == "names-match-nobody" and "pg-9" in found.evidence and "kubectl cnpg status pg" in found.fix
 
 
-@pytest.mark.parametrize("name", [n for n in CNPG_SEEDS if n != "cnpg-acknowledges-alone"])
+@each([n for n in CNPG_SEEDS if n != "cnpg-acknowledges-alone"])
 def test_a_seed_is_found_alone(name: str) -> None:
     assert ids(CNPG_SEEDS[name]) in ([name], [name, "cnpg-not-ready"], ["cnpg-not-ready", name])
 
@@ -88,8 +83,8 @@ def former(least: int, most: int, names: str, **spec: object) -> Facts:
 BOTH = '("pg-2","pg-3")'
 
 
-@pytest.mark.parametrize(
-    ("facts", "found"),
+# rows: all ready, degraded, one of two, no minimum, two instances, both, below the minimum
+@each(
     [
         (former(1, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "note")]),
         (former(1, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "note")]),
@@ -98,8 +93,7 @@ BOTH = '("pg-2","pg-3")'
         (former(1, 1, 'ANY 1 ("pg-2")', instances=2), [("cnpg-preferred", "warning")]),
         (former(2, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "warning")]),
         (former(2, 2, 'ANY 1 ("pg-2")'), [("cnpg-acknowledges-alone", "error"), ("cnpg-preferred", "warning")]),
-    ],
-    ids=["all ready", "degraded", "one of two", "no minimum", "two instances", "both", "below the minimum"],
+    ]
 )
 def test_the_former_keys_sink_with_the_standbys_that_are_ready(facts: Facts, found: list[tuple[str, str]]) -> None:
     """getSyncReplicasData of the operator: max, min while fewer are ready, then as many as are ready, down to none."""
@@ -129,8 +123,8 @@ def test_preferred_degrades_as_promised_while_a_standby_is_named() -> None:
 DR = Sender("dr-1", sync_state="quorum", slot="dr"), Sender("dr-2", sync_state="quorum", slot="dr2")
 
 
-@pytest.mark.parametrize(
-    ("sync", "instances", "found"),
+# rows: none, none, no spare, any, first, behind, first, ahead, one more, capped, alone here
+@each(
     [
         ({"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1", "dr-2"]}, 3, ["cnpg-standbys-elsewhere"]),
         (
@@ -144,8 +138,7 @@ DR = Sender("dr-1", sync_state="quorum", slot="dr"), Sender("dr-2", sync_state="
         ({"standbyNamesPre": ["dr-1"], "number": 2}, 3, []),
         ({"maxStandbyNamesFromCluster": 1}, 3, []),
         ({"standbyNamesPre": ["dr-1", "dr-2"]}, 1, []),
-    ],
-    ids=["none", "none, no spare", "any", "first, behind", "first, ahead", "one more", "capped", "alone here"],
+    ]
 )
 def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
     sync: dict[str, Any], instances: int, found: list[str]
@@ -160,8 +153,8 @@ def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
     assert [name for name in ids(facts) if name != "first-where-any-would-do"] == found
 
 
-@pytest.mark.parametrize(
-    "facts",
+# rows: quorum, smart, delay, wal, affinity, spread
+@each(
     [
         healthy(instances=3, postgresql={"synchronous": {"number": 1, "failoverQuorum": True}}),
         healthy(smartShutdownTimeout=30),
@@ -173,14 +166,13 @@ def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
                 {"topologyKey": "zone", "labelSelector": {"matchLabels": {"cnpg.io/cluster": "pg"}}}
             ]
         ),
-    ],
-    ids=["quorum", "smart", "delay", "wal", "affinity", "spread"],
+    ]
 )
 def test_what_is_well_made_is_not_found(facts: Facts) -> None:
     assert ids(facts) == []
 
 
-@pytest.mark.parametrize("name", SEEDS)
+@each(SEEDS)
 def test_every_fix_can_be_taken_by_cloudnativepg(name: str) -> None:
     """The operator refuses ALTER SYSTEM, and there is no patronictl: every finding there has another fix."""
     cnpg = CNPG_SEEDS[name] if name in CNPG_SEEDS else replace(SEEDS[name], patroni=None, cnpg=healthy().cnpg)
@@ -231,7 +223,7 @@ SERVICES_MADE = {
 }
 
 
-@pytest.mark.parametrize("name", SERVICES_MADE)
+@each(SERVICES_MADE)
 def test_the_live_cluster_has_its_services(name: str) -> None:
     made, found = SERVICES_MADE[name]
     api = apart()
@@ -243,15 +235,14 @@ def pooler(cluster: str = "pg", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "way"}, "spec": {"cluster": {"name": cluster}, "instances": 2, **spec}}
 
 
-@pytest.mark.parametrize(
-    ("made", "found"),
+@each(
     [
         (pooler(instances=1), ["pooler-alone"]),
         (pooler(pgbouncer={"paused": True}), ["pooler-paused"]),
         (pooler(pgbouncer={"parameters": {"server_lifetime": "86400"}}), ["pgbouncer-keeps-server"]),
         (pooler(), []),
         (pooler("other", instances=1), []),
-    ],
+    ]
 )
 def test_the_live_cluster_has_its_poolers(made: dict[str, Any], found: list[str]) -> None:
     api = apart()
@@ -298,7 +289,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("reasons", "spec"), REFUSED.values(), ids=REFUSED)
+@each(REFUSED.values())
 def test_what_the_guard_would_refuse_is_found_where_one_watches(reasons: str, spec: dict[str, Any]) -> None:
     facts = guarded(**spec)
     assert facts.cnpg is not None
@@ -311,7 +302,7 @@ def test_what_the_guard_would_refuse_is_found_where_one_watches(reasons: str, sp
     assert "cnpg-guard-refuses" not in ids(healthy(**spec)), "no guard is meant"
 
 
-@pytest.mark.parametrize("annotation", [GUARDED, TAKEN])
+@each([GUARDED, TAKEN])
 def test_what_the_guard_takes_is_not_found(annotation: str) -> None:
     for spec in (quorum(), quorum(probes={"readiness": {"periodSeconds": 7, "failureThreshold": 2}})):
         assert "cnpg-guard-refuses" not in ids(guarded(annotation, **spec))

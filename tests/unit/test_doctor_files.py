@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import CATALOGUE
 
 __all__ = ["walproof"]
@@ -64,14 +65,14 @@ def names(path: Path) -> str:
     return f"{path.parent.name}-{path.stem}"
 
 
-@pytest.mark.parametrize("path", [*ALONE, *TOGETHER], ids=names)
+@each([*ALONE, *TOGETHER])
 def test_what_an_expert_finds_is_found_at_its_line_and_nothing_else(path: Path, walproof: Run) -> None:
     code, places, _, severities = found(walproof, str(path))
     assert places == marked(path)
     assert code == int(bool(severities - {"note"}))
 
 
-@pytest.mark.parametrize("path", SOUND, ids=names)
+@each(SOUND)
 def test_nothing_is_found_in_sound_files(path: Path, walproof: Run) -> None:
     code, places, unchecked, _ = found(walproof, str(path))
     assert (code, places) == (0, [])
@@ -86,8 +87,8 @@ UNSAFE = FILES / "postgres" / "unsafe.conf"
 WARNS = FILES / "patroni" / "ttl-two-minutes.yml"
 
 
-@pytest.mark.parametrize(("shape", "word"), [("sarif", '"startLine": 10'), ("github", "line=10,"), ("junit", ":10:5")])
-def test_the_format_has_the_place_of_each_finding(walproof: Run, shape: str, word: str) -> None:
+@each([("sarif", '"startLine": 10'), ("github", "line=10,"), ("junit", ":10:5")])
+def test_the_format_has_the_place_of_each_finding(shape: str, word: str, walproof: Run) -> None:
     """doctor --format."""
     code, out, _ = walproof("doctor", "--format", shape, str(WARNS))
     assert code == 1
@@ -111,8 +112,7 @@ def test_a_check_is_explained(walproof: Run) -> None:
     assert walproof("doctor", "--explain", "no-such-check")[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("entry", "code", "says"),
+@each(
     [
         ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2999-01-01', 0, "slow DCS (until 2999-01-01)"),
         ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2020-01-01', 1, "accepted until 2020-01-01"),
@@ -125,10 +125,10 @@ def test_a_check_is_explained(walproof: Run) -> None:
         ('check = "level-off"\nreason = "x"', 2, "accept.1.until"),
         ('colour = "red"', 2, "accept.1."),
         ("check = [", 2, "cannot be read"),
-    ],
+    ]
 )
 def test_a_finding_is_accepted_with_a_reason_until_a_day(
-    walproof: Run, tmp_path: Path, entry: str, code: int, says: str
+    entry: str, code: int, says: str, walproof: Run, tmp_path: Path
 ) -> None:
     (tmp_path / ".walproof.toml").write_text(f"[[accept]]\n{entry}\n")
     ended, out, err = walproof("doctor", str(WARNS))
@@ -207,7 +207,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@each(OTHERS)
 def test_files_of_other_programs_are_left_alone(name: str, walproof: Run, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / name).write_text(OTHERS[name])
@@ -240,7 +240,7 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("name", TWICE)
+@each(TWICE)
 def test_the_place_is_of_what_is_in_effect(name: str, walproof: Run, tmp_path: Path) -> None:
     text, line, check = TWICE[name]
     (tmp_path / name).write_text(text)
@@ -262,7 +262,7 @@ WAITS = {
 }
 
 
-@pytest.mark.parametrize("name", WAITS)
+@each(WAITS)
 def test_a_timeout_that_is_no_limit_is_none(name: str, walproof: Run, tmp_path: Path) -> None:
     """libpq waits for ever at zero, a negative number or nothing (fe-connect.c), JDBC at no number above zero."""
     (tmp_path / "a.env").write_text(f"A_URL={WAITS[name]}\n")
@@ -298,7 +298,7 @@ SAME_LINE = {
 }
 
 
-@pytest.mark.parametrize("name", SAME_LINE)
+@each(SAME_LINE)
 def test_each_of_two_files_has_its_own_findings(name: str, walproof: Run, tmp_path: Path) -> None:
     *texts, check = SAME_LINE[name]
     (tmp_path / "d").mkdir()
@@ -314,10 +314,7 @@ IN_NAMESPACE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "namespace", "times"),
-    [("Pooler", "a", 1), ("Pooler", "c", 1), ("Pooler", "", 2), ("Service", "b", 1), ("Service", "c", 0)],
-)
+@each([("Pooler", "a", 1), ("Pooler", "c", 1), ("Pooler", "", 2), ("Service", "b", 1), ("Service", "c", 0)])
 def test_clusters_of_one_name_have_each_what_is_in_their_namespace(
     kind: str, namespace: str, times: int, walproof: Run, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.sick import member
+from tests.fixtures.tiers import each
 from walproof.advising.doctor import checks_path
 from walproof.advising.doctor.catalogue import CATALOGUE, diagnosed
 from walproof.advising.doctor.finding import Finding, Severity
@@ -93,7 +94,7 @@ def live(lab: Blueprint) -> Facts:
     return Facts("lab", made, PatroniFacts(config, tuple(roster)), access=access)
 
 
-@pytest.mark.parametrize("lab", LABS, ids=lambda lab: f"{len(lab.members)}-{lab.sync}-{lab.quorum}-{lab.timeouts}")
+@each(LABS)
 def test_live_and_files_agree_on_a_lab(lab: Blueprint, tmp_path: Path) -> None:
     for name in lab.members:
         (tmp_path / f"{name}.yml").write_text(patroni_yml(lab, name, PASSWORDS))

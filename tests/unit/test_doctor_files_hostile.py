@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.tiers import each
 
 __all__ = ["walproof"]
 
@@ -236,7 +237,7 @@ PARTLY: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", PARTLY)
+@each(PARTLY)
 def test_what_can_be_read_is_read_and_the_rest_is_named_with_its_line(case: str, walproof: Run, tmp_path: Path) -> None:
     name, make, words, finds = PARTLY[case]
     make(tmp_path)
@@ -295,14 +296,13 @@ def test_no_control_character_reaches_a_terminal_or_breaks_a_report(
 HUGE = "9" * 400
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@each(
     [
         ("postgresql.conf", f"fsync = off\nmax_connections = {HUGE}\n"),
         ("postgresql.conf", f"fsync = off\nstatement_timeout = {HUGE}.{HUGE}min\n"),
         ("h.cfg", CFG + SERVERS.replace("check port", f"check inter {HUGE} fall {HUGE} port")),
         ("h.cfg", CFG + SERVERS.replace("1s", "1s\n  timeout server " + HUGE)),
-    ],
+    ]
 )
 def test_a_number_of_hundreds_of_digits_is_no_error(name: str, text: str, walproof: Run, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
@@ -349,7 +349,7 @@ def test_a_text_made_to_be_slow_is_read_in_time_of_its_length(
     assert "Traceback" not in walproof("doctor", f"x.{ending}")[2]
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each(HOSTILE)
 def test_a_hostile_file_is_one_sentence(case: str, walproof: Run, tmp_path: Path) -> None:
     name, make, words = HOSTILE[case]
     make(tmp_path)
@@ -361,7 +361,7 @@ def test_a_hostile_file_is_one_sentence(case: str, walproof: Run, tmp_path: Path
     assert "\x1b" not in err
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each(HOSTILE)
 def test_beside_a_sound_file_it_is_named_and_leaves_the_verdict_open(case: str, walproof: Run, tmp_path: Path) -> None:
     name, make, words = HOSTILE[case]
     make(tmp_path)
@@ -386,9 +386,7 @@ def test_links_are_named_and_hidden_files_of_a_folder_are_left_alone(walproof: R
     assert (code, err.splitlines()[0].partition(",")[0]) == (2, "walproof: d/linked.yml: it is a link")
 
 
-@pytest.mark.parametrize(
-    "typed", ["patroni.yml --target sim", "patroni.yml --lab lab", "patroni.yml --json --format sarif"]
-)
+@each(["patroni.yml --target sim", "patroni.yml --lab lab", "patroni.yml --json --format sarif"])
 def test_what_cannot_be_asked_together_is_refused(typed: str, walproof: Run, tmp_path: Path) -> None:
     (tmp_path / "patroni.yml").write_text(BOOTSTRAP)
     assert walproof("doctor", "patroni.yml", *typed.split())[0] == 2

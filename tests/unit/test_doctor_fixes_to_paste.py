@@ -3,11 +3,11 @@
 import shlex
 from dataclasses import replace
 
-import pytest
 import yaml
 
 from tests.fixtures.cnpg.seeds import healthy
 from tests.fixtures.sick import member, setting, well, with_member, with_patroni, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.checks_standby import _rebuilt
 from walproof.advising.doctor.finding import bring_back, in_pod, patch_cluster
@@ -18,7 +18,7 @@ from walproof.model.patroni_values import parse_int
 EVIL = ("n2;reboot", "n2 $(reboot)", "n2'`reboot`", 'n2"|reboot', "n2\nreboot")
 
 
-@pytest.mark.parametrize("name", EVIL)
+@each(EVIL)
 def test_a_members_name_is_one_word_of_a_command(name: str) -> None:
     cnpg = healthy().cnpg
     assert cnpg is not None
@@ -27,7 +27,7 @@ def test_a_members_name_is_one_word_of_a_command(name: str) -> None:
     assert bring_back(name, "nosync: true").endswith(f"CLUSTER {shlex.quote(name)}")
 
 
-@pytest.mark.parametrize("level", ["on'; reboot; '", "$(reboot)", "on' && reboot #"])
+@each(["on'; reboot; '", "$(reboot)", "on' && reboot #"])
 def test_a_value_of_a_server_stays_within_the_patch(level: str) -> None:
     cnpg = healthy().cnpg
     assert cnpg is not None
@@ -38,7 +38,7 @@ def test_a_value_of_a_server_stays_within_the_patch(level: str) -> None:
     assert fixes and all(shlex.split(fix)[-2] == "--patch" for fix in fixes)
 
 
-@pytest.mark.parametrize("user", ["o'brien", "a'; reboot; '", 'a"b'])
+@each(["o'brien", "a'; reboot; '", 'a"b'])
 def test_a_role_is_one_word_of_the_grant(user: str) -> None:
     grant = 'GRANT pg_monitor TO "{}";'.format(user.replace('"', '""'))
     plain = with_member(well(managed=False), "n1", monitor=False, user=user)
@@ -48,13 +48,13 @@ def test_a_role_is_one_word_of_the_grant(user: str) -> None:
     assert shlex.split(fix)[-1] == grant
 
 
-@pytest.mark.parametrize("digits", ["0x" + "f" * 9000, "0" + "7" * 9000, "9" * 9000])
+@each(["0x" + "f" * 9000, "0" + "7" * 9000, "9" * 9000])
 def test_a_number_of_thousands_of_digits_is_none(digits: str) -> None:
     assert parse_int(digits) is None
     assert diagnosed(with_patroni(well(), maximum_lag_on_failover=digits, synchronous_mode="off"))
 
 
-@pytest.mark.parametrize("name", ["o'brien", "x' #", "a': b"])
+@each(["o'brien", "x' #", "a': b"])
 def test_a_name_in_patroni_yml_is_one_value(name: str) -> None:
     written = replace(setting("synchronous_standby_names", "ghost"), file="/data/postgresql.conf")
     senders = (Sender(name, state="streaming"),)
@@ -66,7 +66,7 @@ def test_a_name_in_patroni_yml_is_one_value(name: str) -> None:
     assert name in yaml.safe_load(fix.partition(" below postgresql")[0])["synchronous_standby_names"]
 
 
-@pytest.mark.parametrize("section", [5, True, 1.5, ["use_pg_rewind"], "use_pg_rewind"])
+@each([5, True, 1.5, ["use_pg_rewind"], "use_pg_rewind"])
 def test_a_section_that_holds_no_names_and_values_is_found_and_ends_nothing(section: object) -> None:
     found = {finding.id: finding for finding in diagnosed(with_patroni(well(), postgresql=section))}
     assert {"patroni-value-ignored", "patroni-no-rewind"} <= set(found)

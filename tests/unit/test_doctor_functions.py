@@ -1,17 +1,14 @@
 """Functions that set the commit level of their transaction are named with it; those that mention the word are not."""
 
-import pytest
-
 from tests.fixtures.sick import well, with_member, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Severity
 from walproof.model.facts import Override
 from walproof.targets.sql.levels_of_functions import COMPUTED, levels_set
 
 
-@pytest.mark.parametrize(
-    ("source", "language", "levels"),
-    [
+@each([
         ("BEGIN PERFORM set_config('synchronous_commit', 'off', true); UPDATE t SET n = 1; END", "plpgsql", ("off",)),
         ("DECLARE x int; BEGIN SET LOCAL synchronous_commit = off; RETURN NEW; END", "plpgsql", ("off",)),
         ("BEGIN IF fast THEN SET LOCAL synchronous_commit TO 'local'; END IF; RETURN NEW; END", "plpgsql", ("local",)),
@@ -42,8 +39,7 @@ from walproof.targets.sql.levels_of_functions import COMPUTED, levels_set
         ("BEGIN RETURN 'synchronous_commit'", "plpgsql", ()),
         ("SELECT 'not closed, synchronous_commit", "sql", ()),
         ("", "sql", ()),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_level_is_read_out_of_a_source(source: str, language: str, levels: tuple[str, ...]) -> None:
     assert levels_set(source, language) == levels
 
@@ -54,8 +50,7 @@ def nested(depth: int, source: str) -> str:
     return source
 
 
-@pytest.mark.parametrize(
-    ("source", "language", "levels"),
+@each(
     [
         (nested(3, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
         (nested(400, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
@@ -65,8 +60,7 @@ def nested(depth: int, source: str) -> str:
         ("loop set " * 10_000 + "synchronous_commit = off", "plpgsql", ("off",)),
         ("x " * 60_000 + "; SET LOCAL synchronous_commit = local", "plpgsql", ("local",)),
         ("\n" * 90_000 + "spi('SET LOCAL synchronous_commit = off')", "plperl", ("off",)),
-    ],
-    ids=("three-deep", "deep", "deeper", "deep-do", "words", "loops", "long", "blank-lines"),
+    ]
 )
 def test_a_source_made_to_stop_the_doctor_is_read_all_the_same(
     source: str, language: str, levels: tuple[str, ...]
@@ -75,14 +69,13 @@ def test_a_source_made_to_stop_the_doctor_is_read_all_the_same(
     assert levels_set(source, language) == levels
 
 
-@pytest.mark.parametrize(
-    ("what", "value", "severity"),
+@each(
     [
         ("source", "off", Severity.WARNING),
         ("source", COMPUTED, Severity.WARNING),
         ("source", "remote_apply", Severity.NOTE),
         ("function", "off", Severity.NOTE),
-    ],
+    ]
 )
 def test_the_function_and_its_level_are_named(what: str, value: str, severity: Severity) -> None:
     facts = with_member(well(), "n1", overrides=(Override(what, "enq(integer)", value, "shop", "take it out"),))

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fixtures.cnpg.seeds import OVERRIDDEN
 from tests.fixtures.sick import patroni, well, with_member, with_patroni, with_patroni_members, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Finding
 from walproof.model.facts import Facts, Namer, PatroniMember, SettingFact
@@ -35,15 +36,14 @@ def named(text: str, mode: str = "off", *, file: str = "", dynamic: bool = True,
 AUTO, WRITTEN = "/data/postgresql.auto.conf", "/data/postgresql.conf"
 
 
-@pytest.mark.parametrize(
-    ("text", "check"),
+@each(
     [
         ("ANY 2 (n2, n3)", "quorum-without-spare"),
         ("FIRST 1 (n2)", "quorum-without-spare"),
         ("FIRST 1 (n2, n3)", "first-where-any-would-do"),
         ("ANY 1 (n2, ghost)", "names-match-nobody"),
         ("ANY 2 (n2, ghost)", "quorum-larger-than-connected"),
-    ],
+    ]
 )
 def test_names_of_an_operator_are_checked_under_patroni_too(text: str, check: str) -> None:
     assert found(named(text), check), "with synchronous_mode off Patroni writes what the operator set"
@@ -54,9 +54,9 @@ def test_names_of_an_operator_are_checked_under_patroni_too(text: str, check: st
 GHOST, EDIT = "ANY 1 (n2, ghost)", "patronictl edit-config --pg 'synchronous_standby_names=ANY 1 ("
 
 
-@pytest.mark.parametrize(
-    ("facts", "fix"),
-    [
+# rows: dynamic, dynamic, paused, standby cluster, ALTER SYSTEM, patroni.yml, dynamic, file seen, Patroni, Patroni,
+# paused, over Patroni, plain
+@each([
         (named(GHOST), EDIT),
         (named(GHOST, pause=True), EDIT),
         (named(GHOST, "quorum", standby_cluster={"host": "10.1.0.1"}), EDIT),
@@ -67,18 +67,13 @@ GHOST, EDIT = "ANY 1 (n2, ghost)", "patronictl edit-config --pg 'synchronous_sta
         (named(GHOST, "on", pause=True), "bring the missing standby back; Patroni names it again"),
         (named(GHOST, "quorum", file=AUTO), "ALTER SYSTEM RESET synchronous_standby_names"),
         (with_settings(well(managed=False), "*", **{NAMES: GHOST}), "ALTER SYSTEM SET synchronous_standby_names"),
-    ],
-    ids=[
-        "dynamic", "dynamic, paused", "standby cluster", "ALTER SYSTEM", "patroni.yml", "dynamic, file seen",
-        "Patroni", "Patroni, paused", "over Patroni", "plain",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_ghost_is_removed_where_its_name_was_written(facts: Facts, fix: str) -> None:
     ghost = found(facts, "names-match-nobody")
     assert ghost is not None and ghost.fix.startswith(fix)
 
 
-@pytest.mark.parametrize("odd", [["jit=off"], "jit=off", {"parameters": "jit=off"}, {"parameters": 7}])
+@each([["jit=off"], "jit=off", {"parameters": "jit=off"}, {"parameters": 7}])
 def test_a_section_that_patroni_refuses_ends_no_check_of_an_operators_names(odd: object) -> None:
     """It ended in an AttributeError or TypeError."""
     facts = with_patroni(named(GHOST, file=WRITTEN), postgresql=odd)
@@ -166,23 +161,20 @@ def test_only_members_that_may_be_synchronous_are_counted(third: PatroniMember, 
     assert found(degrading, "patroni-not-strict")
 
 
-@pytest.mark.parametrize(
-    "third",
-    [
+# rows: none, of the leader, of itself, of no member, flag before priority, streams, hardly behind, named, told late,
+# one of the quorum, told late
+@each([
         THIRD, tagged(replicatefrom="n1"), tagged(replicatefrom="n3"), tagged(replicatefrom="gone"),
         tagged(nosync=False, sync_priority=0), tagged(nostream="no"), replace(THIRD, lag_bytes=4096),
         replace(THIRD, role="sync_standby", lag_bytes=2 << 20), replace(THIRD, lag_bytes=2 << 20),
-    ],
-    ids=["none", "of the leader", "of itself", "of no member", "flag before priority", "streams", "hardly behind",
-         "named, told late", "one of the quorum, told late"],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_members_that_may_be_synchronous_are_a_spare(third: PatroniMember) -> None:
     ids = {f.id for f in diagnosed(cluster(third, synchronous_mode="on", **STRICT))}
     assert not ids & {"two-members-strict", "patroni-node-count", "patroni-not-strict", "patroni-nobody-synchronous"}
 
 
-@pytest.mark.parametrize(
-    ("keys", "second", "third", "severity"),
+# rows: one each, on, one each, quorum, one each, off, both, the other is behind, behind in quorum mode
+@each(
     [
         ({"synchronous_mode": "on"}, tagged(SECOND, nosync=True), tagged(nofailover=True), "error"),
         ({"synchronous_mode": "quorum"}, tagged(SECOND, nosync=True), tagged(nofailover=True), ""),
@@ -190,8 +182,7 @@ def test_members_that_may_be_synchronous_are_a_spare(third: PatroniMember) -> No
         ({"synchronous_mode": "off"}, tagged(SECOND, failover_priority=0), tagged(nofailover=True), "error"),
         ({"synchronous_mode": "off"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), "warning"),
         ({"synchronous_mode": "quorum"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), ""),
-    ],
-    ids=["one each, on", "one each, quorum", "one each, off", "both", "the other is behind", "behind in quorum mode"],
+    ]
 )
 def test_who_may_take_over_is_counted_as_the_mode_lets_them(
     keys: dict[str, Any], second: PatroniMember, third: PatroniMember, severity: str

@@ -3,9 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from tests.fixtures.sick import well, with_patroni, with_patroni_members
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.advising.doctor.finding import Finding
 from walproof.model.facts import Facts
@@ -27,8 +26,7 @@ def on_standbys(*tags: dict[str, Any], version: str = "4.1.0", **keys: object) -
     return with_patroni_members(facts, first, *(replace(m, tags=t) for m, t in zip(others, tags, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("keys", "evidence"),
+@each(
     [
         ({LAG: "1MB"}, f'{LAG}: "1MB" is none that Patroni reads: it uses 1048576'),
         ({LAG: "10 GB"}, f'{LAG}: "10 GB" is none that Patroni reads: it uses 1048576'),
@@ -42,7 +40,7 @@ def on_standbys(*tags: dict[str, Any], version: str = "4.1.0", **keys: object) -
         ({COUNT: 0}, f"{COUNT} = 0, less than Patroni's least"),
         ({"ttl": 10, "loop_wait": 1, "retry_timeout": 3}, "ttl = 10 s: Patroni uses 20 s"),
         ({"loop_wait": 0}, "loop_wait = 0 s: Patroni uses 1 s"),
-    ],
+    ]
 )
 def test_a_value_that_patroni_does_not_take_is_named_with_what_it_uses(keys: dict[str, object], evidence: str) -> None:
     finding = found(with_patroni(well(), **keys))["patroni-value-ignored"]
@@ -50,8 +48,7 @@ def test_a_value_that_patroni_does_not_take_is_named_with_what_it_uses(keys: dic
     assert finding.fix.startswith("patronictl edit-config --set ")
 
 
-@pytest.mark.parametrize(
-    "keys",
+@each(
     [
         {"ttl": "60s"},
         {"loop_wait": "10.5"},
@@ -60,15 +57,14 @@ def test_a_value_that_patroni_does_not_take_is_named_with_what_it_uses(keys: dic
         {"postgresql": ["use_pg_rewind"]},
         {"postgresql": {"use_pg_rewind": True, "parameters": "jit=off"}},
         {"standby_cluster": "n9"},
-    ],
+    ]
 )
 def test_a_configuration_that_patroni_refuses_is_an_error_and_ends_no_check(keys: dict[str, object]) -> None:
     finding = found(with_patroni(well(), **keys))["patroni-value-ignored"]
     assert finding.severity == "error" and "keeps the former" in finding.evidence
 
 
-@pytest.mark.parametrize(
-    "keys",
+@each(
     [
         {LAG: "1048576"},
         {LAG: "0x100000"},
@@ -82,42 +78,39 @@ def test_a_configuration_that_patroni_refuses_is_an_error_and_ends_no_check(keys
         {"primary_start_timeout": "300"},
         {"pause": "no", "check_timeline": 0},
         {"standby_cluster": {}, "postgresql": {"use_pg_rewind": "yes", "parameters": None}},
-    ],
+    ]
 )
 def test_values_that_patroni_takes_are_silent_however_they_are_spelled(keys: dict[str, object]) -> None:
     assert diagnosed(with_patroni(well(), **keys)) == ()
 
 
-@pytest.mark.parametrize("lag", [0, "0", 1, "1", "0.4", -1, 8191])
+@each([0, "0", 1, "1", "0.4", -1, 8191])
 def test_a_lag_that_background_wal_exceeds_is_found(lag: object) -> None:
     assert found(with_patroni(well(), **{LAG: lag}))["patroni-lag-zero"].severity == "warning"
     strict = with_patroni(well(), synchronous_mode_strict="yes", **{LAG: lag})
     assert found(strict)["patroni-lag-zero"].severity == "error"
 
 
-@pytest.mark.parametrize("mode", ["yes", 1, "1", "TRUE", "on", True])
+@each(["yes", 1, "1", "TRUE", "on", True])
 def test_a_mode_that_is_on_is_not_called_asynchronous(mode: object) -> None:
     assert "patroni-asynchronous" not in found(with_patroni(well(), **{MODE: mode}))
     strict = with_patroni(well(), synchronous_mode="off", synchronous_mode_strict=mode)
     assert "patroni-strict-without-mode" in found(strict)
 
 
-@pytest.mark.parametrize("mode", ["no", 0, "0", "FALSE", "strict", None])
+@each(["no", 0, "0", "FALSE", "strict", None])
 def test_a_mode_that_is_off_is_called_asynchronous(mode: object) -> None:
     assert "patroni-asynchronous" in found(with_patroni(well(), **{MODE: mode}))
 
 
-@pytest.mark.parametrize(
-    "tags", [{"failover_priority": 0}, {"failover_priority": "-1"}, {"nofailover": "yes"}, {"nofailover": 1}]
-)
+@each([{"failover_priority": 0}, {"failover_priority": "-1"}, {"nofailover": "yes"}, {"nofailover": 1}])
 def test_members_of_which_none_may_lead_are_found_by_either_spelling(tags: dict[str, Any]) -> None:
     finding = found(on_standbys(tags, {"nofailover": True}))["patroni-nobody-eligible"]
     name = next(iter(tags))
     assert name in finding.evidence and f"remove '{name}: " in finding.fix
 
 
-@pytest.mark.parametrize(
-    ("tags", "version", "barred"),
+@each(
     [
         ({"failover_priority": 0}, "3.1.2", False),
         ({"failover_priority": 0}, "3.2.0", True),
@@ -128,7 +121,7 @@ def test_members_of_which_none_may_lead_are_found_by_either_spelling(tags: dict[
         ({"nosync": True, "nofailover": True}, "2.1.4", True),
         ({"failover_priority": 0}, "?", True),
         ({"failover_priority": 0}, "4.²", True),
-    ],
+    ]
 )
 def test_a_tag_that_this_patroni_does_not_know_yet_bars_nobody(
     tags: dict[str, Any], version: str, barred: bool
@@ -141,13 +134,12 @@ def test_a_tag_that_this_patroni_does_not_know_yet_bars_nobody(
     assert bool({"patroni-nobody-eligible", "patroni-nobody-synchronous"} & found(facts).keys()) is barred
 
 
-@pytest.mark.parametrize("tags", [{"sync_priority": 0}, {"sync_priority": "0"}, {"nosync": "yes"}, {"nosync": 1}])
+@each([{"sync_priority": 0}, {"sync_priority": "0"}, {"nosync": "yes"}, {"nosync": 1}])
 def test_members_of_which_none_may_be_synchronous_are_found_by_either_spelling(tags: dict[str, Any]) -> None:
     assert next(iter(tags)) in found(on_standbys(tags, {"nosync": True}))["patroni-nobody-synchronous"].evidence
 
 
-@pytest.mark.parametrize(
-    ("tags", "clause"),
+@each(
     [
         ({"nofailover": False, "failover_priority": 0}, "nofailover: false wins over failover_priority: 0"),
         ({"nosync": True, "sync_priority": 2}, "nosync: true wins over sync_priority: 2"),
@@ -155,7 +147,7 @@ def test_members_of_which_none_may_be_synchronous_are_found_by_either_spelling(t
         ({"noloadbalance": "no"}, 'noloadbalance: "no" is on'),
         ({"failover_priority": "high"}, 'failover_priority: "high" is no number: 1'),
         ({"nostream": "archive"}, 'nostream: "archive" is off'),
-    ],
+    ]
 )
 def test_a_tag_that_does_not_mean_what_it_says_is_found(tags: dict[str, Any], clause: str) -> None:
     findings = found(on_standbys(tags, {}))
@@ -163,14 +155,13 @@ def test_a_tag_that_does_not_mean_what_it_says_is_found(tags: dict[str, Any], cl
     assert "patroni-nobody-eligible" not in findings
 
 
-@pytest.mark.parametrize(
-    "tags",
+@each(
     [
         {"nofailover": False, "nosync": False, "noloadbalance": False, "clonefrom": True},
         {"failover_priority": 1, "sync_priority": "2", "nostream": "off"},
         {"nofailover": False, "failover_priority": 5},
         {"nofailover": None, "own_tag": "no"},
-    ],
+    ]
 )
 def test_tags_that_mean_what_they_say_are_silent(tags: dict[str, Any]) -> None:
     assert "patroni-tag-misread" not in found(on_standbys(tags, {}))
@@ -183,7 +174,7 @@ def test_where_patroni_makes_the_timeouts_fit_the_doctor_says_what_it_uses() -> 
     assert older.severity == "error" and "uses" not in older.evidence
 
 
-@pytest.mark.parametrize("word", ["off", "no", 0.5, ["x"]])
+@each(["off", "no", 0.5, ["x"]])
 def test_rewind_is_on_whenever_it_holds_anything(word: object) -> None:
     """postgresql/rewind.py asks for its truth."""
     assert "patroni-no-rewind" not in found(with_patroni(well(), postgresql={"use_pg_rewind": word}))

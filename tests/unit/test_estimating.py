@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from tests.fixtures.known_prices import quantile_coverage
+from tests.fixtures.tiers import each
 from walproof.estimating.intervals import (
     Numbers,
     as_ratio,
@@ -98,13 +99,13 @@ def test_the_upper_bound_contains_the_share_and_grows_with_it() -> None:
     assert bounds == sorted(bounds)
 
 
-@pytest.mark.parametrize("probability", [0.05, 0.2, 0.5])
+@each([0.05, 0.2, 0.5])
 def test_the_upper_bound_covers_the_true_probability_in_95_of_100(probability: float) -> None:
     covered = sum(stats.binom.pmf(k, 12, probability) for k in range(13) if upper_bound(k, 12) >= probability)
     assert covered >= 0.95
 
 
-@pytest.mark.parametrize("blocks", [2, 5, 20])
+@each([2, 5, 20])
 def test_quantiles_of_blocks_that_differ_cover_the_true_ones(blocks: int) -> None:
     covers, _ = quantile_coverage(blocks, 0.2, 100)
     assert min(covers) >= 0.88
@@ -130,9 +131,7 @@ def _blocks(blocks: int, transactions: int, slow: float, seed: int) -> list[dict
     return [bucketed(rng.gamma(4, slow if n == 0 else 1.0, transactions)) for n in range(blocks)]
 
 
-@pytest.mark.parametrize(
-    ("blocks", "transactions", "slow"), [(2, 100, 1.0), (5, 60, 1.0), (9, 500, 6.0), (12, 4000, 3.0), (3, 20, 1.5)]
-)
+@each([(2, 100, 1.0), (5, 60, 1.0), (9, 500, 6.0), (12, 4000, 3.0), (3, 20, 1.5)])
 def test_the_interval_of_a_higher_quantile_begins_no_lower_and_ends_no_sooner(
     blocks: int, transactions: int, slow: float
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.fixtures.known_prices import KINDS, ON, ratio_coverage, trimmed_ratio
 from tests.fixtures.stalled_prices import cases, coverage
+from tests.fixtures.tiers import each
 from walproof.estimating.intervals import Numbers
 from walproof.estimating.ratios import Totals, rate_interval, ratio_interval, ratio_without_stalls
 from walproof.model.guarantee import Level
@@ -56,7 +57,7 @@ def test_the_interval_leans_to_the_side_of_the_stalls() -> None:
     assert found.value - found.low > 1.3 * (found.high - found.value)
 
 
-@pytest.mark.parametrize(("seconds", "share"), [(10.0, 0.016), (120.0, 0.00886), (600.0, 0.00177)])
+@each([(10.0, 0.016), (120.0, 0.00886), (600.0, 0.00177)])
 def test_the_longer_it_is_measured_the_less_a_stall_can_have_been_missed(seconds: float, share: float) -> None:
     assert of(*[100.0] * 10, seconds=seconds / 10).missed == pytest.approx(share, rel=0.01)
 
@@ -67,13 +68,13 @@ def test_identical_blocks_are_no_more_certain_than_stalls_allow() -> None:
     assert found.low == pytest.approx(0.9 * math.exp(-0.016))
 
 
-@pytest.mark.parametrize("arm", [of(), of(100.0), of(0.0, 0.0)])
+@each([of(), of(100.0), of(0.0, 0.0)])
 def test_without_two_blocks_that_moved_there_is_no_interval(arm: Totals) -> None:
     assert not rate_interval(arm).known
     assert not ratio_interval(arm, arm).known
 
 
-@pytest.mark.parametrize("kind", ["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])
+@each(["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])
 def test_runs_stopped_early_cover_the_ratio_of_totals(kind: str) -> None:
     covered, _, _ = ratio_coverage(KINDS[kind], lambda blocks: ratio_of(blocks, ON, Level.LOCAL)[0], 100, 0.06)
     assert covered >= 0.9
@@ -83,8 +84,7 @@ def test_the_trimmed_ratio_does_not_cover_what_stalls_cost() -> None:
     assert ratio_coverage(KINDS["10 % of `on` at half speed"], trimmed_ratio, 60, 0.06)[0] < 0.8
 
 
-@pytest.mark.parametrize(
-    ("case", "seconds", "least", "most"),
+@each(
     [
         ("0 %", 9, 0.9, 1.0),
         ("5 %", 60, 0.9, 1.0),
@@ -92,7 +92,7 @@ def test_the_trimmed_ratio_does_not_cover_what_stalls_cost() -> None:
         ("lasting, both", 27, 0.9, 1.0),
         ("5 %, 1 s each", 9, 0.5, 0.8),
         ("lasting, one", 180, 0.65, 0.9),
-    ],
+    ]
 )
 def test_what_a_run_of_that_length_covers_and_what_it_does_not(
     case: str, seconds: float, least: float, most: float

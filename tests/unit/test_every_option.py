@@ -1,7 +1,6 @@
 """Every option of every verb does something, and a test says what.
 
 What no other test tries is tried here: on a simulated cluster, on the records of 1.0.0, on a lab that is not up.
-tests/golden/test_option_proofs.py says which test tries which option.
 """
 
 import json
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.command_line import VERBS, Run, walproof
 from tests.fixtures.sick import well, with_settings
-from tests.golden.test_cli_help import VERBS
+from tests.fixtures.tiers import each
 from walproof.cli import demo as demo_verb
 from walproof.cli import doctor as doctor_verb
 from walproof.cli import guard as guard_verb
@@ -105,9 +104,9 @@ def without() -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("quick_forecasts")
-@pytest.mark.parametrize(("verb", "typed", "option", "says"), TOLD, ids=lambda it: it if isinstance(it, str) else "")
+@each(TOLD)
 def test_an_option_changes_what_is_told(
-    walproof: Run, verb: str, typed: str, option: str, says: Says, without: dict[str, Any]
+    verb: str, typed: str, option: str, says: Says, walproof: Run, without: dict[str, Any]
 ) -> None:
     def told(*more: str) -> Any:
         code, out, err = walproof(verb, *typed.split(), *more, "--json")
@@ -139,8 +138,8 @@ MORE = {
 """What a verb needs besides its options."""
 
 
-@pytest.mark.parametrize("path", LABS, ids="-".join)
-def test_lab_names_the_lab(walproof: Run, path: tuple[str, ...]) -> None:
+@each(LABS, whole=True)
+def test_lab_names_the_lab(path: tuple[str, ...], walproof: Run) -> None:
     """--lab."""
     typed = [*path, *MORE.get(path, []), "--lab", "else"]
     _, out, err = walproof(*typed)
@@ -153,9 +152,9 @@ def test_lab_names_the_lab(walproof: Run, path: tuple[str, ...]) -> None:
 CONTEXTS = [path for path, verb in VERBS.items() if any("--context" in p.opts for p in verb.params)]
 
 
-@pytest.mark.parametrize("path", CONTEXTS, ids="-".join)
+@each(CONTEXTS, whole=True)
 def test_context_names_a_context_of_the_kubeconfig(
-    walproof: Run, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    path: tuple[str, ...], walproof: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """--context."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
@@ -215,8 +214,7 @@ def test_what_is_done_to_a_lab(walproof: Run, monkeypatch: pytest.MonkeyPatch) -
     assert done == {"fault": "dcs-loss", "member": None}
 
 
-@pytest.mark.parametrize(
-    ("option", "shaped"),
+@each(
     [
         ("--delay 5ms", {"delay_s": 0.005}),
         ("--rtt 10ms", {"delay_s": 0.005}),
@@ -225,10 +223,10 @@ def test_what_is_done_to_a_lab(walproof: Run, monkeypatch: pytest.MonkeyPatch) -
         ("--rate 8mbit/s", {"rate_bps": 8e6}),
         ("--regions us-eu", {}),
         ("--probes 7", {}),
-    ],
+    ]
 )
 def test_a_link_is_shaped_as_asked(
-    walproof: Run, option: str, shaped: dict[str, float], monkeypatch: pytest.MonkeyPatch
+    option: str, shaped: dict[str, float], walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """lab link."""
     state = SimpleNamespace(links=None, emulator="", pid=0, real_time=True, dead=False)
@@ -296,9 +294,9 @@ def test_a_run_keeps_how_its_load_was_made(walproof: Run, tmp_path: Path) -> Non
     assert dry["arms"][0]["workload"] == "/bin/true"
 
 
-@pytest.mark.parametrize("verb", ["price", "prove", "study run"])
+@each(["price", "prove", "study run"])
 def test_load_comes_from_as_many_pods_of_the_image_as_asked(
-    walproof: Run, verb: str, monkeypatch: pytest.MonkeyPatch
+    verb: str, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--load-image registry/walproof:1 --load-pods 2: the target is chosen with them."""
     typed = verb.split()

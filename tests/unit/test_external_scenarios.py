@@ -6,6 +6,7 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange, ConfigPlan, Difference, SyncReplication
@@ -110,18 +111,17 @@ def test_leaving_reverts_everything_and_the_same_scenario_can_be_entered_again(p
     assert paper.now["commit_delay"] == "100"
 
 
-@pytest.mark.parametrize(
-    ("setting", "word"),
+@each(
     [
         (Scenario(rtt_ms=3.0), "--rtt"),
         (Scenario(regions="europe"), "--regions"),
         (Scenario(cores=1.0), "--cpu"),
         (Scenario(fsync=False), "fsync"),
         (Scenario(wal_volume=True), "WAL"),
-    ],
+    ]
 )
 def test_what_shapes_machines_is_refused_before_anything_is_changed(
-    tmp_path: Path, setting: Scenario, word: str
+    setting: Scenario, word: str, tmp_path: Path
 ) -> None:
     paper = Paper(tmp_path / "journal")
     with pytest.raises(UsageError, match=word):
@@ -129,15 +129,14 @@ def test_what_shapes_machines_is_refused_before_anything_is_changed(
     assert paper.changes == 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "word"),
+@each(
     [
         (Scenario(quorum=3), "a quorum of 3"),
         (Scenario(wal_volume=True), "WAL"),
         (Scenario(rtt_ms=-1.0), "round trip"),
         (Scenario(regions="atlantis"), "atlantis"),
-    ],
+    ]
 )
-def test_a_lab_refuses_beforehand_what_it_is_not_made_for(tmp_path: Path, setting: Scenario, word: str) -> None:
+def test_a_lab_refuses_beforehand_what_it_is_not_made_for(setting: Scenario, word: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=word):
         LabScenarios(a_blueprint(tmp_path), RealClock()).check(setting)

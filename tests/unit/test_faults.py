@@ -9,6 +9,7 @@ import click
 import pytest
 
 from tests.fixtures.blueprints import a_blueprint
+from tests.fixtures.tiers import each
 from walproof.cli.lab_cluster import cpu
 from walproof.cli.lab_links_and_faults import fault as fault_command
 from walproof.errors import Error, MachineError, UsageError
@@ -64,8 +65,7 @@ def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> Non
     assert [f.member for f in active.in_effect(paper)] == ["n1"]
 
 
-@pytest.mark.parametrize(
-    ("now", "fault", "member", "says"),
+@each(
     [
         ((frozen("n1"),), active.FREEZE, "n1", "already in effect"),
         ((frozen("n1"),), "kill", "n1", "frozen"),
@@ -77,7 +77,7 @@ def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> Non
         ((ActiveFault(active.DCS_LOSS, "", 1.0),), "kill", "n1", None),
         ((ActiveFault("full-disk", "n1", 1.0),), "kill", "n1", None),
         ((), "kill", "n1", None),
-    ],
+    ]
 )
 def test_a_fault_is_refused_where_it_makes_no_sense(
     now: tuple[ActiveFault, ...], fault: str, member: str, says: str | None
@@ -89,18 +89,16 @@ def test_a_fault_is_refused_where_it_makes_no_sense(
 HANGS = [hangs.hang_postmaster, hangs.hang_manager]
 
 
-@pytest.mark.parametrize(
-    "fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw, *HANGS, hangs.hang_rest]
-)
-def test_an_unknown_member_is_refused_by_name(paper: Blueprint, fault: object) -> None:
+@each([crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw, *HANGS, hangs.hang_rest])
+def test_an_unknown_member_is_refused_by_name(fault: object, paper: Blueprint) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n9"):
         fault(paper, "n9")
     assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, *HANGS])
-def test_a_member_that_is_down_takes_no_further_fault(paper: Blueprint, fault: object) -> None:
+@each([crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, *HANGS])
+def test_a_member_that_is_down_takes_no_further_fault(fault: object, paper: Blueprint) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n1"):
         fault(paper, "n1")
@@ -133,8 +131,8 @@ def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
     assert active.in_effect(paper) == ()
 
 
-@pytest.mark.parametrize(("error", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
-def test_an_impossible_disk_fault_is_refused(paper: Blueprint, error: str, slow_s: float) -> None:
+@each([("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
+def test_an_impossible_disk_fault_is_refused(error: str, slow_s: float, paper: Blueprint) -> None:
     with pytest.raises(UsageError):
         disks.inject(paper, "n1", error, slow_s)
     assert active.in_effect(paper) == ()
@@ -144,8 +142,8 @@ def test_a_disk_without_a_fault_is_cleared_silently(paper: Blueprint) -> None:
     assert disks.clear(paper, "n1") is False
 
 
-@pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
-def test_impossible_cores_are_refused(paper: Blueprint, cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@each([0.0, -1.0, 4096.0])
+def test_impossible_cores_are_refused(cores: float, paper: Blueprint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processors, "control_groups_unavailable", lambda: None)
     with pytest.raises(UsageError, match="cores"):
         members.limit_cores(paper, None, cores)
@@ -169,8 +167,7 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS} | kubernetes
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments"),
+@each(
     [
         (fault_command, "kill"),
         (fault_command, "kill n9"),
@@ -193,10 +190,10 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
         (fault_command, "isolate n9"),
         (cpu, "much"),
         (cpu, "1 --clear"),
-    ],
+    ]
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(
-    paper: Blueprint, command: click.Command, arguments: str
+    command: click.Command, arguments: str, paper: Blueprint
 ) -> None:
     with pytest.raises((Error, click.UsageError)) as raised:
         command.main(args=arguments.split(), standalone_mode=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.machine import pid_files
 from walproof.machine.clock import RealClock
@@ -51,8 +52,8 @@ def test_a_fault_is_not_undone_on_another_server_of_its_address(tmp_path: Path, 
     assert (f"vip:7 is {answers} now, and the fault is of first" in said) is (stays and killed)
 
 
-@pytest.mark.parametrize("then", ["first", ""])
-def test_a_server_that_starts_is_asked_until_it_tells_which_it_is(tmp_path: Path, then: str) -> None:
+@each(["first", ""])
+def test_a_server_that_starts_is_asked_until_it_tells_which_it_is(then: str, tmp_path: Path) -> None:
     """After a kill under a supervisor it was recovering: `recover` was not run, and the drill ended without it. Another
     server that started at its address was recovered in its place once it was down again.
     """
@@ -208,8 +209,8 @@ def test_a_command_that_is_given_up_ends_and_its_fault_stays_noted(
     assert journal.pending() == ()
 
 
-@pytest.mark.parametrize("how", ["", "exec env -i /usr/bin/setpriv --reuid=12345 --clear-groups "])
-def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(tmp_path: Path, how: str) -> None:
+@each(["", "exec env -i /usr/bin/setpriv --reuid=12345 --clear-groups "])
+def test_nothing_is_undone_while_the_command_of_a_killed_run_still_runs(how: str, tmp_path: Path) -> None:
     """Revert ran `recover` before it, and told that the fault was undone; then where it had changed its user."""
     if how and os.getuid():
         pytest.skip("only root may become another user")

@@ -14,13 +14,16 @@ import pytest
 
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.ordinary_user import AS_USER, UID, home_of_user, why_no_namespaces
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError, WaitTimeout
 from walproof.lab import disk_images, members, mount_view
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.lab.faults import crashes, disks
 from walproof.lab.mount_view import mounts
 from walproof.machine import processors
+from walproof.machine.clock import RealClock
 from walproof.machine.programs import run
+from walproof.model.waiting import Wait, wait_for
 
 IMAGE = Disk("image", disk_images.SMALLEST)
 needs_images = pytest.mark.skipif(disk_images.unavailable() is not None, reason=str(disk_images.unavailable()))
@@ -103,13 +106,10 @@ def another_process(kind: list[str], script: str = "") -> Iterator[int]:
 
 
 @needs_images
-@pytest.mark.parametrize(
-    ("kind", "overlooked"),
-    [(OTHER_ROOTS, 0), (OTHER_ROOTS, 1), ([*OTHER_USERS, "--propagation", "slave"], 0)],
-    ids=["seen", "overlooked at first", "of another user, where root cannot unmount it"],
-)
+# rows: seen, overlooked at first, of another user, where root cannot unmount it
+@each([(OTHER_ROOTS, 0), (OTHER_ROOTS, 1), ([*OTHER_USERS, "--propagation", "slave"], 0)])
 def test_an_image_mounted_in_another_mount_namespace_is_released_too(
-    on_image: Blueprint, monkeypatch: pytest.MonkeyPatch, kind: list[str], overlooked: int
+    kind: list[str], overlooked: int, on_image: Blueprint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Overlooked as when the process that a namespace was known by ends in the middle of a scan.
     overlooks = [True] * overlooked
@@ -145,7 +145,7 @@ def power_on(blueprint: Blueprint) -> None:
     ],
 )
 def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run_or_mounted_twice(
-    on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holds: str, act: Callable[[Blueprint], None]
+    holds: str, act: Callable[[Blueprint], None], on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, ran = on_image.data_dir("n1").parent, tmp_path / "ran"
     monkeypatch.setenv("WALPROOF_PATIENCE", "0.1")
@@ -208,8 +208,8 @@ print(len(disk_images.loops(b)), [place for _, place in mounts() if str(b.home) 
 
 
 @needs_images
-@pytest.mark.parametrize("root", ["private", "shared"])
-def test_detaching_leaves_nothing_where_mounts_propagate_and_where_not(tmp_path: Path, root: str) -> None:
+@each(["private", "shared"])
+def test_detaching_leaves_nothing_where_mounts_propagate_and_where_not(root: str, tmp_path: Path) -> None:
     # The machine's / is shared under systemd and private in most containers. A link on the way is resolved.
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -231,9 +231,9 @@ def test_a_volume_that_cannot_be_mounted_leaves_no_mount(on_image: Blueprint, mo
 
 
 @needs_images
-@pytest.mark.parametrize("fault", [crashes._cut, disks._fill])
+@each([crashes._cut, disks._fill])
 def test_no_file_system_is_harmed_that_is_the_machines_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Blueprint, str], None]
+    fault: Callable[[Blueprint, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As after a reboot, and in a mount namespace without the lab's mounts.
     blueprint = a_blueprint(tmp_path, members=1, disk=IMAGE)
@@ -309,9 +309,9 @@ for line in sys.stdin:
 
 
 @needs_strace
-@pytest.mark.parametrize(("error", "says"), [("failing", "Input/output error"), ("full", "No space left on device")])
+@each([("failing", "Input/output error"), ("full", "No space left on device")])
 def test_injection_fails_flushes_of_a_running_process_and_detaches_from_it(
-    tmp_path: Path, error: str, says: str
+    error: str, says: str, tmp_path: Path
 ) -> None:
     flusher = subprocess.Popen(
         [sys.executable, "-S", "-c", FLUSHER, str(tmp_path / "file")], stdin=-1, stdout=-1, text=True, bufsize=1
@@ -347,8 +347,8 @@ def test_a_slow_flush_is_asked_for_in_microseconds_before_it_is_issued() -> None
     assert "-f" in argv
 
 
-@pytest.mark.parametrize(("cores", "limit"), [(0.5, "5000 10000"), (2.0, "20000 10000"), (0.05, "1000 20000")])
-def test_a_group_of_version_two_gets_quota_and_controller(tmp_path: Path, cores: float, limit: str) -> None:
+@each([(0.5, "5000 10000"), (2.0, "20000 10000"), (0.05, "1000 20000")])
+def test_a_group_of_version_two_gets_quota_and_controller(cores: float, limit: str, tmp_path: Path) -> None:
     (tmp_path / "cgroup.subtree_control").write_text("")
     where = processors.Hierarchy(tmp_path, 2)
     processors.create_group(where, processors.group_folder(where, "250-n1"), cores)
@@ -383,6 +383,8 @@ def test_a_session_that_ends_meanwhile_hides_no_background_writer(
     with subprocess.Popen(["true"]) as ended:
         pass
     writer = subprocess.Popen(["postgres: wp1: background writer ", "600"], executable="sleep")
+    named = psutil.Process(writer.pid)  # between exec and its arguments the kernel shows none
+    wait_for(Wait.PROGRAM_READY, lambda: "background" in "".join(named.cmdline()), RealClock())
     monkeypatch.setattr(crashes, "_postmaster", lambda *_: os.getpid())
     monkeypatch.setattr(psutil.Process, "children", lambda _: [ended, writer])
     crashes.crash_restart(a_blueprint(tmp_path), "n1")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fixtures.forecast_comparison import Comparison, by_program, compare, deviation, drawn, line
 from tests.fixtures.independent_forecast import Cluster, Kind
+from tests.fixtures.tiers import each
 
 ZONES = "z1,z2,z3"
 TWO_ZONES = "z1,z1,z2"
@@ -90,7 +91,7 @@ CONFIGURATIONS["without service, who led last still has every commit"] = Cluster
 )
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@each(CONFIGURATIONS)
 def test_the_program_agrees_with_a_simulator_written_from_the_page(name: str) -> None:
     assert not differing(compare(CONFIGURATIONS[name], 25, 1))
 
@@ -133,13 +134,13 @@ NEVER_BETTER = {
 }
 
 
-@pytest.mark.parametrize("name", NEVER_BETTER)
+@each(NEVER_BETTER)
 def test_minutes_never_fall_with(name: str) -> None:
     better, worse = (program(cluster) for cluster in NEVER_BETTER[name])
     assert worse[0] > better[0] - 4 * (better[2] + worse[2])
 
 
-@pytest.mark.parametrize("quorum", ["ANY", "FIRST"])
+@each(["ANY", "FIRST"])
 def test_a_commit_that_waits_for_more_is_lost_less_often(quorum: str) -> None:
     base = replace(BASE, quorum=quorum, kinds=(BURNT, DISK), strict=False)
     local, one, two = (program(cluster)[1] for cluster in (replace(base, level="local"), base, replace(base, k=2)))
@@ -166,7 +167,7 @@ def test_the_order_in_which_members_are_written_does_not_matter(quorum: str, lay
     assert abs(one[0] - other[0]) < 4 * (one[2] + other[2])
 
 
-@pytest.mark.parametrize("level", ["off", "local", "remote_write", "on"])
+@each(["off", "local", "remote_write", "on"])
 def test_what_never_fails_costs_nothing(level: str) -> None:
     figures = by_program(replace(BASE, level=level, kinds=(replace(ZONE, per_year=0.0),)), 100, 1)
     assert all(one.mean == 0 for one in figures.values())

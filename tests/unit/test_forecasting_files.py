@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from tests.fixtures.forecasts import drill, failure, failures, lost, record, rng
 from tests.fixtures.records import recorded
+from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
 from walproof.forecasting.failure_rates import DEFAULT, failures_of, lognormal
@@ -40,8 +41,7 @@ def test_half_of_a_rack_networks_repairs_take_less_than_six_minutes() -> None:
     assert math.exp(median) == pytest.approx(360.0, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "stated"),
+@each(
     [
         ("per_year = 0.25", "per_year = -1", "greater than or equal to 0"),
         ("per_year = 0.25", "per_year = nan", "finite number"),
@@ -56,7 +56,7 @@ def test_half_of_a_rack_networks_repairs_take_less_than_six_minutes() -> None:
         ("[people]", "[people", "not TOML"),
         ("decide_s = 1800.0", "decide_s = -3", "greater than or equal to 0"),
         ('per = "server"', 'per = "planet"', "failure.'os crash'.per: input should be"),
-    ],
+    ]
 )
 def test_a_hostile_file_gets_one_sentence(
     old: str, new: str, stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,18 +72,17 @@ def test_a_hostile_file_gets_one_sentence(
     assert wrong.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("content", "stated"),
+# rows: binary, empty, no failures, a number, twice
+@each(
     [
         (b"\xff\xfe\x00", "not TOML: 'utf-8'"),
         (b"", "people: field required"),
         (GOOD.split("[[failure]]")[0].encode(), "failure: field required"),
         (b"failure = 3\n" + GOOD.split("[[failure]]")[0].encode(), "tuple"),
         (GOOD.encode() * 2, "not TOML"),
-    ],
-    ids=["binary", "empty", "no failures", "a number", "twice"],
+    ]
 )
-def test_a_file_that_is_no_file_of_rates_gets_one_sentence(tmp_path: Path, content: bytes, stated: str) -> None:
+def test_a_file_that_is_no_file_of_rates_gets_one_sentence(content: bytes, stated: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(UsageError, match=stated) as wrong:
         failures_of(tmp_path / "mine.toml")
@@ -99,7 +98,7 @@ def test_more_witnesses_than_a_dcs_has_are_refused() -> None:
         topology("z1,z2", "z3/")
 
 
-@pytest.mark.parametrize("layout", ["z1", "z1,,z2", "a/b/c/d/e,z2", "z1,z2,z3,z4,z5,z6,z7,z8", "z1,z2/", ""])
+@each(["z1", "z1,,z2", "a/b/c/d/e,z2", "z1,z2,z3,z4,z5,z6,z7,z8", "z1,z2/", ""])
 def test_an_impossible_layout_is_refused(layout: str) -> None:
     with pytest.raises(UsageError):
         topology(layout)
@@ -207,18 +206,17 @@ def _run(*words: str) -> tuple[int, str, Exception | None]:
 
 
 @pytest.mark.usefixtures("quick_forecasts")
-@pytest.mark.parametrize(
-    ("nodes", "words", "layout", "caveat"),
+# rows: one-node, two-nodes, put-apart, apart
+@each(
     [
         ("aaa", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z1/k1/a", "members share a node and fail with it (pg-1 on a, pg-2 on a"),
         ("aab", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z2/k2/b", "members share a node and fail with it"),
         ("aaa", ("--layout", "z1,z2,z3"), "z1,z2,z3", "the layout keeps apart what shared a node when it was drilled"),
         ("abc", (), "r1/z1/k1/a,r1/z2/k2/b,r1/z3/k3/c", ""),
-    ],
-    ids=["one-node", "two-nodes", "put-apart", "apart"],
+    ]
 )
 def test_members_on_one_node_fail_together(
-    tmp_path: Path, nodes: str, words: tuple[str, ...], layout: str, caveat: str
+    nodes: str, words: tuple[str, ...], layout: str, caveat: str, tmp_path: Path
 ) -> None:
     """Three instances of a real cluster shared one node, and their failures were taken to be independent."""
     names = ("pg-1", "pg-2", "pg-3")
@@ -252,8 +250,7 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
     assert minutes["low"] <= minutes["value"] <= minutes["high"]
 
 
-@pytest.mark.parametrize(
-    ("words", "stated"),
+@each(
     [
         (("--years", "nan"), "--years"),
         (("--years", "1e99"), "--years"),
@@ -267,7 +264,7 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
         (("--quorum", "FIRST 0"), "is not a quorum"),
         (("--period", "0s"), "--period"),
         (("--period", "9999h"), "--period"),
-    ],
+    ]
 )
 def test_bad_input_gets_one_sentence(words: tuple[str, ...], stated: str) -> None:
     _, _, wrong = _run(str(RECORDS / "prove-matrix"), *words)
@@ -281,15 +278,14 @@ def test_a_record_without_drills_is_refused() -> None:
     assert "no decided drill" in wrong.message
 
 
-@pytest.mark.parametrize(
-    ("description", "ttl_s"),
+@each(
     [
         (Description("patroni", ("n1", "n2"), {"timeouts": "fast"}, ttl_s=45.0), 45.0),
         (Description("patroni", ("n1", "n2"), ttl_s=math.nan), None),
         (Description("lab a", ("n1", "n2"), {"timeouts": "fast"}), 20.0),
         (Description("lab a", ("n1", "n2"), {"timeouts": "default"}), 30.0),
         (Description("lab a", ("n1", "n2")), None),
-    ],
+    ]
 )
 def test_patronis_ttl_is_that_of_the_cluster_that_was_drilled(description: Description, ttl_s: float | None) -> None:
     events: list[Event] = [Described(0.0, description), DrillDone(1.0, drill(rto_s=22.0))]

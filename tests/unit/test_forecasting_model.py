@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.fixtures.forecasts import ANY_1, failure, failures, model
 from tests.fixtures.markov import Chain, exact
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.forecasting.episodes import Faults, changes
 from walproof.forecasting.failover_rules import PerFault, rules_of
@@ -32,7 +33,7 @@ def _kept_and_lost(kept: float, lost: float) -> Failures:
     return failures(failure("kept", kept), failure("disk", lost, data=Data.LOST))
 
 
-@pytest.mark.parametrize("what", [ANY_1, ANY_2, FIRST_1, DEGRADING], ids=lambda what: what.text)
+@each([ANY_1, ANY_2, FIRST_1, DEGRADING])
 def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None:
     """But for FIRST 1 in half a percent of takeovers: which of two that have everything leads is drawn, in the chain it
     is the one that is written first.
@@ -49,7 +50,7 @@ def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None
         assert abs(np.mean(found) - exactly) < 4 * np.std(found, ddof=1) / len(found) ** 0.5 + tolerance
 
 
-@pytest.mark.parametrize("what", [ANY_1, ANY_2, DEGRADING], ids=lambda what: what.text)
+@each([ANY_1, ANY_2, DEGRADING])
 def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Configuration) -> None:
     lost = 0.05 if what is ANY_2 else 0.01  # less would be lost in the rounding of the chain's solution
     truth = exact(Chain(3, 0.05, lost, 20_000.0), what)
@@ -60,15 +61,14 @@ def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Con
     assert found.mean() == pytest.approx(truth.lacking, rel=0.5)
 
 
-@pytest.mark.parametrize(
-    ("what", "layout", "witnesses"),
+# rows: three zones, two regions, five members, FIRST 2
+@each(
     [
         (ANY_2, "z1,z2,z3", ""),
         (ANY_2, "r1/z1,r1/z2,r2/z3", "r3/z4,r3/z5"),
         (ANY_2, "z1,z1,z2,z2,z3", ""),
         (replace(ANY_2, quorum_kind=QuorumKind.FIRST), "z1,z2,z3", ""),
-    ],
-    ids=["three zones", "two regions", "five members", "FIRST 2"],
+    ]
 )
 def test_every_batch_of_importance_sampling_holds_losses(what: Configuration, layout: str, witnesses: str) -> None:
     """Of three disks lost at once, which happens once in a hundred billion years: else few batches make the mean."""
@@ -78,11 +78,7 @@ def test_every_batch_of_importance_sampling_holds_losses(what: Configuration, la
     assert (found > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("what", "a_year"),
-    [(ANY_1, 3.15e-9), (ANY_2, 1.53e-11), (replace(ANY_2, level=Level.REMOTE_WRITE), 5.65e-7)],
-    ids=lambda of: of.text if isinstance(of, Configuration) else "",
-)
+@each([(ANY_1, 3.15e-9), (ANY_2, 1.53e-11), (replace(ANY_2, level=Level.REMOTE_WRITE), 5.65e-7)])
 def test_few_episodes_find_the_paths_that_carry_the_weight(what: Configuration, a_year: float) -> None:
     """As runs thirty times as long say. Half of what ANY 1 loses is a second failure within the seconds of a takeover:
     drawn at any time of hours, it was in one of a thousand episodes, and then outweighed all others tenfold.
@@ -137,7 +133,7 @@ def test_a_member_that_fails_on_its_own_never_raises_loss(
     assert four <= three * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("k", [1, 2])
+@each([1, 2])
 def test_a_member_in_a_zone_of_its_own_never_raises_loss_where_others_share_one(k: int) -> None:
     """Within four standard errors; a witness in its zone keeps the DCS's majority alike."""
     kinds = failures(failure("zone", 10.0, data=Data.LOST, place=Place.ZONE))
@@ -236,7 +232,7 @@ def test_a_successor_that_falls_before_it_leads_begins_no_second_takeover() -> N
     assert outcome.risks[Risk.TAKEOVER, 0] == 1
 
 
-@pytest.mark.parametrize("what", [DEGRADING, ANY_1, FIRST_1])
+@each([DEGRADING, ANY_1, FIRST_1])
 def test_a_wait_for_standbys_ends_when_one_is_back(what: Configuration) -> None:
     """Both standbys are away from the 5th second to the 10th; without one of them commits would wait for a minute."""
     outcome = _followed(what, (0.0, 10.0, 0b010), (5.0, 20.0, 0b100), stall_s=60.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.forecasts import ANY_1, drill, failure, failures, lost, model, record
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.forecasting.episodes import Faults, changes
 from walproof.forecasting.failover_rules import PerFault, rules_of
@@ -53,7 +54,7 @@ def test_nothing_is_served_without_a_majority_of_the_dcs(what: Configuration, la
     assert abs(minutes - 36.0) < 4 * error + 0.5
 
 
-@pytest.mark.parametrize("what", [LOCAL, DEGRADING], ids=lambda what: what.text)
+@each([LOCAL, DEGRADING])
 def test_three_servers_at_half_load_serve_no_more_than_the_closed_form(what: Configuration) -> None:
     """Each up for exp(-0.5) of the time; no service while fewer than two of three are."""
     kinds = replace(failures(failure("down", 0.5 * YEAR_S / 20_000)), decide_s=0.0, force_s=60.0)
@@ -63,7 +64,7 @@ def test_three_servers_at_half_load_serve_no_more_than_the_closed_form(what: Con
     assert minutes > least - 4 * error
 
 
-@pytest.mark.parametrize("what", [LOCAL, ANY_1, DEGRADING, Configuration(Level.OFF)], ids=lambda what: what.text)
+@each([LOCAL, ANY_1, DEGRADING, Configuration(Level.OFF)])
 def test_the_order_in_which_members_are_written_does_not_matter(what: Configuration) -> None:
     kinds = replace(
         failures(failure("disk", 20.0, data=Data.LOST), failure("zone", 20.0, place=Place.ZONE)), force_s=3600.0
@@ -103,7 +104,7 @@ def _followed(what: Configuration, *faults: tuple[float, float, int], lost: int 
     )
 
 
-@pytest.mark.parametrize("kind", list(QuorumKind))
+@each(list(QuorumKind))
 def test_of_both_standbys_one_has_every_commit(kind: QuorumKind) -> None:
     """All three fall at once; both standbys are back after 100 and 200 s, the leader's disk is gone."""
     outcome = _followed(replace(ANY_1, quorum_kind=kind), (0.0, 5e5, 0b001), (0.0, 100.0, 0b010), (0.0, 200.0, 0b100))
@@ -131,8 +132,8 @@ def test_near_losses_are_none_where_both_standbys_return_first() -> None:
     assert all(b.risks[Risk.TAKEOVER].sum() > 1 for b in batches)
 
 
-@pytest.mark.parametrize(
-    ("drills", "expected"),
+# rows: each lost, clean, never drilled, half of them lost, one clean, one that lost
+@each(
     [
         ([lost(500)] * 10, 4 * 10.5 / 11),
         ([drill(Level.LOCAL, fault="switchover")] * 10, 4 * 0.5 / 11),
@@ -140,8 +141,7 @@ def test_near_losses_are_none_where_both_standbys_return_first() -> None:
         ([lost(500)] * 5 + [drill(Level.LOCAL)] * 5, 2.0),
         ([drill(Level.LOCAL)], 4 * 0.5 / 2),
         ([lost(500)], 4 * 1.5 / 2),
-    ],
-    ids=["each lost", "clean", "never drilled", "half of them lost", "one clean", "one that lost"],
+    ]
 )
 def test_commits_lost_in_planned_switchovers_count(drills: list[object], expected: float) -> None:
     switchover = failure("planned switchover", 4.0, drills="switchover", place=Place.CLUSTER)
@@ -230,8 +230,8 @@ def test_what_clean_drills_do_not_exclude_is_halved_by_as_many_again() -> None:
     assert left(10 + more)[0] == pytest.approx(losses / 2)
 
 
-@pytest.mark.parametrize(
-    ("level", "drilled", "expected"),
+# rows: nothing, one fault, not without a wait, not of the flush, local, everything
+@each(
     [
         (Level.ON, (), Undrilled(("crash", "cut"), ("kill", "isolate"), 1.125)),
         (Level.ON, (("crash", Level.ON),), Undrilled(("cut", "crash"), ("isolate",), 0.375)),
@@ -243,8 +243,7 @@ def test_what_clean_drills_do_not_exclude_is_halved_by_as_many_again() -> None:
         ),
         (Level.LOCAL, (("cut", Level.LOCAL),), Undrilled(("crash",), ("kill",), 0.75 * (1 + 1e-9))),
         (Level.ON, tuple((name, of) for name in ("crash", "cut") for of in (Level.ON, Level.LOCAL)), Undrilled()),
-    ],
-    ids=["nothing", "one fault", "not without a wait", "not of the flush", "local", "everything"],
+    ]
 )
 def test_what_was_never_drilled_names_the_drills_that_lower_the_bound(
     level: Level, drilled: tuple[tuple[str, Level], ...], expected: Undrilled
@@ -265,7 +264,7 @@ def test_what_was_never_drilled_names_the_drills_that_lower_the_bound(
     assert found.less == pytest.approx(expected.less)
 
 
-@pytest.mark.parametrize("what", [ANY_1, LOCAL, Configuration(Level.OFF)], ids=lambda what: what.text)
+@each([ANY_1, LOCAL, Configuration(Level.OFF)])
 def test_takeovers_of_few_episodes_vary_by_their_rates_alone(
     what: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.tiers import each
 from walproof.cli.guard import _log as log_line
 
 TARGETS = {
@@ -13,15 +14,14 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
+@each(
     [
         (["--suspect-after", "1ms"], "--suspect-after must be from 0.2s"),
         (["--listen", "9189"], "is not HOST:PORT"),
         (["--listen", "0.0.0.0:9189"], "lets other machines read"),
         (["--allow", "takeovers"], "is no consent"),
         (["--allow", "etcd-leader"], "is no consent"),
-    ],
+    ]
 )
 def test_what_is_not_valid_is_refused(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ended(capsys, ["guard", "--target", "cnpg:db/pg", *words])

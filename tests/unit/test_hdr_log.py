@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.tiers import each
 from tests.unit.test_cli_price import run, target  # noqa: F401
 from walproof.model.estimate import bucketed, pooled, quantile_ms
 from walproof.pricing.estimates import samples_of
@@ -64,7 +65,7 @@ def test_every_count_comes_back_within_a_thousandth_of_its_value(histogram: dict
     assert decoded(encoded(histogram)) == expected
 
 
-@pytest.mark.parametrize("share", [0.5, 0.99, 0.999])
+@each([0.5, 0.99, 0.999])
 def test_percentiles_of_the_export_are_those_of_the_latencies(share: float) -> None:
     latencies = np.random.default_rng(1).lognormal(1.0, 0.8, 50_000)
     found = sorted(decoded(encoded(bucketed(latencies))).items())

@@ -49,7 +49,7 @@ def signalled_in_sample(which: int, number: signal.Signals, monkeypatch: pytest.
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_price_tells_what_it_has_and_leaves_the_target(
-    run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[bool] = []
     leave = SimulatedPricing.leave
@@ -69,7 +69,7 @@ def test_price_tells_what_it_has_and_leaves_the_target(
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_prove_recovers_before_it_ends(run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prove_recovers_before_it_ends(number: signal.Signals, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     recovered: list[bool] = []
     kills = 0
     kill, recover = SimulatedFaults.kill, SimulatedFaults.recover
@@ -99,7 +99,7 @@ def test_prove_recovers_before_it_ends(run: Run, number: signal.Signals, monkeyp
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_study_goes_on_with_nothing_and_judges_nothing(
-    run: Run, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = signalled_in_sample(3, number, monkeypatch)
     code, out, err = run("study", "run", "patroni-tradeoff", "--target", "sim", "--record", "rec")

@@ -17,6 +17,7 @@ from tests.fixtures.kubernetes.sights import (
     sight,
     watched,
 )
+from tests.fixtures.tiers import each
 from walproof.guarding.kubernetes_freeze import Act, Action, Memory, State, done, not_done, turn
 from walproof.guarding.kubernetes_sight import HEALTHY, PENDING, LeaseSeen, StandbySeen, Way
 
@@ -82,13 +83,13 @@ NEVER = {
 }
 
 
-@pytest.mark.parametrize("changes", NEVER.values(), ids=NEVER)
+@each(NEVER.values())
 def test_nothing_is_done(changes: dict[str, Any]) -> None:
     memory, action = from_then(watched(), 20.1, 33.0, **changes)
     assert action is None and memory.takeovers == 0
 
 
-@pytest.mark.parametrize("changes", NEVER.values(), ids=NEVER)
+@each(NEVER.values())
 def test_nothing_is_deleted_after_the_announcement(changes: dict[str, Any]) -> None:
     memory, action = claims()
     memory, found = from_then(done(memory, action, 23.1), 23.15, 28.0, **{**CLAIMED, **changes})
@@ -115,7 +116,7 @@ LIVES = {
 }
 
 
-@pytest.mark.parametrize("changes", LIVES.values(), ids=LIVES)
+@each(LIVES.values())
 def test_what_is_not_so_since_the_announcement_is_no_proof(changes: dict[str, Any]) -> None:
     memory, action = claims()
     memory, found = from_then(done(memory, action, 23.1), 23.15, 28.0, **{**CLAIMED, **changes})
@@ -129,7 +130,7 @@ def test_the_silence_has_to_last_a_second_longer_than_the_announcement() -> None
     assert from_then(memory, 24.15, 24.3, **CLAIMED)[1] is not None
 
 
-@pytest.mark.parametrize(("renewals", "acts"), [(12.0, False), (14.0, False), (20.0, True)])
+@each([(12.0, False), (14.0, False), (20.0, True)])
 def test_a_manager_that_renews_no_more_is_not_this_guards_case(renewals: float, acts: bool) -> None:
     assert (from_then(watched(renewals), 20.1, 40.0, renewals=renewals)[1] is not None) is acts
 
@@ -205,7 +206,7 @@ STOPS = {
 }
 
 
-@pytest.mark.parametrize("changes", STOPS.values(), ids=STOPS)
+@each(STOPS.values())
 def test_it_stops_and_says_so_once_the_pod_is_gone(changes: dict[str, Any]) -> None:
     changes = {"cluster_claim": CLAIMED["cluster_claim"], **changes}
     memory, action = from_then(deleted(), 24.6, 26.0, **changes)
@@ -239,7 +240,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("changes", LEFT.values(), ids=LEFT)
+@each(LEFT.values())
 def test_the_lease_is_left_alone_for_good(changes: dict[str, Any]) -> None:
     memory, action = from_then(dead(), 25.5, 90.0, **changes)
     assert memory.state is State.NOT_READY and action is None and memory.why_not
@@ -248,7 +249,7 @@ def test_the_lease_is_left_alone_for_good(changes: dict[str, Any]) -> None:
 PHASES = ("Switchover in progress", HEALTHY, "Waiting for user action", "Upgrading cluster", "")
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@each(PHASES)
 def test_a_target_that_was_named_and_not_elected_is_not_given_the_lease(phase: str) -> None:
     """kubectl cnpg promote asks neither for the quorum nor for its WAL."""
     memory, action = from_then(dead(), 25.5, 25.6, **{**NAMED, "cluster_phase": phase})
@@ -265,7 +266,7 @@ WAITED = {
 }
 
 
-@pytest.mark.parametrize("changes", WAITED.values(), ids=WAITED)
+@each(WAITED.values())
 def test_the_lease_is_not_emptied_yet(changes: dict[str, Any]) -> None:
     memory, action = from_then(dead(), 25.5, 40.0, **changes)
     assert memory.state is State.DELETED and action is None
@@ -284,7 +285,7 @@ def test_a_renewal_counts_from_the_reading_that_showed_it_not_from_its_question(
     assert turn(memory, sight(38.1, frozen_at=20.0, **late), POLICY)[1] is not None
 
 
-@pytest.mark.parametrize(("every_s", "silent_s"), [(2.0, 2.5), (4.0, 4.5), (8.0, 8.5)])
+@each([(2.0, 2.5), (4.0, 4.5), (8.0, 8.5)])
 def test_a_manager_that_was_started_with_a_longer_period_is_given_that(every_s: float, silent_s: float) -> None:
     memory, renewals = Memory(), dict[str, Any]()
     for tick in range(401):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.kubernetes.sights import POLICY, from_then, sight, watched
+from tests.fixtures.tiers import each
 from walproof.guarding.kubernetes_freeze import State, turn
 from walproof.guarding.kubernetes_sight import StandbySeen, Way
 
@@ -24,7 +25,7 @@ def test_silence_counts_only_while_the_manager_answers_all_along(at: float, gap_
     assert action is not None and float(action.onto[1:]) >= at + gap_s + 4.8
 
 
-@pytest.mark.parametrize(("pings_s", "acts_at"), [(0.5, 21.5), (2.5, 22.8), (3.7, 24.0), (3.8, None), (30.0, None)])
+@each([(0.5, 21.5), (2.5, 22.8), (3.7, 24.0), (3.8, None), (30.0, None)])
 def test_a_standby_is_silent_once_its_own_question_should_have_been_answered(
     pings_s: float, acts_at: float | None
 ) -> None:
@@ -59,7 +60,7 @@ DEAF = {
 }
 
 
-@pytest.mark.parametrize("changes", DEAF.values(), ids=DEAF)
+@each(DEAF.values())
 def test_a_guard_that_a_place_does_not_answer_is_not_ready_and_says_which(changes: dict[str, Any]) -> None:
     memory, _ = turn(watched(), sight(32.0, **changes), POLICY)
     assert memory.state is State.NOT_READY and "did not answer" in memory.why_not
@@ -85,14 +86,14 @@ REFUSES = {
 }
 
 
-@pytest.mark.parametrize("changes", REFUSES.values(), ids=REFUSES)
+@each(REFUSES.values())
 def test_a_way_that_waits_only_since_it_was_cut_off_shows_no_frozen_server(changes: dict[str, Any]) -> None:
     """A frozen server's sessions stay, for its kernel acknowledges."""
     memory, action = from_then(watched(), 22.2, 34.0, **changes)
     assert action is None and memory.suspicions == 0
 
 
-@pytest.mark.parametrize(("later_s", "acts"), [(0.0, True), (1.0, True), (2.7, True), (2.9, False), (90.0, False)])
+@each([(0.0, True), (1.0, True), (2.7, True), (2.9, False), (90.0, False)])
 def test_sql_that_falls_silent_long_after_wal_is_no_freeze(later_s: float, acts: bool) -> None:
     """By then the standbys had ended for another reason, and SQL alone would be the witness."""
     memory, action, at = watched(), None, 20.0
@@ -112,7 +113,7 @@ DOUBTS = {
 }
 
 
-@pytest.mark.parametrize(("said", "changes"), DOUBTS.items(), ids=DOUBTS)
+@each(DOUBTS.items())
 def test_what_was_otherwise_is_said_for_as_long_as_it_counts(said: str, changes: dict[str, Any]) -> None:
     memory = watched()
     if "WAL" in said:

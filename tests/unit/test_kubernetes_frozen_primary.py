@@ -16,6 +16,7 @@ from tests.fixtures.kubernetes.events import Machine
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import PENDING, Cluster, Cut, Member, Server, Synchronous, healthy
 from tests.fixtures.kubernetes.timeline import Changed, advance
+from tests.fixtures.tiers import each
 from tests.unit.test_kubernetes_stand_in import Asking
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
@@ -71,7 +72,7 @@ def replayed(run: dict[str, Any]) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("name", recorded())
+@each(recorded())
 def test_a_frozen_primary_deleted_by_hand_is_replayed(name: str) -> None:
     run = recorded()[name]
     mine = replayed(run)
@@ -101,7 +102,7 @@ def in_order(grace_s: float = 2.0, **setting: Any) -> Cluster:
     return MACHINE.terminate(cluster, "pg-1", grace_s)
 
 
-@pytest.mark.parametrize("grace_s", [0.5, 2.0, 5.0, 10.0])
+@each([0.5, 2.0, 5.0, 10.0])
 def test_a_frozen_pod_deleted_in_order_lingers_and_its_manager_renews_until_the_grace_period_is_over(
     grace_s: float,
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_dying_manager_takes_its_lease_again_whether_it_was_deleted_or_emptied
     assert until(later, 24.0)[0].primary == "pg-2"
 
 
-@pytest.mark.parametrize("how", ["delete_lease", "empty_lease"])
+@each(["delete_lease", "empty_lease"])
 def test_the_chosen_manager_takes_a_dead_holders_lease_at_its_next_try(how: str) -> None:
     cluster, _ = until(in_order(), 5.0)
     assert cluster.target == "pg-2" and not cluster.member("pg-1").pod
@@ -137,7 +138,7 @@ def test_the_chosen_manager_takes_a_dead_holders_lease_at_its_next_try(how: str)
     assert after.primary == "pg-2" and cluster.now_s < first(changes, "lease", "holder", "pg-2") <= cluster.now_s + 2.0
 
 
-@pytest.mark.parametrize("duration_s", [5, 15, 60])
+@each([5, 15, 60])
 def test_a_dead_holders_lease_runs_out_only_after_its_duration(duration_s: int) -> None:
     cluster = in_order()
     cluster = replace(cluster, lease=replace(cluster.lease, duration_s=duration_s))
@@ -154,9 +155,7 @@ def test_the_operator_names_no_target_while_a_wal_receiver_runs() -> None:
     assert until(cut, 3.5)[0].target == "pg-2", "a stream that was cut keeps nobody waiting"
 
 
-@pytest.mark.parametrize(
-    ("ready", "number", "elected"), [(("pg-2", "pg-3"), 1, True), (("pg-2",), 1, False), (("pg-2",), 2, True)]
-)
+@each([(("pg-2", "pg-3"), 1, True), (("pg-2",), 1, False), (("pg-2",), 2, True)])
 def test_failover_quorum_is_asked(ready: tuple[str, ...], number: int, elected: bool) -> None:
     cluster = in_order(number=number, failover_quorum=True)
     for name in ("pg-2", "pg-3"):
@@ -241,8 +240,8 @@ def test_the_api_deletes_a_pod_in_order_by_its_uid_and_empties_a_lease_by_compar
     waited(lambda: (running.store.find("Pod", "pg-1") or pod)["metadata"]["uid"] != pod["metadata"]["uid"])
 
 
-@pytest.mark.parametrize("how", ["DELETE", "PATCH"])
-def test_a_living_managers_lease_deleted_or_emptied_is_its_own_again(running: StandIn, how: str) -> None:
+@each(["DELETE", "PATCH"])
+def test_a_living_managers_lease_deleted_or_emptied_is_its_own_again(how: str, running: StandIn) -> None:
     ask = Asking(api=running.serving.api)
     ask(how, LEASE, {"spec": {"holderIdentity": ""}} if how == "PATCH" else None)
     waited(lambda: (running.store.find("Lease", "pg") or {"spec": {}})["spec"].get("holderIdentity") == "pg-1")

@@ -18,6 +18,7 @@ from tests.fixtures.kubernetes.state import (
     healthy,
 )
 from tests.fixtures.kubernetes.timeline import Changed, Run, advance, differences, names, recorded
+from tests.fixtures.tiers import each
 
 MACHINE = Machine()
 TOGETHER_S = 0.5
@@ -103,7 +104,7 @@ def disordered(run: Run, mine: tuple[Changed, ...]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", names())
+@each(names())
 def test_a_recorded_failover_is_replayed(name: str) -> None:
     run = recorded(name)
     mine = replayed(run)
@@ -147,7 +148,7 @@ def test_a_freeze_shorter_than_the_probes_changes_nothing_at_all() -> None:
     assert changes == () and later.primary == "pg-1"
 
 
-@pytest.mark.parametrize(("durability", "left"), [("required", 'ANY 1 ("pg-2","pg-3","pg-1")'), ("preferred", "")])
+@each([("required", 'ANY 1 ("pg-2","pg-3","pg-1")'), ("preferred", "")])
 def test_preferred_empties_the_names_within_a_second_of_the_last_standby(durability: str, left: str) -> None:
     cluster = three(durability)
     assert cluster.names == 'ANY 1 ("pg-2","pg-3"' + (',"pg-1")' if durability == "required" else ")")
@@ -166,7 +167,7 @@ def test_fencing_leaves_the_names_as_they_are() -> None:
     assert after.names == 'ANY 1 ("pg-2","pg-3")' and after.ready == 3
 
 
-@pytest.mark.parametrize("name", ["d_network_cut_all_2", "e_sigstop_postgres_1"])
+@each(["d_network_cut_all_2", "e_sigstop_postgres_1"])
 def test_the_phase_says_healthy_for_most_of_a_minute_of_outage(name: str) -> None:
     mine = replayed(recorded(name))
     phase = next(one.at_s for one in mine if one.field == "phase")
@@ -269,7 +270,7 @@ def test_a_roll_by_switchover_changes_who_leads_and_a_supervised_one_waits_for_a
     assert (after.phase, after.member("pg-1").template) == ("Waiting for user action", "")
 
 
-@pytest.mark.parametrize(("smart_s", "began"), [(180.0, 180), (20.0, 20), (0.0, 0)])
+@each([(180.0, 180), (20.0, 20), (0.0, 0)])
 def test_a_pod_that_is_deleted_waits_for_its_clients_before_it_shuts_down_fast(smart_s: float, began: int) -> None:
     """As TryShuttingDownSmartFast: spec.smartShutdownTimeout, 0 for none."""
     busy = three().with_member("pg-3", clients=1)

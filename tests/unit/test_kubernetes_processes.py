@@ -16,6 +16,7 @@ from tests.fixtures.kubernetes.processes import ProcessPostgres
 from tests.fixtures.kubernetes.stand_in import stand_in
 from tests.fixtures.kubernetes.state import Order
 from tests.fixtures.kubernetes.target import Kubernetes
+from tests.fixtures.tiers import each
 from walproof.errors import WaitTimeout
 
 NAMES = ("pg-1", "pg-2")
@@ -57,12 +58,11 @@ def test_a_killed_member_leaves_no_lock_file_while_it_waits_to_be_reaped(
     members.carry_out(Order("kill", "pg-2"), "pg-1")  # as when what was deleted is killed
 
 
-@pytest.mark.parametrize(
-    "why",
-    [RuntimeError("pg_ctl failed"), OSError(98, "in use"), KeyError("pg-4"), WaitTimeout("late", ""), psycopg.Error()],
+@each(
+    [RuntimeError("pg_ctl failed"), OSError(98, "in use"), KeyError("pg-4"), WaitTimeout("late", ""), psycopg.Error()]
 )
 def test_what_ended_the_stand_in_ends_walproof_that_waits_for_it(
-    members: ProcessPostgres, monkeypatch: pytest.MonkeyPatch, why: Exception
+    why: Exception, members: ProcessPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[str]] = []
 

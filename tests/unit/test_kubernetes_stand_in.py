@@ -16,6 +16,7 @@ from tests.fixtures.kubernetes.kinds import Kind, Refusal, named
 from tests.fixtures.kubernetes.real_api import RealStore
 from tests.fixtures.kubernetes.stand_in import manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
+from tests.fixtures.tiers import each
 
 PODS = "/api/v1/namespaces/default/pods"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -101,7 +102,7 @@ NOT_IMITATED = (
 IMITATED = [case for case in ADMISSION if not any(one in case["patch"] for one in NOT_IMITATED)]
 
 
-@pytest.mark.parametrize("case", IMITATED, ids=lambda case: str(case["patch"]))
+@each(IMITATED)
 def test_the_webhook_answers_as_recorded(case: dict[str, str]) -> None:
     ask, answer = Asking(), "cluster.postgresql.cnpg.io/pg patched"
     ask("POST", CLUSTERS, manifest())

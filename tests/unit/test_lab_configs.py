@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.fixtures.blueprints import a_blueprint
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.lab import configuration
 from walproof.lab.blueprint import Blueprint, Disk
@@ -47,10 +48,7 @@ def test_timeouts_are_the_least_that_patroni_allows_when_fast_and_its_defaults_o
     assert "primary_start_timeout" not in default
 
 
-@pytest.mark.parametrize(
-    ("sync", "mode", "strict"),
-    [("off", "off", False), ("on", "on", False), ("quorum", "quorum", False), ("strict", "on", True)],
-)
+@each([("off", "off", False), ("on", "on", False), ("quorum", "quorum", False), ("strict", "on", True)])
 def test_synchronous_modes_are_patronis(sync: str, mode: str, strict: bool) -> None:
     settings = sync_keys(SyncMode(sync).replication(2))
     count = {} if sync == "off" else {"synchronous_node_count": 2}
@@ -110,8 +108,7 @@ def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
     assert "pw" not in made.endpoint("multi-host").conninfo().replace("pgpass", "")
 
 
-@pytest.mark.parametrize(
-    ("quorum", "sync", "members", "result"),
+@each(
     [
         ("any1", None, 3, (SyncMode.QUORUM, 1)),
         ("any 2", None, 4, (SyncMode.QUORUM, 2)),
@@ -123,7 +120,7 @@ def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
         (None, None, 1, (SyncMode.OFF, 1)),
         ("first1", "strict", 3, (SyncMode.STRICT, 1)),
         ("all", "quorum", 3, (SyncMode.QUORUM, 2)),
-    ],
+    ]
 )
 def test_a_lab_takes_the_quorum_that_price_takes(
     quorum: str | None, sync: str | None, members: int, result: tuple[SyncMode, int]
@@ -132,8 +129,7 @@ def test_a_lab_takes_the_quorum_that_price_takes(
     assert mode_and_number(SyncMode(sync) if sync else None, asked, members) == result
 
 
-@pytest.mark.parametrize(
-    ("quorum", "sync", "members"),
+@each(
     [
         ("any3", None, 3),
         ("any1", None, 1),
@@ -142,7 +138,7 @@ def test_a_lab_takes_the_quorum_that_price_takes(
         ("any1", "strict", 3),
         ("first1", "quorum", 3),
         ("any1", "off", 3),
-    ],
+    ]
 )
 def test_a_quorum_that_members_or_mode_cannot_fill_is_refused(
     quorum: str | None, sync: str | None, members: int
@@ -151,13 +147,13 @@ def test_a_quorum_that_members_or_mode_cannot_fill_is_refused(
         mode_and_number(SyncMode(sync) if sync else None, read_quorum(quorum) if quorum else None, members)
 
 
-@pytest.mark.parametrize("text", ["0", "2", "-1", "any", "any0", "first 0", "2any", "any1 (n2)", "some1", "", "any²"])
+@each(["0", "2", "-1", "any", "any0", "first 0", "2any", "any1 (n2)", "some1", "", "any²"])
 def test_what_is_no_quorum_is_refused_everywhere_alike(text: str) -> None:
     with pytest.raises(UsageError, match="is not a quorum"):
         read_quorum(text)
 
 
-@pytest.mark.parametrize("text", ["work_mem", "=3", ""])
+@each(["work_mem", "=3", ""])
 def test_a_parameter_without_name_or_value_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_parameters((text,))
@@ -176,8 +172,7 @@ LEADER = member("n1", Role.LEADER)
 QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
 
 
-@pytest.mark.parametrize(
-    ("seen", "config", "word"),
+@each(
     [
         (view(member("n1", Role.STANDBY)), {}, "no leader"),
         (view(LEADER, member("n2", Role.STANDBY, state="starting")), {}, "not streaming"),
@@ -185,7 +180,7 @@ QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
         (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
         (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "not synchronous yet"),
         (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in effect"),
-    ],
+    ]
 )
 def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:
     assert word in health_problem(tuple(m.name for m in seen.members), seen, config)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.cli import lab_links_and_faults
 from walproof.cli.lab_links_and_faults import LinkOptions, change_of, setting_text
 from walproof.errors import MachineError, UsageError
@@ -31,8 +32,7 @@ def given(*members: str, **options: Any) -> LinkOptions:
     return LinkOptions(members, **options)
 
 
-@pytest.mark.parametrize(
-    "wrong",
+@each(
     [
         given(rtt="-3ms"),
         given(rtt="fast"),
@@ -49,11 +49,10 @@ def given(*members: str, **options: Any) -> LinkOptions:
         given(regions="europe", rtt="3ms"),
         given("n1", regions="europe"),
         given(regions="atlantis"),
-    ],
-    ids=str,
+    ]
 )
 def test_what_is_not_valid_is_refused_and_no_link_is_touched(
-    lab: Blueprint, monkeypatch: pytest.MonkeyPatch, wrong: LinkOptions
+    wrong: LinkOptions, lab: Blueprint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The real `shape` checks values before anything else: let it, on links that exist on paper only.
     monkeypatch.setattr(network_links, "shape", lambda lab, directions, change: Links().changed(directions, change))
@@ -63,8 +62,8 @@ def test_what_is_not_valid_is_refused_and_no_link_is_touched(
     assert error.value.hint
 
 
-@pytest.mark.parametrize(
-    ("options", "change"),
+# rows: a round trip is halved, a delay is one way, no rate is an endless one
+@each(
     [
         (
             given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s"),
@@ -72,8 +71,7 @@ def test_what_is_not_valid_is_refused_and_no_link_is_touched(
         ),
         (given("n1..n2", delay="5ms"), Change(delay_s=0.005)),
         (given(rate="none"), Change(rate_bps=float("inf"))),
-    ],
-    ids=["a round trip is halved", "a delay is one way", "no rate is an endless one"],
+    ]
 )
 def test_options_are_a_change_in_numbers(options: LinkOptions, change: Change) -> None:
     assert change_of(options) == change

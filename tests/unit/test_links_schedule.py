@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.links import emulator
 from walproof.links.emulator import QUEUE_S, Channel
 from walproof.links.settings import LinkSetting
@@ -26,7 +27,7 @@ def test_nothing_passes_a_cut() -> None:
     assert (cut.offered, cut.refused, cut.lost) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.5])
+@each([0.001, 0.01, 0.5])
 def test_loss_is_as_asked_over_many_packets(share: float) -> None:
     lossy, count = lane(loss=share), 200_000
     lost = sum(lossy.due(float(i), 100) is None for i in range(count))

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.links.settings import Change, Links, LinkSetting, all_directions, check, directions_of, links_of
 
 MEMBERS = ("n1", "n2", "n3")
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
+@each(
     [
         ((), "n1-n2 n1-n3 n2-n1 n2-n3 n3-n1 n3-n2"),
         (("n1",), "n1-n2 n1-n3 n2-n1 n3-n1"),
         (("n1", "n3"), "n1-n3 n3-n1"),
         (("n1..n2",), "n1-n2"),
-    ],
+    ]
 )
 def test_no_words_mean_all_a_member_its_own_two_their_pair_and_dots_one_way(words: tuple[str, ...], meant: str) -> None:
     assert sorted(directions_of(words, MEMBERS)) == [tuple(pair.split("-")) for pair in meant.split()]
@@ -39,8 +39,7 @@ def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
         directions_of(words, MEMBERS)
 
 
-@pytest.mark.parametrize(
-    "setting",
+@each(
     [
         LinkSetting(delay_s=-0.001),
         LinkSetting(delay_s=11),
@@ -52,7 +51,7 @@ def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
         LinkSetting(delay_s=float("nan")),
         LinkSetting(loss=float("nan")),
         LinkSetting(rate_bps=float("nan")),
-    ],
+    ]
 )
 def test_what_no_wire_can_do_is_refused(setting: LinkSetting) -> None:
     with pytest.raises(UsageError):
@@ -115,7 +114,7 @@ def test_what_may_be_in_effect_in_the_middle_of_a_change_is_cut_before_or_after(
     assert isolated.with_cuts_of(shaped).isolated == shaped.with_cuts_of(isolated).isolated == {"n3"}
 
 
-@pytest.mark.parametrize("delay", ["1", None, -1.0, 1e9])
+@each(["1", None, -1.0, 1e9])
 def test_a_file_with_a_setting_no_link_can_have_is_refused(delay: object) -> None:
     row = {"from": "n1", "to": "n2", "delay_s": delay}
     with pytest.raises((UsageError, TypeError)):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.links.round_trips import Regions, matrix, read_regions, shipped, sites_of
 from walproof.links.settings import all_directions
@@ -16,7 +17,7 @@ def test_at_least_three_region_files_are_shipped() -> None:
     assert {"one-region", "europe", "us-eu"} <= set(shipped())
 
 
-@pytest.mark.parametrize("name", shipped())
+@each(shipped())
 def test_a_shipped_file_names_its_source_and_fills_the_matrix(name: str) -> None:
     regions = read_regions(name)
     assert regions.source
@@ -49,8 +50,7 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
     assert matrix(regions, MEMBERS)["n1", "n3"].delay_s == pytest.approx(0.0035)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@each(
     [
         ("not toml at all [", "not TOML"),
         ('title = "t"\nsource = "s"\n', "sites"),
@@ -61,9 +61,9 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
         (HEAD + '[members]\nn9 = "a"\n', "n9"),
         (HEAD + '[members]\nn1 = "z"\n', "z"),
         (HEAD.replace('"a", "b"', ""), "no site"),
-    ],
+    ]
 )
-def test_a_bad_file_is_refused_with_its_reason(tmp_path: Path, text: str, words: str) -> None:
+def test_a_bad_file_is_refused_with_its_reason(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):

@@ -7,6 +7,7 @@ import click
 import pytest
 
 from tests.fixtures.command_line import Run, commands, one_sentence, walproof
+from tests.fixtures.tiers import each
 from walproof.cli import main
 from walproof.targets.external import consent
 
@@ -16,8 +17,7 @@ PLAN = "price --target sim --dry-run --json"
 DRILLS = "prove --target sim --dry-run --json"
 
 
-@pytest.mark.parametrize(
-    ("line", "once", "apart"),
+@each(
     [
         (PLAN, "--levels off,on", "--levels off --levels on"),
         (PLAN, "--clients 1,4,16", "--clients 1 --clients 4,16"),
@@ -32,9 +32,9 @@ DRILLS = "prove --target sim --dry-run --json"
         (PLAN, "--quorum any1 --mode strict,degrading", "--quorum any1 --mode strict --mode degrading"),
         (DRILLS, "--fault kill,freeze", "--fault kill --fault freeze"),
         (DRILLS, "--levels off,local,on", "--levels off --levels local,on"),
-    ],
+    ]
 )
-def test_lists_in_several_options_add_up(walproof: Run, line: str, once: str, apart: str) -> None:
+def test_lists_in_several_options_add_up(line: str, once: str, apart: str, walproof: Run) -> None:
     together, separate = (walproof(*shlex.split(f"{line} {words}")) for words in (once, apart))
     assert together[0] == separate[0] == 0, (together, separate)
     assert json.loads(together[1]) == json.loads(separate[1])
@@ -55,7 +55,7 @@ def test_every_consent_that_is_given_counts(walproof: Run, monkeypatch: pytest.M
     assert set(given) == {frozenset({"kill", "load", "config"})}
 
 
-@pytest.mark.parametrize("path", [p for p, one in commands(main.walproof) if not isinstance(one, click.Group)])
+@each([p for p, one in commands(main.walproof) if not isinstance(one, click.Group)], whole=True)
 def test_every_option_whose_value_is_a_list_may_be_repeated(path: tuple[str, ...]) -> None:
     command = dict(commands(main.walproof))[path]
     for option in command.params:
@@ -63,8 +63,7 @@ def test_every_option_whose_value_is_a_list_may_be_repeated(path: tuple[str, ...
             assert option.multiple, f"{path}: {option.opts}"
 
 
-@pytest.mark.parametrize(
-    "line",
+@each(
     [
         "price --target sim --levels off,,on",
         "price --target sim --quorum any1, --dry-run",
@@ -75,9 +74,9 @@ def test_every_option_whose_value_is_a_list_may_be_repeated(path: tuple[str, ...
         "price --target sim --allow load,",
         "revert --ended-on host,",
         "target cnpg --print-rbac --for price,,prove",
-    ],
+    ]
 )
-def test_an_empty_entry_is_refused_by_every_list(walproof: Run, line: str) -> None:
+def test_an_empty_entry_is_refused_by_every_list(line: str, walproof: Run) -> None:
     one_sentence(walproof(*shlex.split(line)), "is empty or has an empty entry")
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.fixtures.priced_fake import Ticking
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.background import BackgroundLoad
 from walproof.load.local_runner import LocalWorkspace
@@ -78,14 +79,13 @@ class Beside:
         return [one for one in sentences if one]
 
 
-@pytest.mark.parametrize(
-    ("lost", "says"),
+# rows: every client ended, one client ended, silent, and another leads
+@each(
     [
         (lambda one: setattr(one, "ended", True), [GONE, BACK]),
         (lambda one: setattr(one, "sockets", 1), [GONE, BACK]),
         (lambda one: None, [HUNG, BACK]),
-    ],
-    ids=["every client ended", "one client ended", "silent, and another leads"],
+    ]
 )
 def test_clients_that_are_gone_or_hang_are_started_again_and_it_is_told_once(lost: Any, says: list[str]) -> None:
     beside = Beside([FakeLoad(), FakeLoad(ended=True), TargetError("no leader", ""), FakeLoad(ended=True), FakeLoad()])

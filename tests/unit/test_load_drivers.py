@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError, UsageError
 from walproof.load import workload_options
 from walproof.load.driver import (
@@ -58,8 +59,7 @@ def test_the_output_of_sysbench_is_read_into_rate_errors_and_latencies() -> None
     assert sysbench_rate("FATAL: unable to connect") is None
 
 
-@pytest.mark.parametrize(
-    ("output", "tps"),
+@each(
     [
         ("tps 1234.5", 1234.5),
         ("warming\nTPS = 7\n\n", 7.0),
@@ -68,7 +68,7 @@ def test_the_output_of_sysbench_is_read_into_rate_errors_and_latencies() -> None
         ("", None),
         ("tps -5", None),
         ("tps 1e9", None),
-    ],
+    ]
 )
 def test_the_rate_of_a_command_is_its_last_line(output: str, tps: float | None) -> None:
     found = command_rate(output)
@@ -124,10 +124,8 @@ def test_a_command_gets_clients_and_seconds_and_its_rate_is_the_sample(tmp_path:
     assert (summary.credit, summary.transactions, summary.histogram, warm) == (1000.0, 1000, {}, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"), [("echo broken; exit 3", "exit code 3 .*broken"), ("echo fine", "printed no rate: fine")]
-)
-def test_a_command_that_fails_or_prints_no_rate_is_a_failed_sample(tmp_path: Path, text: str, reason: str) -> None:
+@each([("echo broken; exit 3", "exit code 3 .*broken"), ("echo fine", "printed no rate: fine")])
+def test_a_command_that_fails_or_prints_no_rate_is_a_failed_sample(text: str, reason: str, tmp_path: Path) -> None:
     argv = ("env", "A=b", str(program(tmp_path / "bench", text)))
     load = SelfTimedLoad(SelfTimed(argv, 1.0, command_rate), LocalWorkspace())
     with load, pytest.raises(TargetError, match=reason):
@@ -161,8 +159,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
     wait_for(Wait.PROGRAM_GONE, dead, RealClock())  # killed, it still needs a processor to end on
 
 
-@pytest.mark.parametrize(
-    ("raw", "reason"),
+@each(
     [
         ({"driver": "sysbench", "workload": "tpcb-like"}, "not a sysbench test"),
         ({"driver": "sysbench", "protocol": "simple"}, "--protocol needs"),
@@ -174,7 +171,7 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
         ({"driver": "sysbench", "soak": "10min"}, "--soak needs --driver pgbench"),
         ({"driver": "sh 'bench"}, "cannot be read"),
         ({"driver": " "}, "names no program"),
-    ],
+    ]
 )
 def test_what_a_driver_cannot_measure_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):

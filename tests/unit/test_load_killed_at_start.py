@@ -3,12 +3,11 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from tests.fixtures.tiers import each
 from walproof.load.local_runner import LocalRunner
 
 
-@pytest.mark.parametrize("program", [["echo", "ran"], ["sh", "-c", "echo ran"], ["printf", "ran"]])
+@each([["echo", "ran"], ["sh", "-c", "echo ran"], ["printf", "ran"]])
 def test_a_program_whose_parent_is_another_by_then_is_not_started(program: list[str]) -> None:
     """As after a parent that was killed before its child asked to end with it: another one has adopted the child."""
     (place,) = LocalRunner().open()

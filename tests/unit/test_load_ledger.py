@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError
 from walproof.load.ledger.commit_outcome import SUCCESS, Answer, outcome
 from walproof.load.ledger.processes import RunningLedger
@@ -122,8 +123,8 @@ def test_kill_9_of_a_writer_loses_no_attempt(tmp_path: Path) -> None:
     assert last_rows(tmp_path / "n", 3)["number"].tolist() == [997, 998, 999]
 
 
-@pytest.mark.parametrize("rows", [1 << 50, 3, -1])
-def test_a_header_that_states_more_rows_than_the_file_has_takes_no_memory(tmp_path: Path, rows: int) -> None:
+@each([1 << 50, 3, -1])
+def test_a_header_that_states_more_rows_than_the_file_has_takes_no_memory(rows: int, tmp_path: Path) -> None:
     attempts = AttemptFile(tmp_path / "n")
     attempts.add(11, 100.5, pending(4))
     attempts.close()
@@ -140,8 +141,7 @@ def test_a_missing_attempt_file_is_an_empty_ledger(tmp_path: Path) -> None:
     assert len(last_rows(tmp_path / "none", 5)) == 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
+@each(
     [
         (Answer(SUCCESS), Outcome.ACKNOWLEDGED),
         (Answer(SUCCESS, warnings=("01000",)), Outcome.DOWNGRADED),
@@ -155,7 +155,7 @@ def test_a_missing_attempt_file_is_an_empty_ledger(tmp_path: Path) -> None:
         (Answer("08006", "ERROR"), Outcome.UNKNOWN),
         (Answer("XX000", "PANIC"), Outcome.UNKNOWN),
         (Answer(""), Outcome.UNKNOWN),
-    ],
+    ]
 )
 def test_an_answer_means_one_of_four_outcomes(answer: Answer, expected: Outcome) -> None:
     assert answer.outcome is expected

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError
 from walproof.load import local_runner
 from walproof.load.local_runner import Machine, Used, machine_usage, used
@@ -202,8 +203,8 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
     assert seen.stolen == pytest.approx((3.0 - 0.5 - 1.0) / 4.0)
 
 
-@pytest.mark.parametrize(
-    ("written", "reported", "pages", "known"),
+# rows: nothing reported yet, too little, half of it, none in all, older WAL too, no WAL, an old record
+@each(
     [
         (100_000, 0, 0, None),
         (100_000, 49_000, 20, None),
@@ -212,8 +213,7 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
         (100_000, 200_000, 40, 20),
         (0, 0, 0, None),
         (100_000, None, 20, None),
-    ],
-    ids=["nothing reported yet", "too little", "half of it", "none in all", "older WAL too", "no WAL", "an old record"],
+    ]
 )
 def test_full_pages_are_those_of_the_wal_that_statistics_report(
     written: int, reported: int | None, pages: int, known: int | None

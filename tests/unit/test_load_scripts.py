@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.load.pgbench_script import check_script, script_parts, with_level
 from walproof.model.guarantee import Level
@@ -11,8 +12,7 @@ from walproof.model.guarantee import Level
 SET = "SET LOCAL synchronous_commit TO on"
 
 
-@pytest.mark.parametrize(
-    ("script", "combined", "prepared"),
+@each(
     [
         (
             "\\set a 1\nBEGIN;\nUPDATE t SET x = :a;\nEND;",
@@ -46,15 +46,14 @@ SET = "SET LOCAL synchronous_commit TO on"
             f"BEGIN\\;{SET};\nUPDATE t SET n = n + 1 RETURNING n \\gset\n\\if :n > 1\n\\endif\nEND;",
             f"BEGIN;\n{SET};\nUPDATE t SET n = n + 1 RETURNING n \\gset\n\\if :n > 1\n\\endif\nEND;",
         ),
-    ],
+    ]
 )
 def test_the_level_stands_after_begin_and_all_else_stays(script: str, combined: str, prepared: str) -> None:
     assert with_level(script, Level.ON, combined=True) == combined
     assert with_level(script, Level.ON, combined=False) == prepared
 
 
-@pytest.mark.parametrize(
-    ("script", "reason"),
+@each(
     [
         ("BEGIN; SELECT 1; END; BEGIN; SELECT 2; END;", "holds 2 transactions"),
         ("SELECT 1; SELECT 2;", "each of its 2 statements commits by itself"),
@@ -74,31 +73,27 @@ def test_the_level_stands_after_begin_and_all_else_stays(script: str, combined: 
             "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END;",
             "BEGIN ATOMIC",
         ),
-    ],
+    ]
 )
 def test_what_is_not_surely_one_transaction_is_refused_with_the_reason(script: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         with_level(script, Level.ON, combined=True)
 
 
-@pytest.mark.parametrize(
-    ("script", "line"),
-    [("SELECT 1;\nSELECT 'a;", 2), ("/* a /* b */", 1), ("DO $a$ x $b$;", 1), ("SELECT (1;", 1), ('SELECT "a', 1)],
-)
+@each([("SELECT 1;\nSELECT 'a;", 2), ("/* a /* b */", 1), ("DO $a$ x $b$;", 1), ("SELECT (1;", 1), ('SELECT "a', 1)])
 def test_a_quote_that_is_not_closed_is_refused_with_its_line(script: str, line: int) -> None:
     with pytest.raises(UsageError, match=f"opened on line {line} is not closed"):
         script_parts(script)
 
 
-@pytest.mark.parametrize(
-    "statement",
+@each(
     [
         "SET synchronous_commit = off",
         "SET LOCAL SYNCHRONOUS_COMMIT TO local",
         "SELECT set_config('synchronous_commit', 'off', true)",
         "RESET ALL",
         "DO $$ BEGIN SET LOCAL synchronous_commit = off; END $$",
-    ],
+    ]
 )
 def test_a_script_that_sets_the_level_itself_is_refused(statement: str) -> None:
     with pytest.raises(UsageError, match="sets synchronous_commit itself"):

@@ -5,11 +5,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.fixtures.tiers import each
 from tools.renew_locks import BUILD, CHECKOUT, EVERYTHING, IMAGE, IN_IMAGE, hashes, suits
 
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))
@@ -36,12 +36,12 @@ def locked(path: Path) -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(line.split(" --hash=")[0]), line.split(" --hash=")[1:]) for line in lines]
 
 
-@pytest.mark.parametrize("text", RUNTIME)
+@each(RUNTIME)
 def test_a_dependency_ends_below_its_next_major(text: str) -> None:
     assert "<" in {specifier.operator for specifier in Requirement(text).specifier}
 
 
-@pytest.mark.parametrize("lock", [BUILD, EVERYTHING, IMAGE], ids=lambda path: path.name)
+@each([BUILD, EVERYTHING, IMAGE])
 def test_each_package_of_a_lock_is_one_version_with_its_hashes(lock: Path) -> None:
     for requirement, its in locked(lock):
         assert re.fullmatch(r"==[\w.]+", str(requirement.specifier)), requirement
@@ -52,7 +52,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@each(["3.11", "3.12", "3.13", "3.14"])
 def test_the_locks_hold_what_pyproject_asks_for(python: str) -> None:
     here = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
     pins = {
@@ -74,7 +74,7 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
     assert image.items() <= everything.items()
 
 
-@pytest.mark.parametrize("path", INSTALLERS, ids=lambda path: path.name)
+@each(INSTALLERS)
 def test_nothing_of_pypi_is_installed_without_its_hash(path: Path) -> None:
     commands = path.read_text("utf-8").replace("\\\n", " ").replace("&&", "\n").splitlines()
     for command in commands:
@@ -114,8 +114,7 @@ def test_a_privileged_job_runs_for_no_pull_request_that_nobody_has_labelled() ->
                 assert job["if"].startswith("github.event_name == 'push' || (github.event.action == 'labeled'"), name
 
 
-@pytest.mark.parametrize(
-    ("wheel", "python", "machine", "fits"),
+@each(
     [
         ("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "cp311", "x86_64", True),
         ("numpy-2.4.6-cp311-cp311-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl", "cp311", "aarch64", True),
@@ -127,7 +126,7 @@ def test_a_privileged_job_runs_for_no_pull_request_that_nobody_has_labelled() ->
         ("psutil-7.2.2-cp313-cp313t-manylinux2010_x86_64.whl", "cp313", "x86_64", False),
         ("click-8.5.1-py3-none-any.whl", "cp314", "aarch64", True),
         ("ruff-0.17.6-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "cp312", "aarch64", True),
-    ],
+    ]
 )
 def test_the_wheels_that_a_machine_can_use(wheel: str, python: str, machine: str, fits: bool) -> None:
     assert suits(wheel, python, machine) is fits

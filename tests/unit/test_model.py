@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.model import units
 from walproof.model.guarantee import Level, Loss, survives
 from walproof.model.topology import Endpoint
 
 
-@pytest.mark.parametrize("text", ["-1ms", "ten", "3 parsecs", ""])
+@each(["-1ms", "ten", "3 parsecs", ""])
 def test_an_impossible_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         units.duration_s(text)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.observed import group, seen
+from tests.fixtures.tiers import each
 from walproof.cli import observe as observe_verb
 from walproof.cli import watch as watch_verb
 from walproof.errors import TargetError
@@ -97,17 +98,16 @@ def of(monkeypatch: pytest.MonkeyPatch, waits: Waits | None) -> None:
 GOOD = [seen(group(standby=24, flush=40))] * 12
 
 
-@pytest.mark.parametrize(
-    ("asked", "code"),
+@each(
     [
         ("commit-wait<=9ms", 0),
         ("commit-wait<=7ms", 1),
         ("standby-wait<=3.5ms,flush-wait<=6ms", 0),
         ("lock-wait<=1ms,flush-wait<=1ms", 1),
-    ],
+    ]
 )
 def test_what_is_required_decides_the_exit_code(
-    walproof: Run, monkeypatch: pytest.MonkeyPatch, asked: str, code: int
+    asked: str, code: int, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """observe --require, --json."""
     of(monkeypatch, Waits(GOOD))
@@ -143,8 +143,8 @@ def test_the_record_is_reported_like_every_other(
     assert json.loads(walproof("report", "there", "--json")[1])["observed"]["leader"] == "n1"
 
 
-@pytest.mark.parametrize(
-    ("more", "says"),
+# rows: none ended, none waits for a standby, it is the only one, it waits
+@each(
     [
         ({"transaction_ids": 0, "commits": 0}, ""),
         ({"level": "local"}, ""),
@@ -153,11 +153,10 @@ def test_the_record_is_reported_like_every_other(
             {},
             "Application app makes about 91 % of the commits and 94 % of the waiting; at local it would wait 2.75 ms",
         ),
-    ],
-    ids=["none ended", "none waits for a standby", "it is the only one", "it waits"],
+    ]
 )
 def test_what_local_would_save_is_said_where_it_is_known(
-    walproof: Run, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], says: str
+    more: dict[str, Any], says: str, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting: dict[str, Any] = {"flush": 40, "writing": 40, "writing_s": 0.4, "standby": 0 if "level" in more else 20}
     groups = (group(**waiting), group("other", writing=4, writing_s=0.04, flush=4))[: more.get("applications", 2)]
@@ -169,9 +168,9 @@ def test_what_local_would_save_is_said_where_it_is_known(
     assert "nan" not in out
 
 
-@pytest.mark.parametrize("kept", [0, 12])
+@each([0, 12])
 def test_distress_keeps_what_was_seen_and_is_no_answer(
-    walproof: Run, monkeypatch: pytest.MonkeyPatch, kept: int
+    kept: int, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of(monkeypatch, Waits(GOOD[:kept], TargetError("n1 is in distress", "look")))
     code, out, err = walproof("observe", "--require", "commit-wait<=9ms")
@@ -180,17 +179,16 @@ def test_distress_keeps_what_was_seen_and_is_no_answer(
     assert ("A commit on n1" in out) is (kept > 0)
 
 
-@pytest.mark.parametrize(
-    ("typed", "says"),
+@each(
     [
         (("--require", "on>=0.9"), "is not a requirement of a wait"),
         (("--require", "commit-wait<=5"), "met"),
         (("--duration", "0"), "--duration must be greater than 0"),
         (("--every", "1ms"), "--every 0.001 s is not valid"),
-    ],
+    ]
 )
 def test_what_cannot_be_asked(
-    walproof: Run, monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...], says: str
+    typed: tuple[str, ...], says: str, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of(monkeypatch, Waits(GOOD))
     done = walproof("observe", *typed)
@@ -204,10 +202,8 @@ def test_a_simulated_cluster_has_nothing_to_observe(walproof: Run) -> None:
     one_sentence(walproof("observe", "--target", "sim"), "a simulated cluster has no sessions that wait")
 
 
-@pytest.mark.parametrize(
-    ("standby", "says"), [(24, "no real difference"), (72, "longer"), (8, "shorter"), (0, "–")], ids=str
-)
-def test_two_observations_are_compared(walproof: Run, monkeypatch: pytest.MonkeyPatch, standby: int, says: str) -> None:
+@each([(24, "no real difference"), (72, "longer"), (8, "shorter"), (0, "–")])
+def test_two_observations_are_compared(standby: int, says: str, walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """report of two records of observe: since the new disk."""
     for name, waiting in (("before", 24), ("after", standby)):
         of(monkeypatch, Waits([seen(group(standby=waiting + i % 2)) if waiting else seen(group()) for i in range(12)]))
@@ -230,10 +226,7 @@ def test_the_exporter_says_what_commits_wait_for_without_a_canary(monkeypatch: p
     assert metrics.registry.get_sample_value("walproof_commit_wait_seconds", {"cause": "local flush"}) is None
 
 
-@pytest.mark.parametrize(
-    ("ago_s", "lasted_s", "asked_s", "known"),
-    [(1, 1, 30, True), (29, 1, 30, True), (32, 1, 30, False), (4, 1, 5, True), (7, 1, 5, False), (20, 20, 5, True)],
-)
+@each([(1, 1, 30, True), (29, 1, 30, True), (32, 1, 30, False), (4, 1, 5, True), (7, 1, 5, False), (20, 20, 5, True)])
 def test_waits_of_a_leader_that_is_gone_are_not_those_of_now(
     ago_s: float, lasted_s: float, asked_s: int, known: bool
 ) -> None:
@@ -251,8 +244,8 @@ def test_waits_of_a_leader_that_is_gone_are_not_those_of_now(
     waits.close()
 
 
-@pytest.mark.parametrize("typed", ["", "--exporter --canary", "--json"])
-def test_no_canary_is_for_the_exporter(walproof: Run, typed: str) -> None:
+@each(["", "--exporter --canary", "--json"])
+def test_no_canary_is_for_the_exporter(typed: str, walproof: Run) -> None:
     done = walproof("watch", "--target", "sim", "--no-canary", *typed.split())
     one_sentence(done, "--no-canary is for --exporter")
 

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import observe_true
 from benchmarks.observe_loads import LOADS, Done, Load, Run
 from tests.fixtures.observed import group, seen
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 
 FEW = tuple(load for load in LOADS if load.clients == 1)
@@ -94,27 +95,25 @@ def test_loads_are_told_apart_and_predicted_from_loads_alike() -> None:
             assert (base.levels, base.clients, base.trouble) == (("on",), load.clients, "")
 
 
-@pytest.mark.parametrize(
-    ("load", "more", "right"),
+@each(
     [
         (Load(("on",), 1), {}, True),
         (Load(("on",), 1), {"end_ms": 9.2}, True),
         (Load(("on",), 1), {"end_ms": 9.6}, False),
         (Load(("off",), 1), {}, False),
         (Load(("remote_apply",), 1, trouble="replay paused"), {"end_ms": 1000.0}, False),
-    ],
+    ]
 )
 def test_waits_are_right_within_a_tenth(load: Load, more: dict[str, float], right: bool) -> None:
     assert observe_true._right([Done(load, run(**more), 0.5)]) == [right]
 
 
-@pytest.mark.parametrize(
-    ("logs", "session", "codes"),
+@each(
     [
         ((0.0, 0.001), 0.004, [0, 0]),
         ((-0.1, -0.1001), 0.004, [0, 1]),
         ((-0.1, 0.1), 0.02, [1, 4]),
-    ],
+    ]
 )
 def test_what_watching_costs_is_judged_by_its_interval(
     logs: tuple[float, ...], session: float, codes: list[int]

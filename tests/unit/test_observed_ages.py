@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.observed import group, seen
+from tests.fixtures.tiers import each
 from walproof.estimating.observed_waits import observation
 from walproof.model.observed_waits import WaitsSeen
 
@@ -37,7 +38,7 @@ def polled(kind: str, *, seconds: int = 60, rate: int = 500, seed: int = 1) -> t
     return every, lengths
 
 
-@pytest.mark.parametrize("kind", LENGTHS)
+@each(LENGTHS)
 def test_the_share_of_commits_that_wait_at_an_age_is_unbiased_without_a_load(kind: str) -> None:
     """Over 30 observations: sightings at an age ÷ (polls × width × commits a second)."""
     sighted, expected = np.zeros((2, 4))
@@ -51,7 +52,7 @@ def test_the_share_of_commits_that_wait_at_an_age_is_unbiased_without_a_load(kin
     assert (np.abs(sighted - expected) <= 3 * np.sqrt(expected)).all()
 
 
-@pytest.mark.parametrize("kind", LENGTHS)
+@each(LENGTHS)
 def test_the_age_that_one_percent_outlast_is_told_within_its_interval(kind: str) -> None:
     """A poll meets long waits more often than short ones: the hundredth longest of those seen would be too old."""
     every, lengths = polled(kind, rate=1000)
@@ -60,11 +61,8 @@ def test_the_age_that_one_percent_outlast_is_told_within_its_interval(kind: str)
     assert 0.85 * late.low <= truth <= 1.15 * late.high
 
 
-@pytest.mark.parametrize(
-    ("ages", "ids"),
-    [({}, 400), ({8: 1.0}, 400), ({-20: 3.0}, 400), ({8: 20.0}, 0), ({8: 20.0}, 1)],
-    ids=["none seen", "fewer than one in a hundred", "too short to tell", "none ended", "too few commits"],
-)
+# rows: none seen, fewer than one in a hundred, too short to tell, none ended, too few commits
+@each([({}, 400), ({8: 1.0}, 400), ({-20: 3.0}, 400), ({8: 20.0}, 0), ({8: 20.0}, 1)])
 def test_it_is_not_said_where_too_little_was_seen(ages: dict[int, float], ids: int) -> None:
     late = observation([seen(group(standby=20), ages=ages, transaction_ids=ids, commits=ids)] * 12).late_ms
     assert math.isnan(late.value)

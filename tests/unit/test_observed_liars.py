@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.observed import N2, N3, at, group, seen
+from tests.fixtures.tiers import each
 from walproof.estimating.observed_prices import predictions
 from walproof.estimating.observed_waits import OWN, Cause, Observation, held_up_by, levels_of, observation
 from walproof.model.guarantee import Level
@@ -21,8 +22,7 @@ def behind(*standbys: tuple[StandbySeen, tuple[int, int, int]]) -> tuple[Standby
     return tuple(replace(one, behind=bytes_) for one, bytes_ in standbys)
 
 
-@pytest.mark.parametrize(
-    ("names", "standbys", "name", "cause"),
+@each(
     [
         ("ANY 1 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 0, 900))), "n2", Cause.REPLAY),
         ("ANY 2 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 900, 900))), "n3", Cause.STANDBY_FLUSH),
@@ -31,7 +31,7 @@ def behind(*standbys: tuple[StandbySeen, tuple[int, int, int]]) -> tuple[Standby
         ("FIRST 2 (n4, n3, n2)", behind((N2, (0, 0, 5)), (N3, (0, 9, 9)), (N4, (0, 0, 3))), "n3", Cause.STANDBY_FLUSH),
         ("ANY 1 (n3)", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n3", Cause.NETWORK),
         ("", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n2", Cause.REPLAY),
-    ],
+    ]
 )
 def test_commits_hang_at_the_standby_that_would_complete_the_quorum(
     names: str, standbys: tuple[StandbySeen, ...], name: str, cause: Cause
@@ -42,8 +42,7 @@ def test_commits_hang_at_the_standby_that_would_complete_the_quorum(
     assert held and (held[0].name, held[1]) == (name, cause)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "names", "standbys", "says"),
+@each(
     [
         ({"standby": 60}, "ANY 2 (n2, n3)", (N2,), "1 of 2 standbys of the quorum (ANY 2 (n2, n3)) stream"),
         ({"standby": 60}, "ANY 3 (*)", (N2, N3), "2 of 3 standbys"),
@@ -53,7 +52,7 @@ def test_commits_hang_at_the_standby_that_would_complete_the_quorum(
         ({"standby": 60}, "ANY 1 (n2)", (N2, N3), "none of which was behind when last looked at"),
         ({"flush": 60}, "ANY 1 (n2)", (N2, N3), "most for the local flush: look at the disk of n1"),
         ({"flush": 60, "standby": 3}, "ANY 2 (n2)", (N2,), "most for the local flush"),
-    ],
+    ]
 )
 def test_what_hangs_is_not_blamed_on_standbys_that_stream(
     waiting: dict[str, Any], names: str, standbys: tuple[StandbySeen, ...], says: str
@@ -110,20 +109,19 @@ def test_few_polls_do_not_make_sure(polls: int, sums: dict[str, Any]) -> None:
     assert local.commit_wait_ms.high > 0
 
 
-@pytest.mark.parametrize("number", [10, 20, 100])
+@each([10, 20, 100])
 def test_many_sightings_are_the_bootstraps(number: int) -> None:
     made = observation([seen(group(standby=number))] * 10)
     assert made.standby_wait_ms.low == pytest.approx(made.standby_wait_ms.value)
 
 
-@pytest.mark.parametrize(
-    ("slow", "quick"),
+# rows: long transactions, many of them, the other way round
+@each(
     [
         ({"writing": 200, "writing_s": 90.0, "standby": 4}, {"writing": 200, "writing_s": 0.5, "standby": 100}),
         ({"writing": 800, "writing_s": 300.0, "standby": 3}, {"writing": 20, "writing_s": 0.1, "standby": 15}),
         ({"writing": 20, "writing_s": 0.1, "standby": 15}, {"writing": 200, "writing_s": 90.0, "standby": 2}),
-    ],
-    ids=["long transactions", "many of them", "the other way round"],
+    ]
 )
 def test_long_transactions_that_wait_now_and_then_are_not_at_local(slow: Any, quick: Any) -> None:
     """They are seen to write far more often than to wait: by the transactions that begin they wait like all others."""
@@ -131,16 +129,14 @@ def test_long_transactions_that_wait_now_and_then_are_not_at_local(slow: Any, qu
     assert set(levels.values()) == {Level.ON}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "late", "scaled"), [(4, 100, False), (4, 200, True), (60, 100, True), (1, 1, False)]
-)
+@each([(4, 100, False), (4, 200, True), (60, 100, True), (1, 1, False)])
 def test_transactions_reported_a_second_late_are_no_subtransactions(seconds: int, late: int, scaled: bool) -> None:
     """Of so many seconds with 400 ids each, pg_stat_database misses `late` transactions a second."""
     every = [seen(group(standby=20), transaction_ids=400, commits=400 - late)] * seconds
     assert any("subtransactions" in caveat for caveat in observation(every).caveats) is scaled
 
 
-@pytest.mark.parametrize(("names", "expected"), [("ANY 1 (*)", 2), ("ANY 1 (n2, n3)", 2), ("FIRST 1 (n2)", 2)], ids=str)
+@each([("ANY 1 (*)", 2), ("ANY 1 (n2, n3)", 2), ("FIRST 1 (n2)", 2)])
 def test_what_streams_but_is_no_standby_completes_no_quorum(names: str, expected: int) -> None:
     """A subscriber, pg_receivewal, the stream of a base backup: quicker than every standby."""
     others = tuple(
@@ -152,14 +148,13 @@ def test_what_streams_but_is_no_standby_completes_no_quorum(names: str, expected
     assert sum(p.what.startswith("ANY") for p in predictions(every)) == expected
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "says"),
+@each(
     [
         ((N2,), (N2, N3), "standbys that came: n3"),
         ((N2, N3), (N2,), "standbys that streamed and went: n3"),
         ((N2,), (N3,), "standbys that came: n3"),
         ((N2, N3), (N2, N3), ""),
-    ],
+    ]
 )
 def test_standbys_that_come_and_go_are_named(first: Any, last: Any, says: str) -> None:
     every = [seen(group(standby=20), standbys=one) for one in (first, last)] * 1

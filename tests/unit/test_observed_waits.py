@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.observed import N2, N3, at, group, seen
+from tests.fixtures.tiers import each
 from walproof.estimating.observed_prices import payers, predictions
 from walproof.estimating.observed_waits import (
     Cause,
@@ -50,9 +51,7 @@ def polled(seconds: int, sessions: int, work_ms: float, flush_ms: float, standby
     return every
 
 
-@pytest.mark.parametrize(
-    ("sessions", "flush_ms", "standby_ms"), [(1, 4.0, 3.0), (8, 4.0, 3.0), (8, 1.0, 10.0), (16, 5.0, 0.5)]
-)
+@each([(1, 4.0, 3.0), (8, 4.0, 3.0), (8, 1.0, 10.0), (16, 5.0, 0.5)])
 def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flush_ms: float, standby_ms: float) -> None:
     made = observation(polled(40, sessions, 2.0, flush_ms, standby_ms))
     standby = made.standby_wait_ms
@@ -63,8 +62,7 @@ def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flus
     assert made.causes_ms[Cause.NETWORK].value == pytest.approx(standby.value / 3)
 
 
-@pytest.mark.parametrize(
-    ("level", "names", "other", "expected"),
+@each(
     [
         (Level.ON, "ANY 1 (n2, n3)", None, (0.5, 1.5)),
         (Level.ON, "ANY 2 (n2, n3)", None, (2.0, 2.5)),
@@ -76,7 +74,7 @@ def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flus
         (Level.REMOTE_WRITE, 'ANY 1 ("N3")', None, (2.0,)),
         (Level.ON, "ANY 3 (n2, n3, n4)", None, None),
         (Level.ON, "", None, (0.5, 1.5)),
-    ],
+    ]
 )
 def test_the_wait_ends_with_the_standby_that_completes_the_quorum(
     level: Level, names: str, other: str | None, expected: object
@@ -89,15 +87,14 @@ def test_standbys_with_the_same_lag_and_an_unknown_stage_are_still_in_order() ->
     assert completing(seen(standbys=both), Level.ON, read_standby_names("ANY 2 (*)")) == (1.0, 1.5)
 
 
-@pytest.mark.parametrize(
-    ("lags", "level", "split"),
+@each(
     [
         ((0.5, 1.5, None), "remote_apply", None),
         ((0.5, None, None), "on", None),
         ((None, None, None), "remote_write", None),
         ((None, 1.5, 2.0), "on", (math.nan, 1.5)),
         ((0.5, 1.5, None), "on", (0.5, 1.5)),
-    ],
+    ]
 )
 def test_a_lag_that_was_not_reported_is_unknown_and_never_nothing(
     lags: tuple[float | None, float | None, float | None], level: str, split: tuple[float | None, ...] | None
@@ -122,10 +119,7 @@ def test_a_lag_that_was_not_reported_is_unknown_and_never_nothing(
     )
 
 
-@pytest.mark.parametrize(
-    ("level", "first"),
-    [("remote_write", Cause.NETWORK), ("on", Cause.STANDBY_FLUSH), ("remote_apply", Cause.STANDBY_FLUSH)],
-)
+@each([("remote_write", Cause.NETWORK), ("on", Cause.STANDBY_FLUSH), ("remote_apply", Cause.STANDBY_FLUSH)])
 def test_the_level_says_how_far_a_commit_waits(level: str, first: Cause) -> None:
     made = observation([seen(group(standby=40), level=level)] * 10)
     assert made.longest_first[0] is first
@@ -137,21 +131,19 @@ def test_locks_behind_commits_count_by_the_share_of_their_blockers() -> None:
     assert observation([one] * 10).causes_ms[Cause.LOCKS].value == pytest.approx(1000 * 4 * 0.7 / 400)
 
 
-@pytest.mark.parametrize(
-    ("ids", "commits", "rollbacks", "says"),
+@each(
     [
         (0, 0, 0, "no commit that wrote"),
         (1000, 400, 0, "subtransactions"),
         (400, 300, 100, "transactions rolled back: how many of them wrote is not known"),
-    ],
+    ]
 )
 def test_what_commits_are_counted_by_is_said(ids: int, commits: int, rollbacks: int, says: str) -> None:
     one = seen(group(standby=20), transaction_ids=ids, commits=commits, rollbacks=rollbacks)
     assert any(says in caveat for caveat in observation([one] * 10).caveats)
 
 
-@pytest.mark.parametrize(
-    ("counted", "expected_ms"),
+@each(
     [
         ({"commits": 400, "rollbacks": 3600, "committed": 64}, 2.5),
         ({"commits": 4000, "rollbacks": 36_000, "committed": 64}, 2.5),
@@ -161,7 +153,7 @@ def test_what_commits_are_counted_by_is_said(ids: int, commits: int, rollbacks: 
         ({"transaction_ids": 4000, "commits": 400, "committed": 64}, 2.5),
         ({"commits": 400, "rollbacks": 3600}, 2.5),
         ({"commits": 4, "rollbacks": 396, "aborted": 64}, math.inf),
-    ],
+    ]
 )
 def test_commits_are_those_that_wrote_whatever_rolls_back(counted: dict[str, int], expected_ms: float) -> None:
     """The share of transaction ids that committed, not that of transactions, reads among them."""
@@ -191,13 +183,12 @@ def test_sessions_at_other_levels_of_their_own_are_predicted_at_them(level: str,
     assert any("several levels: about 75 % at local" in caveat for caveat in observation(every).caveats)
 
 
-@pytest.mark.parametrize(
-    ("default", "own", "lag_ms"),
+@each(
     [
         ("local", (("shop", "", "on"), ("audit", "", "remote_apply")), 0.5 * 1.5 + 0.5 * 2.0),
         ("on", (("", "", "remote_write"), ("audit", "", "remote_apply")), 0.5 * 0.5 + 0.5 * 2.0),
         ("local", (), 1.5),
-    ],
+    ]
 )
 def test_two_levels_that_both_wait_are_scaled_from_their_own_lags(
     default: str, own: tuple[tuple[str, str, str], ...], lag_ms: float
@@ -210,7 +201,7 @@ def test_two_levels_that_both_wait_are_scaled_from_their_own_lags(
     assert all(found["remote_apply"].commit_wait_ms.covers(ms) for ms in ends)
 
 
-@pytest.mark.parametrize("what", ["local", "on", "remote_apply"])
+@each(["local", "on", "remote_apply"])
 def test_what_commits_at_off_would_wait_for_the_local_flush_is_not_known(what: str) -> None:
     one = seen(group(writing=100, writing_s=1.0), level="off")
     assert "how long the local flush takes was not seen" in {p.what: p for p in predictions([one] * 12)}[what].unknown
@@ -298,14 +289,13 @@ def test_statements_before_a_commit_make_none() -> None:
     assert {p.wal_share for p in found.values()} == {None}
 
 
-@pytest.mark.parametrize(
-    ("cause", "low", "high"),
+@each(
     [
         (Cause.FLUSH, {"flush": 10}, {"flush": 30}),
         (Cause.NETWORK, {"standby": 10}, {"standby": 30}),
         (Cause.STANDBY_FLUSH, {"standby": 10}, {"standby": 30}),
         (Cause.LOCKS, {"lock": 40}, {"lock": 40}),
-    ],
+    ]
 )
 def test_an_interval_holds_what_differs_from_stretch_to_stretch(
     cause: Cause, low: dict[str, Any], high: dict[str, Any]
@@ -316,7 +306,7 @@ def test_an_interval_holds_what_differs_from_stretch_to_stretch(
     assert ms.low < 0.9 * ms.value < 1.1 * ms.value < ms.high
 
 
-@pytest.mark.parametrize("stretches", [8, 12, 20, 60])
+@each([8, 12, 20, 60])
 def test_an_interval_holds_the_truth_as_often_as_it_says(stretches: int) -> None:
     """400 observations of a commit that waits 5 ms, give or take 1.5 from stretch to stretch."""
     rng, counts = np.random.default_rng(3), resampled(stretches)
@@ -333,7 +323,7 @@ def test_stretches_without_a_look_at_holders_are_taken_as_the_others(looked: tup
     assert ms == pytest.approx(1000 * 2 * 0.5 / 400 if any(looked) else 0.0)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
+@each([1, 2, 3])
 def test_every_standby_of_one_name_may_be_asked_for(number: int) -> None:
     standbys = tuple(StandbySeen("walreceiver", "streaming", (0.5, 1.0 + i, 9.0)) for i in range(number))
     found = predictions([seen(group(standby=20), standby_names="ANY 1 (*)", standbys=standbys)] * 10)
@@ -356,14 +346,13 @@ def test_what_no_standby_reported_is_not_predicted(standbys: tuple[StandbySeen, 
     assert not found["local"].unknown
 
 
-@pytest.mark.parametrize(
-    ("overrides", "level"),
+@each(
     [
         ((), Level.ON),
         ((("", "db", "remote_write"),), Level.REMOTE_WRITE),
         ((("role", "", "remote_apply"), ("", "db", "remote_write")), Level.REMOTE_APPLY),
         ((("other", "", "remote_apply"), ("role", "db", "local")), Level.ON),
-    ],
+    ]
 )
 def test_the_level_is_that_of_the_role_or_database_that_waits(
     overrides: tuple[tuple[str, str, str], ...], level: Level

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from tests.unit.test_pricing import priced, question_of
 from walproof.load.pgbench_log import summary
 from walproof.model.estimate import Caveat
@@ -58,8 +59,8 @@ def samples_at(tmp_path: Path, rate: float, run: int, blocks: int = 8) -> list[S
     return results
 
 
-@pytest.mark.parametrize(("share", "overloaded"), [(0.5, False), (0.9, False), (1.1, True), (1.5, True)])
-def test_overload_is_not_a_queue_that_holds(tmp_path: Path, share: float, overloaded: bool) -> None:
+@each([(0.5, False), (0.9, False), (1.1, True), (1.5, True)])
+def test_overload_is_not_a_queue_that_holds(share: float, overloaded: bool, tmp_path: Path) -> None:
     found = [
         Caveat.OVERLOAD in caveats_of(samples_at(tmp_path, share * CAPACITY, run), np.array([])) for run in range(4)
     ]

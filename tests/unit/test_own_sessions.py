@@ -16,6 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 import walproof
+from tests.fixtures.tiers import each
 from walproof.errors import WaitTimeout
 from walproof.load.driver import environment
 from walproof.load.ledger.writer_connection import FACTS, INSERT_POOLED
@@ -68,9 +69,9 @@ def by_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     return resolved("", "mine")
 
 
-@pytest.mark.parametrize("given", [by_environment, by_dsn, by_url, by_service])
+@each([by_environment, by_dsn, by_url, by_service])
 def test_a_users_own_options_stay_and_ours_come_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Callable[[Path, pytest.MonkeyPatch], Endpoint]
+    given: Callable[[Path, pytest.MonkeyPatch], Endpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = given(tmp_path, monkeypatch)
     ours = {"work_mem": "1MB", "synchronous_commit": "on"}
@@ -93,20 +94,20 @@ def test_a_role_that_the_user_asks_for_is_taken_one_that_the_owner_sets_is_not()
     assert settings(PLAIN.conninfo(user="other"))["session_authorization"] == "other"
 
 
-@pytest.mark.parametrize("user", ["a b", "tab\there", r"back\slash", "o'b", 'q"q', r"\ "])
+@each(["a b", "tab\there", r"back\slash", "o'b", 'q"q', r"\ "])
 def test_a_user_is_one_word_of_the_options(user: str) -> None:
     conninfo = replace(PLAIN, user=user).conninfo()
     assert settings(conninfo) == {**SAFE, "session_authorization": user}
     assert conninfo_to_dict(conninfo)["user"] == user
 
 
-@pytest.mark.parametrize("dsn", ["host=10.0.0.1", "host=10.0.0.1 user=''", "postgresql://10.0.0.1/app"])
+@each(["host=10.0.0.1", "host=10.0.0.1 user=''", "postgresql://10.0.0.1/app"])
 def test_a_session_of_no_named_user_is_that_of_libpqs_default(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGUSER", "")
     assert settings(resolved(dsn).conninfo())["session_authorization"] == pwd.getpwuid(os.geteuid()).pw_name
 
 
-@pytest.mark.parametrize("options", ["", "-c work_mem=1MB"])
+@each(["", "-c work_mem=1MB"])
 def test_a_pool_gets_no_options(options: str) -> None:
     """PgBouncer refuses what it does not know of, and what it let in would be the next client's."""
     pool = replace(PLAIN.at(("h", 1), **({"options": options} if options else {})), pooled=True)
@@ -114,14 +115,14 @@ def test_a_pool_gets_no_options(options: str) -> None:
         assert "options" not in conninfo_to_dict(conninfo(options="-c jit=off"))
 
 
-@pytest.mark.parametrize("name", ["dbname", "target_session_attrs", "user"])
+@each(["dbname", "target_session_attrs", "user"])
 def test_a_word_that_is_taken_out_stays_out(name: str) -> None:
     endpoint = PLAIN.at(("h", 1), target_session_attrs="read-write")
     assert name in conninfo_to_dict(endpoint.conninfo())
     assert name not in conninfo_to_dict(endpoint.conninfo(**{name: ""}))
 
 
-@pytest.mark.parametrize("statement", [FACTS.decode(), INSERT_POOLED])
+@each([FACTS.decode(), INSERT_POOLED])
 def test_what_is_sent_through_a_pool_names_its_schemas(statement: str) -> None:
     text = re.sub(r"--.*", "", statement)
     assert re.findall(r"(?<![.\w])[a-z_]+\(", text) == []
@@ -152,7 +153,7 @@ def test_every_session_is_made_there_and_clients_are_few() -> None:
     }
 
 
-@pytest.mark.parametrize("folder", ["load", "targets", "watching"])
+@each(["load", "targets", "watching"])
 def test_a_session_in_a_database_of_others_is_opened_where_transaction_timeout_is_taken_back(folder: str) -> None:
     """PostgreSQL 14 to 16 refuse a connection that brings it."""
     texts = {str(path.relative_to(SOURCES)): path.read_text("utf-8") for path in (SOURCES / folder).rglob("*.py")}
@@ -163,15 +164,14 @@ def test_a_session_in_a_database_of_others_is_opened_where_transaction_timeout_i
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("made_after_s", "named"),
+# rows: at once, later, never on the first, never on the second
+@each(
     [
         ({"n2": 0.0, "n3": 0.0}, ""),
         ({"n2": 5.0, "n3": 20.0}, ""),
         ({"n2": 99.0, "n3": 0.0}, "n2"),
         ({"n2": 0.0, "n3": 99.0}, "n3"),
-    ],
-    ids=["at once", "later", "never on the first", "never on the second"],
+    ]
 )
 def test_a_standby_that_does_not_replay_walproofs_database_is_named(
     made_after_s: dict[str, float], named: str, monkeypatch: pytest.MonkeyPatch
@@ -190,7 +190,7 @@ def test_a_standby_that_does_not_replay_walproofs_database_is_named(
         own_database.arrived(places, "walproof", clock)
 
 
-@pytest.mark.parametrize("kind", ["*.sql", "*.py"])
+@each(["*.sql", "*.py"])
 def test_no_reading_waits_for_a_view_that_every_role_may_lock(kind: str) -> None:
     """UPDATE on pg_settings, and with it LOCK TABLE, is PUBLIC's (system_views.sql); what it calls is no table."""
     naming = re.compile(r"\b(?:FROM|JOIN|TABLE)\s+(?:pg_catalog\.)?pg_settings\b", re.IGNORECASE)
@@ -222,9 +222,9 @@ class Session:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize(("version", "opened"), [(170000, 2), (160000, 1)])
+@each([(170000, 2), (160000, 1)])
 def test_a_session_whose_end_was_told_in_vain_is_tried_without_its_limit(
-    monkeypatch: pytest.MonkeyPatch, version: int, opened: int
+    version: int, opened: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's last words go with a reset: seen 1 in 3,000 times on a busy machine, and a database was left."""
     made = list[Session]()

@@ -4,13 +4,13 @@ import copy
 from contextlib import suppress
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patroni import global_config, utils
 from patroni.config import Config
 from patroni.tags import Tags
 
+from tests.fixtures.tiers import each
 from walproof.model import patroni_values as ours
 
 _SIGNS = st.sampled_from(["", "-", "+", " ", "0", "0x", "."])
@@ -112,7 +112,7 @@ def test_timeouts_are_refused_and_adjusted_as_patroni_does(times: dict[str, Any]
         assert was == [member[name] for name in ours.DEFAULTS]
 
 
-@pytest.mark.parametrize("name", ours.NUMBERS)
+@each(ours.NUMBERS)
 def test_the_numbers_that_are_not_set_are_patronis_own(name: str) -> None:
     theirs = type(global_config)()
     theirs.update(None, {"nothing": "set"})

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import ExitCode, TargetError
 from walproof.load.pgbench import check_workload, invocation
 from walproof.load.pgbench_errors import Script, failure
@@ -27,9 +28,7 @@ def told(text: str, *messages: str, sent: str | None = None, name: str = "/home/
     return error.exit_code, error.message
 
 
-@pytest.mark.parametrize(
-    ("text", "messages", "line", "says"),
-    [
+@each([
         (SCRIPT, [ABORTED.format(2, UNIQUE)], 5, UNIQUE),
         (SCRIPT, [ABORTED.format(1, "division by zero")], 3, "division by zero"),
         (SCRIPT, [ABORTED.format(1, "permission denied for table secret")], 3, "permission denied"),
@@ -46,8 +45,7 @@ def told(text: str, *messages: str, sent: str | None = None, name: str = "/home/
         ("SELECT 1;\n\\sett a 1\n",
          ['script.sql:2: invalid command in command "sett"\n\\sett a 1'], 2, "invalid command"),
         ("SELECT 1;\n\\if 1\n", ['condition error in script "/dev/shm/x/script.sql" command 3: \\if without'], 2, "if"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_an_error_of_the_script_is_usage_with_its_line(text: str, messages: list[str], line: int, says: str) -> None:
     code, message = told(text, *messages)
     assert (code, message.startswith(f"the script /home/u/w.sql, line {line}: ")) == (ExitCode.USAGE, True), message
@@ -55,8 +53,7 @@ def test_an_error_of_the_script_is_usage_with_its_line(text: str, messages: list
     assert "client" not in message
 
 
-@pytest.mark.parametrize(
-    "messages",
+@each(
     [
         ["connection to server on socket failed: No such file or directory", "could not create connection for setup"],
         [ABORTED.format(1, "x").replace("ERROR:  x", "FATAL:  terminating connection due to administrator command")],
@@ -69,7 +66,7 @@ def test_an_error_of_the_script_is_usage_with_its_line(text: str, messages: list
         ["client 0 aborted while rolling back the transaction after an error; perhaps the backend died"],
         [ABORTED.format(2, UNIQUE), "connection to server at 10.0.0.1 failed: FATAL:  the database system is starting"],
         [],
-    ],
+    ]
 )
 def test_an_outage_is_never_the_scripts_fault(messages: list[str]) -> None:
     code, message = told(SCRIPT, *messages)
@@ -77,15 +74,13 @@ def test_an_outage_is_never_the_scripts_fault(messages: list[str]) -> None:
     assert message.startswith("pgbench: ")
 
 
-@pytest.mark.parametrize(
-    "message",
+@each(
     [
         ABORTED.replace("script 0", "script " + "9" * 5000).format(1, "x"),
         ABORTED.format("9" * 5000, "x"),
         META.replace("script 0", "script " + "9" * 5000).format(0, "set", "evaluation"),
         f"script.sql:{'9' * 5000}: x",
-    ],
-    ids=("script", "command", "meta", "line"),
+    ]
 )
 def test_a_server_that_writes_endless_numbers_breaks_nothing(message: str) -> None:
     assert told(SCRIPT, message)[0] == ExitCode.ENVIRONMENT
@@ -96,8 +91,8 @@ def test_an_error_of_our_own_script_is_the_targets() -> None:
     assert isinstance(failure("", ()), TargetError)
 
 
-@pytest.mark.parametrize("protocol", Protocol)
-def test_the_line_is_the_users_where_the_level_was_put_into_the_script(tmp_path: Path, protocol: Protocol) -> None:
+@each(Protocol)
+def test_the_line_is_the_users_where_the_level_was_put_into_the_script(protocol: Protocol, tmp_path: Path) -> None:
     path = tmp_path / "pay.sql"
     path.write_text("-- pays\nBEGIN;\nSELECT 1;\nSELECT 1/0;\nEND;\n")
     workload = Workload(WorkloadKind.SCRIPT, script=str(path), per_transaction=True, protocol=protocol)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.model.drill import Finding
 from walproof.records.reader import read
 from walproof.records.writer import Writer
@@ -69,8 +70,9 @@ def test_what_was_run_before_ctrl_c_is_in_the_record_and_in_the_report(tmp_path:
 
 
 @pytest.mark.usefixtures("no_lab")
-@pytest.mark.parametrize(("reproduce", "code"), [([shows], 0), ([shows, hides], 1)], ids=["shown", "hidden"])
-def test_the_exit_code_says_whether_each_was_reproduced(tmp_path: Path, reproduce: list[object], code: int) -> None:
+# rows: shown, hidden
+@each([([shows], 0), ([shows, hides], 1)])
+def test_the_exit_code_says_whether_each_was_reproduced(reproduce: list[object], code: int, tmp_path: Path) -> None:
     wanted = [Pitfall(f"P{n}", "a pitfall", one) for n, one in enumerate(reproduce)]  # type: ignore[arg-type]
     with Writer(tmp_path / "r", "pitfalls") as writer:
         runs, stopped = catalogue.reproduce(catalogue.run_all(wanted, lambda _: None), writer)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.model.drill import Finding
 from walproof.studies.pitfalls.catalogue import CATALOGUE, PitfallRun, as_dict, pitfalls
@@ -18,7 +19,7 @@ def test_all_twenty_two_are_there_once() -> None:
     assert [p.number for p in pitfalls("p3, P1")] == ["P3", "P1"]
 
 
-@pytest.mark.parametrize("text", ["P0", "P23", "", "everything"])
+@each(["P0", "P23", "", "everything"])
 def test_an_unknown_pitfall_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         pitfalls(text)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced, throughput
+from tests.fixtures.tiers import each
 from tests.unit.test_cli_price import run, target  # noqa: F401
 from walproof.errors import UsageError
 from walproof.model.estimate import Caveat, Estimate
@@ -24,8 +25,7 @@ def table(ratio: Estimate, *caveats: Caveat) -> PriceTable:
     return PriceTable(Level.LOCAL, (price,))
 
 
-@pytest.mark.parametrize(
-    ("asked", "ratio", "answer", "code"),
+@each(
     [
         ("on>=0.9@16", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
         ("on>=0.9@16", Estimate(0.93, 0.89, 0.97), Answer.UNDECIDED, 4),
@@ -33,7 +33,7 @@ def table(ratio: Estimate, *caveats: Caveat) -> PriceTable:
         ("on>=90%", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
         ("on>=0.9@16", Estimate(0.99, float("nan"), float("nan")), Answer.UNDECIDED, 4),
         ("on>=0.9@4", Estimate(0.93, 0.91, 0.95), Answer.UNDECIDED, 4),
-    ],
+    ]
 )
 def test_the_interval_decides_never_the_value(asked: str, ratio: Estimate, answer: Answer, code: int) -> None:
     found = required(parse_requirements(asked), table(ratio))
@@ -52,7 +52,7 @@ def test_one_not_met_outweighs_one_undecided() -> None:
     assert (exit_code(found), exit_code(found[:1]), exit_code(())) == (1, 4, 0)
 
 
-@pytest.mark.parametrize("text", ["on", "on>0.9", "on>=x", "on>=0.9@", "on>=0.9@0", "never>=0.9", ""])
+@each(["on", "on>0.9", "on>=x", "on>=0.9@", "on>=0.9@0", "never>=0.9", ""])
 def test_what_is_no_requirement_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_requirements(text)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced, throughput
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.estimating.intervals import FEWEST_BLOCKS, StoppedBy
 from walproof.model.estimate import Caveat
@@ -274,8 +275,7 @@ def samples(window: Window, arm: Arm = ON, scenario: Scenario = Scenario(), fail
 FINE = Window(standby_names="ANY 1 (a)")
 
 
-@pytest.mark.parametrize(
-    ("caveat", "results"),
+@each(
     [
         (Caveat.STOLEN, samples(replace(FINE, stolen=0.2))),
         (Caveat.CHECKPOINT, samples(replace(FINE, checkpoints=1))),
@@ -289,7 +289,7 @@ FINE = Window(standby_names="ANY 1 (a)")
         (Caveat.NOT_IN_EFFECT, samples(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
         (Caveat.FAILURES, samples(FINE, failed=1)),
         (Caveat.FEW_BLOCKS, samples(FINE)[:5]),
-    ],
+    ]
 )
 def test_each_caveat_stands_with_the_number_it_concerns(caveat: Caveat, results: list[SampleResult]) -> None:
     assert caveats_of(results, np.array([])) == (caveat,)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from walproof.errors import NotObtained, TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
 from walproof.model.event import SampleDone, ScenarioEntered, ScenarioLeftOut
@@ -70,9 +71,7 @@ def test_a_run_in_which_nothing_could_be_had_says_why_as_its_conclusion() -> Non
     assert sentences(bench.events) == (f"Nothing was measured: {why}.",)
 
 
-@pytest.mark.parametrize(
-    "asked", [{"tune": True, "limit": "10ms"}, {"break_even": True, "levels": "on"}, {"steady": "1"}]
-)
+@each([{"tune": True, "limit": "10ms"}, {"break_even": True, "levels": "on"}, {"steady": "1"}])
 def test_searches_and_whole_cycles_leave_it_out_too(asked: dict[str, object]) -> None:
     target = Restarting()
     bench = Bench(target, lambda _: None, 1)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fixtures.known_prices import searched
 from tests.fixtures.priced_fake import FakePriced, throughput
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UndecidedError
 from walproof.model.estimate import Estimate
 from walproof.model.event import Described, SampleDone, SearchStep
@@ -94,12 +95,11 @@ def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     assert result.stopped_by == "budget"
 
 
-@pytest.mark.parametrize(
-    "raw",
+@each(
     [
         {"tune": True, "limit": "30ms", "budget": "20min", "sample": "1s"},
         {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
-    ],
+    ]
 )
 def test_a_resumed_search_goes_on_where_it_was_interrupted(raw: dict[str, Any]) -> None:
     uninterrupted, bench = priced(FakePriced(noise=0.01), **raw)
@@ -157,7 +157,7 @@ def test_ranking_puts_the_faster_within_the_limit_and_the_quicker_beyond_it() ->
     assert ranking(candidates, scores, 0.5) == candidates
 
 
-@pytest.mark.parametrize("pooled", [True, False])
+@each([True, False])
 def test_tuning_finds_the_best_clients_first_and_then_the_best_configuration_within_its_samples(pooled: bool) -> None:
     space = Space(Arm(Level.ON, 1), Level.ON, Level.LOCAL, 128, quorum_open=True, has_pool=pooled, scenario=Scenario())
 
@@ -236,7 +236,7 @@ def test_a_fit_to_clients_and_round_trips_predicts_between_and_beyond() -> None:
         assert predict(model, hidden.clients, hidden.rtt_ms).value == pytest.approx(hidden.tps, rel=0.15)
 
 
-@pytest.mark.parametrize(("level", "fewest"), [(Level.LOCAL, 6), (Level.ON, 7)])
+@each([(Level.LOCAL, 6), (Level.ON, 7)])
 def test_fewer_points_than_parameters_are_too_few(level: Level, fewest: int) -> None:
     points = surface((level,))
     assert prediction.free(points) == fewest
@@ -309,7 +309,7 @@ def test_what_is_known_on_both_sides_is_claimed_and_the_rest_left_open() -> None
     assert all(12 <= n < 32 for n in found.undecided)
 
 
-@pytest.mark.parametrize("plateau", [0.95, 0.985])
+@each([0.95, 0.985])
 def test_a_plateau_below_the_goal_is_never_claimed_to_reach_it(plateau: float) -> None:
     assert not any(searched(plateau, 0.05, seed)[0] for seed in range(1, 7))
 
@@ -340,7 +340,7 @@ def test_processors_elsewhere_or_limited_one_by_one_bound_nothing() -> None:
         assert not processor_bound([(unknown, other)] * 8).known
 
 
-@pytest.mark.parametrize(("busy", "also"), [(0.97, False), (0.7, True)])
+@each([(0.97, False), (0.7, True)])
 def test_a_bound_says_whether_the_processors_were_what_limited(busy: float, also: bool) -> None:
     class Shared(FakePriced):
         def run_sample(self, planned: Sample, seconds: float, seed: int) -> SampleResult:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fixtures.known_prices import effects_of_level_before
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from tests.unit.test_pricing import LOCAL, ON, priced
 from walproof.errors import TargetError, UsageError
 from walproof.estimating.intervals import StoppedBy
@@ -62,13 +63,13 @@ def test_a_checkpoint_that_never_ends_is_not_waited_for_without_end() -> None:
     assert target.left == 1
 
 
-@pytest.mark.parametrize("other", [{"budget": "1min"}, {"precision": "1%"}, {"load": "0.5"}, {"break_even": True}])
+@each([{"budget": "1min"}, {"precision": "1%"}, {"load": "0.5"}, {"break_even": True}])
 def test_what_would_cut_a_cycle_short_is_refused(other: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="--steady cannot be used with"):
         parse_options({"steady": "1", **other})
 
 
-@pytest.mark.parametrize("steady", ["0", "-1", "many"])
+@each(["0", "-1", "many"])
 def test_no_cycles_are_refused(steady: str) -> None:
     with pytest.raises(UsageError):
         parse_options({"steady": steady})
@@ -97,22 +98,20 @@ def test_falling_wal_per_transaction_is_a_caveat() -> None:
     assert caveats_of(steady, np.array([])) == ()
 
 
-@pytest.mark.parametrize(
-    ("window", "caveat"),
+@each(
     [
         (Window(checkpointing=0.3), Caveat.CHECKPOINT),
         (Window(vacuuming=0.3), Caveat.AUTOVACUUM),
         (Window(settled_s=math.inf), Caveat.CARRY_OVER),
-    ],
+    ]
 )
 def test_background_work_and_standbys_that_lag_are_caveats(window: Window, caveat: Caveat) -> None:
     results = [sampled(n, replace(window, standby_names="n2")) for n in range(1, 9)]
     assert caveats_of(results, np.array([])) == (caveat,)
 
 
-@pytest.mark.parametrize(
-    ("clients", "said"), [((4,), False), ((1, 4), True), ((2, 8, 32), True)], ids=["one", "two", "three"]
-)
+# rows: one, two, three
+@each([((4,), False), ((1, 4), True), ((2, 8, 32), True)])
 def test_the_headline_says_at_what_level_each_of_its_comparisons_holds(clients: tuple[int, ...], said: bool) -> None:
     arms = tuple(Arm(level, n) for level in (Level.LOCAL, Level.ON) for n in clients)
     events, _ = priced(FakePriced(noise=0.01), Question((Scenario(rtt_ms=3.0),), arms, budget_s=60))
@@ -144,15 +143,14 @@ def test_a_step_cheaper_than_its_round_trip_is_shown_as_it_is() -> None:
     assert found.sum_ms == pytest.approx(found.measured.value, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("entries", "low", "high"),
+# rows: once, five times, eight times, in two rounds
+@each(
     [
         ([[1.0]], math.nan, math.nan),
         ([[1.0] * 5], math.nan, math.nan),
         ([[0.9, 0.9, 1.0, 1.0, 1.0, 1.1, 1.1, 1.3]], 0.9, 1.3),
         ([[0.9, 1.0, 1.0], [0.8, 1.0, 1.2]], 0.8, 1.2),
-    ],
-    ids=["once", "five times", "eight times", "in two rounds"],
+    ]
 )
 def test_the_network_has_the_error_of_the_round_trips_it_was_measured_by(
     entries: list[list[float]], low: float, high: float

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
+from tests.fixtures.tiers import each
 from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import NAMES, run, state, view
 from walproof.model.drill import Capability, Findings
@@ -68,13 +68,13 @@ def test_where_nothing_shows_whoever_watches_the_cluster_must_have_noticed() -> 
     assert happened(replace(gone, views=(gone.views[0], lone)))
 
 
-@pytest.mark.parametrize("findings", [Findings(unknown=1), Findings(refused=1), Findings(unknown=1, refused=1)])
+@each([Findings(unknown=1), Findings(refused=1), Findings(unknown=1, refused=1)])
 def test_an_attempt_that_was_not_acknowledged_is_noticed(findings: Findings) -> None:
     assert happened(findings=findings)
     assert not happened()
 
 
-@pytest.mark.parametrize(("gap_s", "noticed"), [(0.5, False), (0.501, True), (None, True)])
+@each([(0.5, False), (0.501, True), (None, True)])
 def test_a_pause_longer_than_usual_is_noticed(gap_s: float | None, noticed: bool) -> None:
     after = None if gap_s is None else 99.0 + gap_s
     assert happened(out=Outage(99.0, after, 0.5)) is noticed
@@ -92,7 +92,7 @@ def test_faults_that_a_healthy_cluster_survives_need_not_be_noticed() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "enough"), [(10, True), (9, False)])
+@each([(10, True), (9, False)])
 def test_ten_commits_before_the_fault_are_enough_to_judge(before: int, enough: bool) -> None:
     tries = attempts()
     fault_at = float(tries.ended[before - 1])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Level, Loss
@@ -64,8 +65,7 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
     assert {d.fault.name for d in full} == {"crash-in-place", "kill", "double-kill", "double-power", "none"}
 
 
-@pytest.mark.parametrize(
-    "raw",
+@each(
     [
         {"fault": "earthquake"},
         {"fault": ","},
@@ -88,7 +88,7 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
         {"return_order": "all", "matrix": True},
         {"return_order": " "},
         {"levels": " "},
-    ],
+    ]
 )
 def test_an_option_that_is_not_valid_is_refused(raw: dict[str, object]) -> None:
     with pytest.raises(UsageError) as refused:
@@ -101,15 +101,14 @@ def test_a_fault_that_cannot_fall_on_the_victim_is_refused() -> None:
         planned(parse_options({"fault": "switchover,kill", "victim": "cluster"}))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@each(
     [
         ("n9", "no member"),
         ("n1,n1", "no order"),
         (",", "no order"),
         ("standby-3", "no member"),
         ("all,n1", "no member"),
-    ],
+    ]
 )
 def test_an_order_of_others_than_the_members_is_refused(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
@@ -126,14 +125,13 @@ def test_every_order_is_a_drill_and_of_five_members_none_is_left_out_in_silence(
         orders("all", [f"n{place}" for place in range(5)])
 
 
-@pytest.mark.parametrize(
-    ("order", "names"),
+@each(
     [
         (("standby-1",), ("n1", "n2", "n3")),
         (("leader",), ("n2", "n1", "n3")),
         (("standby-2", "leader"), ("n3", "n2", "n1")),
         (("n3", "standby-2", "n1"), ("n3", "n1", "n2")),
-    ],
+    ]
 )
 def test_members_that_an_order_does_not_name_come_last(order: tuple[str, ...], names: tuple[str, ...]) -> None:
     view = ClusterView(0.0, tuple(MemberView(n, Role.STANDBY, "streaming", 1) for n in NAMES), "n2")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.attempts import attempts as ledger
+from tests.fixtures.tiers import each
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
 from walproof.model.drill import Drill, Recovery, Verdict, Victim
 from walproof.model.guarantee import Level
@@ -117,8 +118,7 @@ def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
     assert judge(replace(unnoticed, readings=held, run=moved)).drill.verdict is Verdict.HELD
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
+@each(
     [
         ({"recovered": False}, "the cluster did not recover"),
         ({"recovered": False, "error": "n1 is gone"}, "n1 is gone"),
@@ -128,7 +128,7 @@ def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
         ({"before": replace(view(), leader=None)}, "the cluster was not healthy before the fault"),
         ({"fault_at": 70.0}, "the writers had only 0 commits acknowledged before the fault"),
         ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: no standby was promoted"),
-    ],
+    ]
 )
 def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], sentence: str) -> None:
     drill = judged(drill=replace(KILLED, **change))  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], s
         assert (drill.rto_s, drill.unavailable_s, drill.writers_rto_s, drill.marks) == (None, None, None, ())
 
 
-@pytest.mark.parametrize("change", [{"recovered": False}, {"timed_out": "late"}, {"incomplete": "a writer was killed"}])
+@each([{"recovered": False}, {"timed_out": "late"}, {"incomplete": "a writer was killed"}])
 def test_a_proven_loss_wins(change: dict[str, object]) -> None:
     drill = judged(drill=replace(KILLED, **change), lost=(99.0, 100.0))  # type: ignore[arg-type]
     assert drill.verdict is Verdict.BROKEN

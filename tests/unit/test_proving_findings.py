@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.attempts import attempts
+from tests.fixtures.tiers import each
 from walproof.model.drill import Findings
 from walproof.model.guarantee import Level
 from walproof.model.load import Attempts, Outcome, Rows, WitnessReport
@@ -65,9 +66,10 @@ def other(numbers: tuple[int, ...], *, member: str = "n2", **columns: int) -> Ro
     return there
 
 
-@pytest.mark.parametrize(
-    ("tries", "members", "expected"),
-    [
+# rows: the span of the loss, a row of a refused attempt, a row twice, a corrupted payload, a corrupted stated
+# checksum, both corrupted alike, what another member corrupted and lacks, a leader without rows, a leader that was
+# not read, an empty ledger
+@each([
         (ledger((1, A, 1.0), (2, A, 2.0), (3, A, 4.5)), [rows(1)], {"lost": 2, "lost_from": 2.0, "lost_to": 4.5}),
         (ledger((1, A, 1.0), (2, R, 2.0)), [rows(1, 2)], {"phantom": 1}),
         (TWO, [rows(1, 2, 2)], {"duplicate": 1, "kept": 2, "lost": 0}),
@@ -78,13 +80,7 @@ def other(numbers: tuple[int, ...], *, member: str = "n2", **columns: int) -> Ro
         (TWO, [rows()], {"lost": 2}),
         (TWO, [], {"lost": 0, "acknowledged": 2}),
         (ledger(), [rows()], {"acknowledged": 0, "lost": 0}),
-    ],
-    ids=[
-        "the span of the loss", "a row of a refused attempt", "a row twice", "a corrupted payload",
-        "a corrupted stated checksum", "both corrupted alike", "what another member corrupted and lacks",
-        "a leader without rows", "a leader that was not read", "an empty ledger",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_is_found(tries: Attempts, members: list[Rows], expected: dict[str, float]) -> None:
     found = asdict(found_in(tries, members))
     assert {name: found[name] for name in expected} == expected
@@ -98,7 +94,7 @@ def test_a_row_nobody_wrote_is_phantom_even_with_absurd_numbers() -> None:
     assert (found.kept, found.phantom) == (1, 2)
 
 
-@pytest.mark.parametrize(("writer", "number"), [(0, 1 << 41), (1 << 24, 5), (-(1 << 24), 5), (1 << 23, 5)])
+@each([(0, 1 << 41), (1 << 24, 5), (-(1 << 24), 5), (1 << 23, 5)])
 def test_a_row_whose_numbers_are_out_of_range_is_never_taken_for_another(writer: int, number: int) -> None:
     others = replace(ledger((0, A, 1.0), (5, A, 2.0)), writer=np.array([2, 0], np.int32))
     strange = Rows("n2", np.array([writer], np.int32), np.array([number], np.int64), *[np.zeros(1, np.uint32)] * 2)
@@ -139,8 +135,10 @@ def two_servers(late_start: float) -> Attempts:
     return replace(tries, started=started, server=side.astype(np.int16), timeline=(side + 1).astype(np.int32))
 
 
-@pytest.mark.parametrize(
-    ("late_start", "change", "seconds"),
+# rows: a late answer of the old leader is not two leaders, an attempt started on the old leader after the new one
+# served is, two timelines of one server are one leader, servers that are not known differ by their timelines, unknown
+# timelines prove nothing, a refused attempt is no sign, an unanswered attempt is no sign
+@each(
     [
         (9.5, {}, 0.0),
         (10.7, {}, 0.7),
@@ -149,16 +147,7 @@ def two_servers(late_start: float) -> Attempts:
         (10.7, {"timeline": np.array([0, 0, 2, 2], np.int32)}, 0.0),
         (10.7, {"outcome": np.array([A, R, A, A], np.int8)}, 0.0),
         (10.7, {"outcome": np.array([A, U, A, A], np.int8), "ended": np.array([1.0, np.nan, 10.0, 12.0])}, 0.0),
-    ],
-    ids=[
-        "a late answer of the old leader is not two leaders",
-        "an attempt started on the old leader after the new one served is",
-        "two timelines of one server are one leader",
-        "servers that are not known differ by their timelines",
-        "unknown timelines prove nothing",
-        "a refused attempt is no sign",
-        "an unanswered attempt is no sign",
-    ],
+    ]
 )
 def test_two_leaders_are_proven_by_an_attempt_that_started(
     late_start: float, change: dict[str, Any], seconds: float

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-
+from tests.fixtures.tiers import each
 from walproof.model.drill import Capability, Victim
 from walproof.model.guarantee import Loss
 from walproof.model.topology import ClusterView, MemberState, MemberView, Role
@@ -60,8 +59,7 @@ ORDERLY = state(at=125.0, postmaster="8", started="tuesday")
 UNCHANGED = (state(at=110.0), state(at=125.0))
 
 
-@pytest.mark.parametrize(
-    ("operation", "shows", "does_not"),
+@each(
     [
         (Capability.KILL, (silent(postmaster="none"), BACK), UNCHANGED),
         (Capability.KILL, (BACK,), (ORDERLY,)),
@@ -118,7 +116,7 @@ UNCHANGED = (state(at=110.0), state(at=125.0))
             (state(at=110.0, dcs="frozen"), state("n2", 110.0, dcs="none"), state("n3", 110.0)),
             (state(at=110.0, dcs="frozen"), state("n2", 110.0), state("n3", 110.0)),
         ),
-    ],
+    ]
 )
 def test_a_fault_shows_by_its_own_sign_alone(
     operation: Capability, shows: tuple[MemberState, ...], does_not: tuple[MemberState, ...]
@@ -127,10 +125,7 @@ def test_a_fault_shows_by_its_own_sign_alone(
     assert seen(operation, *does_not) is False
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.SLOW_DISK, Capability.DCS_LOSS],
-)
+@each([Capability.FREEZE, Capability.POWER_CUT, Capability.PARTITION, Capability.SLOW_DISK, Capability.DCS_LOSS])
 def test_a_sign_after_the_fault_was_cleared_is_too_late(operation: Capability) -> None:
     late = [
         state(name, 125.0, processes="frozen", disk="slow", dcs="frozen", deaf_to=NAMES, answers=False)
@@ -247,8 +242,7 @@ def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:
 SAME = view("n1", 1)
 
 
-@pytest.mark.parametrize(
-    ("fault", "drill", "loss"),
+@each(
     [
         ("kill", run(BACK), Loss.LEADER_GONE),
         ("kill", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
@@ -266,22 +260,21 @@ SAME = view("n1", 1)
         ("double-power", run(BACK, after=SAME), Loss.POWER_CUT),
         ("stop", run(ORDERLY), None),
         ("switchover", run(), None),
-    ],
+    ]
 )
 def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -> None:
     entry = CATALOGUE[fault]
     assert loss_in_fact(entry, entry.victims[0], drill) is loss
 
 
-@pytest.mark.parametrize(
-    ("drill", "loss"),
+@each(
     [
         (run(), Loss.LEADER_GONE),
         (run(BACK, after=SAME), Loss.POSTGRES_CRASH),
         (run(ORDERLY, after=SAME), None),
         (run(*UNCHANGED, after=SAME), None),
         (replace(run(after=SAME), states=()), None),
-    ],
+    ]
 )
 def test_a_leader_that_went_although_no_fault_was_meant_for_it_is_gone_all_the_same(
     drill: DrillRun, loss: Loss | None

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.attempts import attempts as ledger
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.model.drill import Victim
 from walproof.model.guarantee import Level
@@ -114,7 +115,7 @@ def test_an_attempt_takes_at_most_six_bytes() -> None:
     assert len(encode(whole)) / len(whole.attempts) <= 6.0
 
 
-@pytest.mark.parametrize("place", [0, 5, 25, 60, 500, -1])
+@each([0, 5, 25, 60, 500, -1])
 def test_a_flipped_bit_is_noticed(place: int) -> None:
     data = bytearray(encode(history(200, 1)))
     data[place] ^= 4
@@ -122,15 +123,13 @@ def test_a_flipped_bit_is_noticed(place: int) -> None:
         decode(bytes(data))
 
 
-@pytest.mark.parametrize("size", [0, 10, 30, 100, 1000])
+@each([0, 10, 30, 100, 1000])
 def test_a_file_cut_short_is_noticed(size: int) -> None:
     with pytest.raises(UsageError, match="damaged"):
         decode(encode(history(200, 1))[:size])
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("outcome", 4), ("outcome", -1), ("level", 99), ("server", 2), ("names", 2)]
-)
+@each([("outcome", 4), ("outcome", -1), ("level", 99), ("server", 2), ("names", 2)])
 def test_a_value_that_no_ledger_writes_is_noticed(column: str, value: int) -> None:
     whole = history(200, 1)
     values = getattr(whole.attempts, column).copy()
@@ -151,8 +150,8 @@ NOISE = np.random.default_rng(1).bytes(100_000).hex()
 """What does not compress."""
 
 
-@pytest.mark.parametrize(
-    ("plain", "sentence"),
+# rows: longer, repeated, values, fields, nested, cut
+@each(
     [
         (f'["{NOISE}",' + " " * (64 << 20) + "0]", "longer than any drill's"),
         (" " * (8 << 20), "longer than any drill's"),
@@ -160,8 +159,7 @@ NOISE = np.random.default_rng(1).bytes(100_000).hex()
         (f'{{"{NOISE}": [' + "[0,0]," * 200_000 + "0]}", "15 fields of its header cannot be read"),
         (f'["{NOISE}"' + "," + "[" * 1_000_000, "levels deep"),
         ("{", "header|property name"),
-    ],
-    ids=["longer", "repeated", "values", "fields", "nested", "cut"],
+    ]
 )
 def test_a_header_that_no_drill_leaves_is_refused_at_little_cost(plain: str, sentence: str) -> None:
     data = with_header(plain.encode())

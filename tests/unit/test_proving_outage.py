@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.fixtures.tiers import each
 from tests.unit.test_proving_findings import A, ledger
 from walproof.model.drill import Findings, Mark, Recovery
 from walproof.model.load import Attempts
@@ -92,7 +93,7 @@ OUTAGES: dict[str, tuple[Drilled, float | None, float | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("drilled", "seconds", "unavailable"), OUTAGES.values(), ids=OUTAGES)
+@each(OUTAGES.values())
 def test_the_outage_is_what_clients_saw(drilled: Drilled, seconds: float | None, unavailable: float | None) -> None:
     out = found(*drilled)
     assert out.seconds is None if seconds is None else out.seconds == pytest.approx(seconds, abs=0.02)
@@ -142,8 +143,10 @@ def parts(
     return split(tries, out, seen, "n1", elected_at)
 
 
-@pytest.mark.parametrize(
-    ("seen", "seconds"),
+# rows: they add up to the outage, what was not seen is left out, no routing where the attempt began before the
+# promotion was seen, the manager's log of the election counts more than views, the old leader still shown after the
+# election is no promotion, a leader restarted in place leads again, and is not promoted
+@each(
     [
         (partial(parts, (4.5, "n1"), (5.5, "n1"), (6.0, None), (7.5, "n2"), began=8.8), (1.0, 1.5, 1.3, 0.2)),
         (partial(parts, (4.0, "n1"), (8.0, "n1")), (None, None, 3.9, 0.1)),
@@ -151,15 +154,7 @@ def parts(
         (partial(parts, (4.5, "n1"), (5.1, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
         (partial(parts, (4.5, "n1"), (7.1, "n1"), (7.3, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
         (partial(parts, (6.0, None), (7.5, "n1")), (1.0, 1.5, 1.4, 0.1)),
-    ],
-    ids=[
-        "they add up to the outage",
-        "what was not seen is left out",
-        "no routing where the attempt began before the promotion was seen",
-        "the manager's log of the election counts more than views",
-        "the old leader still shown after the election is no promotion",
-        "a leader restarted in place leads again, and is not promoted",
-    ],
+    ]
 )
 def test_the_parts(seen: Callable[[], tuple[Recovery, tuple[Mark, ...]]], seconds: tuple[float | None, ...]) -> None:
     recovery, marks = seen()
@@ -238,14 +233,14 @@ WRITERS: dict[str, tuple[dict[int, list[float]], tuple[float, float, float] | No
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("writers", "expected"), WRITERS.values(), ids=WRITERS)
+@each(WRITERS.values())
 def test_the_outage_of_single_writers(
     writers: dict[int, list[float]], expected: tuple[float, float, float] | None
 ) -> None:
     assert writers_rto_s(many(writers), 5.0, stopped_at=30) == (expected and pytest.approx(expected, abs=0.02))
 
 
-@pytest.mark.parametrize("every", [1.2, 2.0])
+@each([1.2, 2.0])
 def test_slow_writers_that_are_stopped_between_two_commits_were_not_gone(every: float) -> None:
     writers = {n: [*np.arange(0.1 * n, 30 - every + 0.1, every)] for n in range(5)}
     assert writers_rto_s(many(writers), 10.05, stopped_at=30) == pytest.approx((every,) * 3)

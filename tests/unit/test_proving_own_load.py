@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.model.event import DrillDone, LoadSeen, Note
 from walproof.model.guarantee import Level
@@ -140,7 +141,7 @@ def test_a_script_that_fails_is_a_usage_error_and_no_fault_is_injected(run: Run,
     ],
 )
 def test_a_script_that_fails_after_a_fault_takes_no_verdict_back(
-    run: Run, target: Able, monkeypatch: pytest.MonkeyPatch, levels: str, verdicts: list[str], code: int
+    levels: str, verdicts: list[str], code: int, run: Run, target: Able, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closes = target.loads.close
 
@@ -183,31 +184,29 @@ def test_a_dry_run_says_what_runs_beside_and_runs_nothing(run: Run, target: Able
     assert not target.loads.prepared
 
 
-@pytest.mark.parametrize(
-    "words",
+@each(
     [
         *([option, value] for option, value in [("--clients", "4"), ("--scale", "3"), ("--protocol", "simple")]),
         *([option, value] for option, value in [("--max-tries", "3"), ("--skew", "zipfian:1.1"), ("-D", "a=1")]),
         ["--init", "own.sql"],
-    ],
+    ]
 )
-def test_what_belongs_to_a_workload_is_refused_without_one(run: Run, words: list[str]) -> None:
+def test_what_belongs_to_a_workload_is_refused_without_one(words: list[str], run: Run) -> None:
     code, _, err = run("--target", "sim", *words, "--dry-run")
     option = words[0] if words[0] != "-D" else "--define"
     assert code == 2 and f"{option} needs --workload" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
+@each(
     [
         (("--target", "sim", "--workload", "insert"), "a simulated cluster has no server that could run it"),
         (("--pitfall", "P1", "--workload", "insert"), "a pitfall brings its own load"),
         (("--target", "sim", "--workload", "insert", "--clients", "0"), "value of --clients"),
         (("--target", "sim", "--workload", "nowhere.sql"), "cannot be read"),
         (("--target", "sim", "--workload", "own.sql", "-D", "stepp=1"), "is used by no script"),
-    ],
+    ]
 )
-def test_where_a_workload_cannot_run_it_is_refused_with_the_reason(run: Run, words: list[str], says: str) -> None:
+def test_where_a_workload_cannot_run_it_is_refused_with_the_reason(words: list[str], says: str, run: Run) -> None:
     code, _, err = run(*words)
     assert code == 2 and says in err
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.fixtures.tiers import each
 from tests.unit.test_proving_conclude import attempts, history
 from tests.unit.test_proving_happened import BACK, ORDERLY, run, silent, state, view
 from walproof.model.drill import Drill, Recovery, Verdict, Victim
@@ -122,9 +123,7 @@ def test_a_switchover_shows_by_another_leader_before_the_next_fault_though_the_o
     assert [s.seen for s in fault_signs(STORM, replace(led, views=(replace(view("n1"), at=102.0),)))] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("struck", "leader", "timeline", "loss"),
-    [
+@each([
         ((KILLED,), "n2", 2, Loss.LEADER_AND_STANDBY_POSTGRES),
         ((KILLED,), "n2", None, Loss.LEADER_AND_STANDBY_POSTGRES),
         ((KILLED,), "n1", None, Loss.POSTGRES_CRASH),
@@ -136,8 +135,7 @@ def test_a_switchover_shows_by_another_leader_before_the_next_fault_though_the_o
         ((Struck("power-cut", "n1", True, 100.0, 104.0),), "n1", 1, Loss.POWER_CUT),
         ((Struck("power-cut", "n2", False, 100.0, 104.0),), "n1", 1, None),
         ((Struck("restart", "n1", True, 100.0, 104.0),), "n1", 1, None),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_a_storm_took_at_most(
     struck: tuple[Struck, ...], leader: str, timeline: int | None, loss: Loss | None
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, PartlyDone, TargetError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import Event, FaultChanged, Note
@@ -35,7 +36,7 @@ def stormed(address: str, seed: int, events: list[Event] | None = None) -> Drill
     return run_drills(shell(address, events), [plan_of(seed)], enough=lambda _: False)[0]
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@each(range(1, 9))
 def test_an_honest_cluster_holds_in_storms_and_the_seed_replays_them(seed: int) -> None:
     drill = stormed(f"sim?sync=strict&slowness=15&seed={seed}", seed)
     assert drill.verdict in (Verdict.HELD, Verdict.UNDECIDED), drill.why
@@ -83,13 +84,10 @@ def test_faults_overlap_and_one_member_is_left_alone() -> None:
     assert most == 2
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
+@each([
         "kill", "freeze", "partition", "power-cut", "stop", "slow-disk", "restart",
         "crash-restart", "partition-wal", "partition-acks", "pause-replay",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_fault_that_a_lie_replaces_by_nothing_is_noticed_in_a_storm(fault: str) -> None:
     strikes = (replace(KILL, fault="isolate"), replace(KILL, fault=fault, after_s=0.5, victim=Victim.STANDBY))
     plan = replace(plan_of(1), storm=strikes)
@@ -181,17 +179,16 @@ def failing(monkeypatch: pytest.MonkeyPatch, capability: Capability, error: Exce
     monkeypatch.setattr(Simulated, "capabilities", capabilities)
 
 
-@pytest.mark.parametrize(
-    ("error", "partly"),
+@each(
     [
         (MachineError("no answer"), True),
         (OSError("full"), True),
         (TargetError("refused"), False),
         (PartlyDone("cut off"), True),
-    ],
+    ]
 )
 def test_a_fault_that_fails_half_way_is_undone_and_counts_as_perhaps_done(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, partly: bool
+    error: Exception, partly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing(monkeypatch, Capability.POWER_CUT, error)
     plan = replace(plan_of(1), storm=(replace(KILL, fault="power-cut"), replace(KILL, after_s=20.0)))

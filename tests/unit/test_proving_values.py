@@ -4,12 +4,12 @@ import inspect
 from dataclasses import is_dataclass
 from importlib import import_module
 
-import pytest
+from tests.fixtures.tiers import each
 
 MODULES = "campaign fault_happened gate history judge level_in_effect loss_bounds lost_commits outage verdict"
 
 
-@pytest.mark.parametrize("name", MODULES.split())
+@each(MODULES.split())
 def test_every_dataclass_of_the_judge_is_frozen_and_slotted(name: str) -> None:
     module = import_module(f"walproof.proving.{name}")
     own = [kind for _, kind in inspect.getmembers(module, inspect.isclass) if kind.__module__ == module.__name__]

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.estimating.intervals import upper_bound
 from walproof.model.drill import Drill, Findings, Verdict, Victim
@@ -40,9 +41,7 @@ def drill(level: Level = Level.ON, findings: Findings = FINE, *, number: int = 1
 BROKEN, GONE = Verdict.BROKEN, "the loss of the leader"
 
 
-@pytest.mark.parametrize(
-    ("findings", "risk", "damage", "verdict", "why"),
-    [
+@each([
         (FINE, at_risk(), [], Verdict.HELD, "all 100 acknowledged commits are there"),
         (LOSS, at_risk(), [], BROKEN, f"10 acknowledged commits lost, which on promises to keep after {GONE}"),
         (
@@ -56,15 +55,12 @@ BROKEN, GONE = Verdict.BROKEN, "the loss of the leader"
         (LOSS, NOTHING, [], BROKEN, "10 acknowledged commits lost, though nothing was at risk"),
         (replace(FINE, two_leaders_s=1.5), NOTHING, [], BROKEN, "two leaders acknowledged at once for 1.5 s"),
         (FINE, NOTHING, ["3 pages of n2 failed their checksum"], BROKEN, "3 pages of n2 failed their checksum"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_the_verdict_and_why(findings: Findings, risk: AtRisk, damage: list[str], verdict: Verdict, why: str) -> None:
     assert decided(findings, [], risk, damage) == (verdict, why)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["corrupted", "duplicate", "phantom", "divergent", "out_of_order", "broken_freshness", "backward_reads"]
-)
+@each(["corrupted", "duplicate", "phantom", "divergent", "out_of_order", "broken_freshness", "backward_reads"])
 def test_every_contradiction_breaks(wrong: str) -> None:
     assert decided(replace(FINE, **{wrong: 1}), [], NOTHING)[0] is BROKEN
     verdict, why = decided(replace(FINE, **{wrong: 2}), [], NOTHING)
@@ -200,9 +196,7 @@ def test_a_median_is_of_one_level_and_one_kind_of_recovery() -> None:
     assert [one.back_by for one in (there, back, went_on, drill())] == ["takeover", "restart in place", "", ""]
 
 
-@pytest.mark.parametrize(
-    "other", [{"fault": "freeze"}, {"victim": Victim.STANDBY}, {"writers": 4}, {"route": "pgbouncer"}, {"loss": ""}]
-)
+@each([{"fault": "freeze"}, {"victim": Victim.STANDBY}, {"writers": 4}, {"route": "pgbouncer"}, {"loss": ""}])
 def test_a_loss_under_another_fault_victim_or_load_is_no_control(other: dict[str, Any]) -> None:
     lost = replace(drill(Level.OFF, LOSS), **other)
     assert controls([lost, drill(Level.ON)])[KILL_ON] == ""

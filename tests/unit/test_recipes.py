@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.fixtures.priced_records import price_record, prove_record
+from tests.fixtures.tiers import each
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import quoted, recipe, recipes
@@ -59,7 +60,7 @@ def closed(tree: Any) -> Any:
     return [closed(v) for v in tree] if isinstance(tree, list) else tree
 
 
-@pytest.mark.parametrize("number", range(6))
+@each(range(6))
 def test_cloudnativepg_clusters_and_poolers_are_valid(number: int) -> None:
     every = choices()
     made = recipes(every[number % len(every)], PLACE)

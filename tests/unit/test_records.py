@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.records import full_record, price_events
+from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError
 from walproof.model.drill import Verdict
 from walproof.model.event import Ended, Event, LoadSeen, Note, SampleDone, ScenarioLeftOut, SearchStep, Started
@@ -47,7 +48,7 @@ def test_every_kind_of_event_comes_back_equal() -> None:
         assert decode(encode(event)) == (event, "")
 
 
-@pytest.mark.parametrize("counted", [{"-5": 3}, {"9": 0}, {"9": 1, "8": -1}, {"9": 10**400}, {str(10**9): 3}])
+@each([{"-5": 3}, {"9": 0}, {"9": 1, "8": -1}, {"9": 10**400}, {str(10**9): 3}])
 def test_a_histogram_that_cannot_have_been_counted_is_left_out(counted: dict[str, int]) -> None:
     sampled = json.loads(encode(next(e for e in full_record() if isinstance(e, SampleDone))))
     for odd in ({"histogram": counted}, {"per_level": {"on": counted}}):
@@ -56,7 +57,7 @@ def test_a_histogram_that_cannot_have_been_counted_is_left_out(counted: dict[str
         assert why.startswith("unknown value of sample-done.result")
 
 
-@pytest.mark.parametrize("number", [math.inf, -math.inf, 1e-308, 0.1 + 0.2])
+@each([math.inf, -math.inf, 1e-308, 0.1 + 0.2])
 def test_a_number_comes_back_exactly(number: float) -> None:
     event = SearchStep(1.0, "s", {}, number, 0.0, 1.0, "c")
     assert decode(encode(event)) == (event, "")
@@ -168,8 +169,8 @@ def test_an_unknown_value_skips_the_line_only() -> None:
     assert "level" in notice
 
 
-@pytest.mark.parametrize("name", ["absent", "empty", "file"])
-def test_what_is_not_a_record_is_a_usage_error(tmp_path: Path, name: str) -> None:
+@each(["absent", "empty", "file"])
+def test_what_is_not_a_record_is_a_usage_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("hello")
     with pytest.raises(UsageError, match="not a record"):
@@ -190,10 +191,8 @@ def test_a_second_record_does_not_overwrite_the_first(tmp_path: Path) -> None:
         Writer(tmp_path / "r", "price")
 
 
-@pytest.mark.parametrize(
-    ("tail", "kept"), [(b'{"kind":"note","at":2.', 1), (b'{"kind":"note","at":2.0,"text":"y"}', 2)]
-)
-def test_resume_goes_on_after_a_crash(tmp_path: Path, tail: bytes, kept: int) -> None:
+@each([(b'{"kind":"note","at":2.', 1), (b'{"kind":"note","at":2.0,"text":"y"}', 2)])
+def test_resume_goes_on_after_a_crash(tail: bytes, kept: int, tmp_path: Path) -> None:
     path = written(tmp_path / "r", (Note(1.0, "x"),)) / "events.jsonl"
     first = path.read_bytes().splitlines(keepends=True)[0]
     path.write_bytes(first + tail)

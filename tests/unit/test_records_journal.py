@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, Layer
 from walproof.errors import MachineError
 from walproof.records.journal import Change, Journal
@@ -60,8 +61,8 @@ def applied(journal: Journal, name: str) -> Change:
     return change
 
 
-@pytest.mark.parametrize("how", ["revert", "apply --undo"])
-def test_an_undo_that_was_killed_is_ended_and_what_was_applied_before_stays(tmp_path: Path, how: str) -> None:
+@each(["revert", "apply --undo"])
+def test_an_undo_that_was_killed_is_ended_and_what_was_applied_before_stays(how: str, tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     first, second = applied(journal, "first"), applied(journal, "second")
     assert Layer(journal, complete=False).pending("c") == [], "revert leaves what is complete"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import fake_patroni
+from tests.fixtures.tiers import each
 from tests.hostile.test_power_cut_of_journal import Disk
 from walproof.cli import watch
 from walproof.cli.runs import applied_folder, runs_folder
@@ -110,7 +111,7 @@ def test_where_the_state_folder_cannot_be_written_nothing_is_changed(tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
-def test_where_others_may_write_in_the_folder_nothing_is_changed(tmp_path: Path, folder: Path, mode: int) -> None:
+def test_where_others_may_write_in_the_folder_nothing_is_changed(mode: int, tmp_path: Path, folder: Path) -> None:
     folder.mkdir(parents=True)
     folder.chmod(mode)
     with pytest.raises(MachineError, match="others own"):
@@ -135,7 +136,7 @@ def test_what_is_noted_and_undone_by_many_threads_at_once_is_all_there(tmp_path:
     assert len(numbers) == len(set(numbers)) == 44
 
 
-@pytest.mark.parametrize("name", [runs_folder().name, applied_folder().name])
+@each([runs_folder().name, applied_folder().name])
 def test_no_lab_is_made_where_journals_lie(name: str) -> None:
     with pytest.raises(UsageError, match="cannot name a lab"):
         home.lab_home(name)
@@ -188,8 +189,8 @@ def test_faults_of_the_live_page_are_noted_without_a_record(
     assert sorted(tmp_path.rglob(NAME)) == []
 
 
-@pytest.mark.parametrize("removed", [False, True])
-def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(tmp_path: Path, removed: bool) -> None:
+@each([False, True])
+def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(removed: bool, tmp_path: Path) -> None:
     script = (
         "import atexit; from types import SimpleNamespace; from walproof.cli.runs import keep_journal;"
         "target = SimpleNamespace(external=True, name='cnpg:db/pg', identity=''); keep_journal(target, None);"
@@ -205,18 +206,17 @@ def test_a_run_that_ends_before_it_could_remove_what_it_made_says_so_at_its_end(
 CONTAINER, HOST = b"pid:[4026532761]", b"pid:[4026531836]"
 
 
-@pytest.mark.parametrize(
-    ("machine_id", "pids", "another_boot"),
+# rows: no-machine-id, first-boot, machine-id-of-an-image, another-container
+@each(
     [
         ("", HOST, True),
         ("uninitialized\n", HOST, True),
         ("3d1219c7c4c5404aaa1f6d2a48adfda4\n", CONTAINER, True),
         ("", CONTAINER, False),
-    ],
-    ids=["no-machine-id", "first-boot", "machine-id-of-an-image", "another-container"],
+    ]
 )
 def test_a_run_on_another_machine_of_the_same_name_may_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine_id: str, pids: bytes, another_boot: bool
+    machine_id: str, pids: bytes, another_boot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hosts and containers of one name and one image, whose pid namespaces may have one number."""
     boot, own, namespace = tmp_path / "boot", tmp_path / "machine-id", [pids]

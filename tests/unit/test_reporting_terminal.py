@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from tests.fixtures.records import HOSTILE, SETTINGS, full_record, price_events, prove_events
+from tests.fixtures.tiers import each
 from walproof.model.drill import Drill, Verdict
 from walproof.model.event import DrillDone, Event
 from walproof.model.guarantee import Level
@@ -142,7 +142,7 @@ def test_an_outage_that_was_not_seen_is_left_out() -> None:
     assert back_after([drill]) == ""
 
 
-@pytest.mark.parametrize("width", [80, 100, 240])
+@each([80, 100, 240])
 def test_tables_fit_the_terminal_without_cutting_a_word(width: int) -> None:
     text = drawn(full_record(), width=width)
     assert max(len(line) for line in text.splitlines()) <= width
@@ -174,16 +174,15 @@ def test_tables_in_a_pipe_never_fold() -> None:
 NARROW = {"drop": ["extra"], "letter": ["note"]}
 
 
-@pytest.mark.parametrize(
-    ("ways", "width", "line"),
+# rows: whole, narrow, its letters, upright, list
+@each(
     [
         (NARROW, 60, "on     a long note about it             0      1"),
         (NARROW, 45, "on     a           0"),
         (NARROW, 45, "  note: a a long note about it; b a note"),
         ({}, 42, "commits lost                     0      12"),
         ({}, 30, "      commits lost: 12"),
-    ],
-    ids=["whole", "narrow", "its letters", "upright", "list"],
+    ]
 )
 def test_a_table_takes_the_first_form_that_fits(ways: dict[str, list[str]], width: int, line: str) -> None:
     heads = columns("level", "note", ">commits lost", ">extra", **ways)

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.fixtures.recorded_machines import from_text, machine
+from tests.fixtures.tiers import each
 from walproof.lab import requirements
 from walproof.lab.requirements import Output, State, as_text
 
@@ -19,15 +18,14 @@ def limited(name: str) -> set[str]:
     return {row.subject for row in rows_of(name) if row.state is State.LIMITED}
 
 
-@pytest.mark.parametrize(
-    ("name", "lost"),
+@each(
     [
         ("this-machine-root", set()),
         ("this-machine-user", {"/dev/net/tun", "control groups", "loop devices"}),
         ("debian-12-user", {"control groups", "loop devices"}),
         ("arm64-user", {"control groups", "loop devices"}),
         ("wsl2-user", {"control groups", "loop devices"}),
-    ],
+    ]
 )
 def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[str]) -> None:
     rows = rows_of(name)
@@ -37,8 +35,7 @@ def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[s
     assert all(row.costs and row.todo for row in rows if row.state is not State.WORKS)
 
 
-@pytest.mark.parametrize(
-    ("name", "missing", "todo"),
+@each(
     [
         ("debian-13-root", "etcd is missing", "sudo apt-get install --no-install-recommends etcd-server"),
         ("fedora-user", "etcd is missing", "sudo dnf install etcd"),
@@ -50,7 +47,7 @@ def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[s
         ("docker-without-capabilities", "root has no CAP_NET_ADMIN and no CAP_SYS_ADMIN", "docker run --cap-add"),
         ("alpine-root", "built for glibc", "Debian, Ubuntu, Fedora"),
         ("macos", "a lab needs Linux, and this is macOS", "--target postgresql://"),
-    ],
+    ]
 )
 def test_a_machine_that_can_have_none_names_what_is_missing_first_and_what_to_do(
     name: str, missing: str, todo: str

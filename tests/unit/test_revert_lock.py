@@ -13,6 +13,7 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.command_line import one_sentence
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, Layer, applied_folder, covering, journal_of_apply, keep_journal, runs_folder
 from walproof.lab import home
 from walproof.records.journal import Change, Journal
@@ -133,8 +134,8 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize("names", ALIKE)
-def test_targets_whose_names_are_alike_have_two_journals(walproof: Walproof, names: tuple[str, str]) -> None:
+@each(ALIKE, whole=True)
+def test_targets_whose_names_are_alike_have_two_journals(names: tuple[str, str], walproof: Walproof) -> None:
     paths = [journal_of_apply(name).path for name in names]
     assert len({path.name for path in paths}) == 2 and all(len(path.name) < 255 for path in paths)
 
@@ -156,18 +157,17 @@ def test_a_complete_apply_hides_none_of_another_target_that_was_killed(
     assert journal_of_apply(target).path != old == journal_of_apply(other).path
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "covers"),
+@each(
     [
         ({"config": {"ttl": 20}}, {"ttl": 10}, True),
         ({"config": {"ttl": 20}}, {}, True),
         ({"config": {}}, {"postgresql": {"parameters": {"jit": "off"}}}, False),
         ({"spec": []}, [[["postgresql", "parameters", "jit"], "off"]], False),
         ("odd", ["odd"], True),
-    ],
+    ]
 )
 def test_a_complete_apply_covers_the_keys_alone_that_it_changed(
-    walproof: Walproof, tmp_path: Path, before: object, after: object, covers: bool
+    before: object, after: object, covers: bool, walproof: Walproof, tmp_path: Path
 ) -> None:
     older = register(runs_folder(), None)
     note = json.dumps({"config": {"ttl": 30}, "shown": {}})

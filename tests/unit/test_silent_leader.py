@@ -3,11 +3,11 @@
 import shlex
 from dataclasses import replace
 
-import pytest
 from prometheus_client import generate_latest
 from rich.console import Console
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
+from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.leader_lease import LeaseSeen
 from walproof.model.topology import ClusterView, MemberView, Role, Snapshot
@@ -52,9 +52,8 @@ def test_the_lease_is_counted_from_the_first_question_that_the_leader_left_open(
         assert words in silent.text
 
 
-@pytest.mark.parametrize(
-    "last", [at(5, answers=True), at(5, leader="", answers=True)], ids=["it answers again", "the key is free"]
-)
+# rows: it answers again, the key is free
+@each([at(5, answers=True), at(5, leader="", answers=True)])
 def test_silence_ends_with_an_answer_or_with_the_key(last: LeaseSeen) -> None:
     assert after(at(0), last) is None
 
@@ -88,7 +87,7 @@ def test_postgres_that_answers_beside_a_silent_patroni_may_take_writes() -> None
     assert gone is not None and gone.by == "REST and SQL"
 
 
-@pytest.mark.parametrize("scope", ["main", "pg; touch /tmp/x #", "$(id)", "it's", "a\nb", "--dcs-url=x"])
+@each(["main", "pg; touch /tmp/x #", "$(id)", "it's", "a\nb", "--dcs-url=x"])
 def test_the_command_is_one_and_quotes_the_name(scope: str) -> None:
     """Of a name with a line end one line is left: no shell runs a second one."""
     words = shlex.split(silence(at(0, scope=scope)).command)

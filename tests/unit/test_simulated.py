@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures import drills
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
@@ -38,15 +39,12 @@ KUBERNETES = {Capability.KILL_CONTAINER, Capability.LINK_DELAY, Capability.CPU_S
 FAULTS = [name for name, fault in CATALOGUE.items() if not {step.operation for step in fault.steps} & KUBERNETES]
 
 
-@pytest.mark.parametrize(
-    "capability",
-    sorted(set(Capability) - {Capability.INSPECT, Capability.OBSERVE, Capability.WORKLOAD, *KUBERNETES}),
-)
+@each(sorted(set(Capability) - {Capability.INSPECT, Capability.OBSERVE, Capability.WORKLOAD, *KUBERNETES}))
 def test_it_has_every_capability(capability: Capability) -> None:
     assert simulated("sim").capabilities().why_not(capability) is None
 
 
-@pytest.mark.parametrize("text", ["sim?lie=white", "sim?colour=red", "sim?members=9", "sim?seed=x"])
+@each(["sim?lie=white", "sim?colour=red", "sim?members=9", "sim?seed=x"])
 def test_what_it_does_not_know_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         simulated(text)
@@ -59,9 +57,9 @@ def test_a_leader_announced_too_early_does_not_shorten_the_outage() -> None:
     assert "late" in drill.evidence
 
 
-@pytest.mark.parametrize(("refusals", "verdict"), [(3, Verdict.HELD), (10_000, Verdict.UNDECIDED)])
+@each([(3, Verdict.HELD), (10_000, Verdict.UNDECIDED)])
 def test_a_member_that_does_not_answer_yet_is_asked_again_and_one_that_never_does_decides_nothing(
-    monkeypatch: pytest.MonkeyPatch, refusals: int, verdict: Verdict
+    refusals: int, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, refused = SimulatedLedgers.read_ledger, iter(range(refusals))
 
@@ -98,7 +96,7 @@ NAMED = {
 """The finding that names a lie."""
 
 
-@pytest.mark.parametrize("name", LIES)
+@each(LIES)
 def test_no_lie_is_called_held(name: str) -> None:
     lie = LIES[name]
     drill, _ = drilled(f"sim?lie={name}&slowness=3&{lie.sync}", lie.fault, lie.level)
@@ -138,14 +136,14 @@ def test_the_window_without_named_standbys_after_a_takeover_is_shown_with_its_le
     assert drill.findings.not_in_effect_s == 0
 
 
-@pytest.mark.parametrize("fault", sorted(set(CATALOGUE) - set(FAULTS)))
+@each(sorted(set(CATALOGUE) - set(FAULTS)))
 def test_a_fault_that_it_does_not_know_is_skipped(fault: str) -> None:
     drill, _ = drilled("sim", fault)
     assert drill.verdict is Verdict.SKIPPED
     assert "cannot do it" in drill.why
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each(FAULTS)
 def test_every_fault_ends_and_on_holds(fault: str) -> None:
     drill, events = drilled("sim?slowness=3", fault)
     assert drill.verdict is Verdict.HELD, drill.why
@@ -155,15 +153,14 @@ def test_every_fault_ends_and_on_holds(fault: str) -> None:
         assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("fault", "level"),
+@each(
     [
         ("kill", Level.OFF),
         ("kill-all", Level.OFF),
         ("partition", Level.LOCAL),
         ("power-cut", Level.OFF),
         ("double-power", Level.REMOTE_WRITE),
-    ],
+    ]
 )
 def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None:
     drill, _ = drilled("sim?slowness=2", fault, level, writers=16)

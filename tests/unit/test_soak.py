@@ -10,6 +10,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.priced_fake import FakePriced, Ticking
+from tests.fixtures.tiers import each
 from tests.unit.test_cli_price import run  # noqa: F401
 from tests.unit.test_load_pgbench import log
 from walproof.errors import TargetError
@@ -256,8 +257,8 @@ class Steady:
         return series([self.log], within, overall.stalls(*within), marks)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_sample_that_keeps_its_series_is_summed_up_when_ctrl_c_comes(tmp_path: Path, kept: bool) -> None:
+@each([True, False])
+def test_a_sample_that_keeps_its_series_is_summed_up_when_ctrl_c_comes(kept: bool, tmp_path: Path) -> None:
     target = FakePriced(clock=Interrupted())
     pricer = SqlPricer(target)
     pricer._sampler = lambda view: Quiet({}, target.clock)  # type: ignore[method-assign]
@@ -287,8 +288,8 @@ class CutOff(Steady):
         return TargetError("client 0 aborted: the server closed the connection")
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_sample_cut_off_by_a_failover_is_no_price_but_a_stretch_of_a_soak(tmp_path: Path, kept: bool) -> None:
+@each([True, False])
+def test_a_sample_cut_off_by_a_failover_is_no_price_but_a_stretch_of_a_soak(kept: bool, tmp_path: Path) -> None:
     target = FakePriced()
     clock = Ticking()
     target.clock = clock

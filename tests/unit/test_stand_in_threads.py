@@ -13,9 +13,11 @@ from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.relays import Relay
 from tests.fixtures.kubernetes.state import Order
 from tests.fixtures.kubernetes.store import Object, Store
+from tests.fixtures.tiers import each
 
 
-@pytest.mark.parametrize("end", [Relay.drop, Relay.close], ids=["drop", "close"])
+# rows: drop, close
+@each([Relay.drop, Relay.close])
 def test_a_relay_ends_the_connection_that_it_is_just_making(end: Callable[[Relay], None]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -77,7 +79,8 @@ def test_the_log_of_a_pod_that_ends_just_now_is_there() -> None:
     assert read == ["all of it"]
 
 
-@pytest.mark.parametrize("order", [Order("kill", "pg-1"), Order("stop", "pg-1", "fast")], ids=["kill", "stop fast"])
+# rows: kill, stop fast
+@each([Order("kill", "pg-1"), Order("stop", "pg-1", "fast")])
 def test_what_is_dialled_while_the_member_ends_is_refused_or_ended(
     order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:

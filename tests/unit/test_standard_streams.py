@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
+from tests.fixtures.tiers import each
 from walproof.errors import ExitCode
 
 __all__ = ["walproof"]
@@ -43,7 +44,7 @@ def reader_left(line: str, *, output: bool = True, error: bool = False) -> tuple
     return done.returncode, done.stderr or ""
 
 
-@pytest.mark.parametrize("line", LINES)
+@each(LINES)
 def test_a_reader_that_left_is_no_verdict(line: str) -> None:
     assert reader_left(line) == (ExitCode.READER_LEFT, "")
     assert reader_left(line, error=True) == (ExitCode.READER_LEFT, "")
@@ -55,7 +56,7 @@ def test_a_result_that_cannot_be_written_is_an_error_of_the_machine(line: str, r
     one_sentence(run(line, redirection), f"standard output cannot be written: {why}", ExitCode.ENVIRONMENT)
 
 
-@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-"])
+@each(["2>/dev/full", "2>&-"])
 def test_losing_standard_error_changes_neither_result_nor_verdict(redirection: str) -> None:
     code, out, _ = run(f"{SICK} --json", redirection)
     assert (code, bool(json.loads(out)["refused"])) == (ExitCode.BROKEN, True)
@@ -63,9 +64,9 @@ def test_losing_standard_error_changes_neither_result_nor_verdict(redirection: s
     assert reader_left(SICK, output=False, error=True)[0] == ExitCode.BROKEN
 
 
-@pytest.mark.parametrize("broken", [BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "reset")])
+@each([BrokenPipeError(32, "Broken pipe"), ConnectionResetError(104, "reset")])
 def test_a_broken_pipe_to_a_program_or_server_is_neither_verdict_nor_a_reader_that_left(
-    monkeypatch: pytest.MonkeyPatch, walproof: Run, broken: OSError
+    broken: OSError, monkeypatch: pytest.MonkeyPatch, walproof: Run
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise broken

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.sick import well, with_member, with_settings
+from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import diagnosed
 from walproof.errors import UsageError
 from walproof.model.facts import Facts, Sender
@@ -24,8 +25,7 @@ from walproof.watching.picture import sync_status
 ANY, FIRST = QuorumKind.ANY, QuorumKind.FIRST
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "k", "names"),
+@each(
     [
         ('1 ("East,2")', FIRST, 1, ("East,2",)),
         ('ANY 1 ("a""b", """")', ANY, 1, ('a"b', '"')),
@@ -38,14 +38,13 @@ ANY, FIRST = QuorumKind.ANY, QuorumKind.FIRST
         ("anyone, first_1, é$", FIRST, 1, ("anyone", "first_1", "é$")),
         ("ANY 4294967297 (a)", ANY, 1, ("a",)),
         (f"{'0' * 5000}2 (a)", FIRST, 2, ("a",)),
-    ],
+    ]
 )
 def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: int, names: tuple[str, ...]) -> None:
     assert read_standby_names(text) == Quorum(kind, k, names)
 
 
-@pytest.mark.parametrize(
-    "text",
+@each(
     [
         " ",
         "a b",
@@ -61,7 +60,7 @@ def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: i
         "db-1",
         "ANY1 (a)",
         "(a)",
-    ],
+    ]
 )
 def test_a_list_that_postgresql_refuses_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="PostgreSQL refuses the standby names") as refused:
@@ -80,8 +79,7 @@ def test_what_is_written_is_read_back(names: list[str], kind: QuorumKind) -> Non
 # compared without case, as PostgreSQL does
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "priority"),
+@each(
     [
         ("FIRST 1 (N2, n3)", "n2", 1),
         ("FIRST 1 (n3, N2)", "n2", 2),
@@ -89,7 +87,7 @@ def test_what_is_written_is_read_back(names: list[str], kind: QuorumKind) -> Non
         ("ANY 1 (n3, *)", "x", 1),
         ("K", "\u212a", 0),
         ("É", "é", 0),
-    ],
+    ]
 )
 def test_a_name_counts_whatever_its_case_in_ascii(text: str, name: str, priority: int) -> None:
     quorum = read_standby_names(text)
@@ -104,14 +102,13 @@ def standby(name: str, streams_as: str | None = None) -> MemberView:
     return MemberView(name, Role.STANDBY, "streaming", streams_as=streams_as)
 
 
-@pytest.mark.parametrize(
-    ("names", "member"),
+@each(
     [
         ("ANY 1 (N2)", standby("n2")),
         ('ANY 1 ("East,2")', standby("East,2")),
         ('1 ("a""b")', standby('a"b')),
         ("ANY 1 (n2)", standby("10.0.0.2:5432", "N2")),
-    ],
+    ]
 )
 def test_watch_says_blocked_only_where_commits_are(names: str, member: MemberView) -> None:
     assert sync_status(view(member, names=names), 1).spare == 0
@@ -131,14 +128,13 @@ def plain(names: str, *senders: str) -> Facts:
     return with_member(facts, "n1", senders=rows)
 
 
-@pytest.mark.parametrize(
-    ("names", "senders"),
+@each(
     [
         ('1 ("East,2")', ("East,2", "n3")),
         ('ANY 1 ("a""b", n3)', ('a"b', "n3")),
         ("ANY 1 (N2, N3)", ("n2", "n3")),
         ("ANY 1 (1, 007)", ("1", "007")),
-    ],
+    ]
 )
 def test_the_doctor_raises_no_false_error(names: str, senders: tuple[str, ...]) -> None:
     found = {finding.id for finding in diagnosed(plain(names, *senders))}
@@ -180,30 +176,28 @@ def test_what_was_planned_is_set_whoever_streams_by_then(monkeypatch: pytest.Mon
     assert wanted == [{one.name: one.value for one in plan.settings}]
 
 
-@pytest.mark.parametrize(
-    ("member", "listed"),
+@each(
     [
         (standby("east:send"), '"east:send"'),
         (standby("a,b"), '"a,b"'),
         (standby('a"b'), '"a""b"'),
         (standby("10.0.0.2:5432", "db:5432"), '"db:5432"'),
         (standby("label", "n2"), '"n2"'),
-    ],
+    ]
 )
 def test_every_standby_that_streams_is_listed_as_it_streams(member: MemberView, listed: str) -> None:
     names = sorted([listed, '"n1"', '"west"'])
     assert written(standby("west"), member) == f"ANY 1 ({', '.join(names)})"
 
 
-@pytest.mark.parametrize(
-    ("members", "words"),
+@each(
     [
         ((standby("10.0.0.2:5432", "walreceiver"),), "'walreceiver' cannot stand in"),
         ((standby("10.0.0.2", ""),), "'' cannot stand in"),
         ((standby("*"),), "'\\*' cannot stand in"),
         ((standby("\\xc3" * 15 + "\\xc"),), "no more than 63 characters"),
         ((standby("a", "n2"), standby("b", "N2")), "cannot tell apart"),
-    ],
+    ]
 )
 def test_a_name_that_cannot_be_expressed_is_refused_and_not_left_out(
     members: tuple[MemberView, ...], words: str
@@ -213,13 +207,12 @@ def test_a_name_that_cannot_be_expressed_is_refused_and_not_left_out(
     assert refused.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("leader", "listed"),
+@each(
     [
         (MemberView("10.0.0.1:5432", Role.LEADER, "running"), '"west"'),
         (MemberView("label", Role.LEADER, "running", streams_as="15/main"), '"15/main", "west"'),
         (MemberView("label", Role.LEADER, "running", streams_as="WEST"), '"WEST"'),
-    ],
+    ]
 )
 def test_the_leader_is_listed_as_it_will_stream(leader: MemberView, listed: str) -> None:
     assert written(standby("west"), leader=leader) == f"ANY 1 ({listed})"
@@ -236,14 +229,13 @@ def sender(name: str, address: str | None = "127.0.0.1") -> dict[str, Any]:
     return {"name": name, "state": "streaming", "sync_state": "quorum", "address": address}
 
 
-@pytest.mark.parametrize(
-    ("conninfo", "cluster_name", "name"),
+@each(
     [
         ("application_name='East,2' host=x", "", "East,2"),
         ("fallback_application_name=N2", "", "N2"),
         (None, "15/main", "15/main"),
         ("application_name=é", "x", "\\xc3\\xa9"),
-    ],
+    ]
 )
 def test_a_member_is_known_by_the_name_it_streams_under_whatever_it_is_called(
     conninfo: str | None, cluster_name: str, name: str

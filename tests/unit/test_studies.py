@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.model.drill import Drill, Findings, Verdict, Victim
 from walproof.model.event import DrillDone, Event, SampleDone, SampleFailed
@@ -72,7 +73,7 @@ def drill(rto_s: float | None, lost: int = 0, *, decided: bool = True) -> DrillD
     return DrillDone(0.0, done)
 
 
-@pytest.mark.parametrize("name", list(studies()))
+@each(list(studies()))
 def test_every_shipped_study_is_consistent(name: str) -> None:
     study, story = shipped(name)
     assert study.name == name
@@ -96,7 +97,7 @@ def test_every_shipped_study_is_consistent(name: str) -> None:
     assert all(d.fault in CATALOGUE for d in study.drill)
 
 
-@pytest.mark.parametrize("name", list(studies()))
+@each(list(studies()))
 def test_a_quick_run_is_planned_within_five_minutes(name: str) -> None:
     study, _ = shipped(name)
     options = StudyOptions(quick=True)
@@ -110,9 +111,7 @@ TREND: dict[str, Any] = {"part": "p", "level": "on", "clients": (8, 32)}
 RECOVERS: dict[str, Any] = {"drill": "d", "within_s": 30, "lossless": True}
 
 
-@pytest.mark.parametrize(
-    ("judged", "events", "verdict", "said"),
-    [
+@each([
         (claim("ratio", **ON_TO_LOCAL, above=0.6, below=0.8), samples(), "reproduced", ""),
         (claim("ratio", **ON_TO_LOCAL, above=0.9), samples(), "not reproduced", ""),
         (claim("ratio", **ON_TO_LOCAL, above=0.70), samples(), "undecided", "straddles above 0.7; too near"),
@@ -143,8 +142,7 @@ RECOVERS: dict[str, Any] = {"drill": "d", "within_s": 30, "lossless": True}
         (claim("recovers", **RECOVERS), [], "undecided", ""),
         (claim("recovers", **RECOVERS), [drill(2.0, decided=False)], "undecided", ""),
         (claim("recovers", **RECOVERS), [drill(2.0), drill(2.0), drill(2.0, decided=False)], "undecided", ""),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_claim_is_judged_by_its_whole_interval_and_every_drill(
     judged: Claim, events: list[Event], verdict: str, said: str
 ) -> None:

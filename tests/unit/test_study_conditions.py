@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.fixtures.priced_fake import FakePriced
+from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
 from walproof.model.drill import Capability
 from walproof.model.event import ClaimJudged, Event, FigureCompared
@@ -33,8 +34,7 @@ LAB = LabNeeded.model_validate({"members": 3, "quorum": "any1", "wal_volume": Tr
 ANY_1 = 'ANY 1 ("n2", "n3")'
 
 
-@pytest.mark.parametrize(
-    ("lab", "wal_volume", "seen", "sentences"),
+@each(
     [
         (LAB, True, view(ANY_1), ()),
         (LAB, False, view(ANY_1), ("WAL is with the data, the study has it on a volume of its own",)),
@@ -46,7 +46,7 @@ ANY_1 = 'ANY 1 ("n2", "n3")'
         (LabNeeded.model_validate({"sync": "off"}), None, view(""), ()),
         (LabNeeded(cores=0.5), None, view(""), ("processors per member: all, the study has 0.5",)),
         (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
-    ],
+    ]
 )
 def test_only_what_the_study_declares_and_the_target_misses_is_named(
     lab: LabNeeded, wal_volume: bool | None, seen: ClusterView, sentences: tuple[str, ...]
@@ -82,7 +82,8 @@ def test_a_missed_condition_stands_next_to_each_claim_and_figure(tmp_path: Path)
     assert shown.getvalue().count(sentence) == 2
 
 
-@pytest.mark.parametrize("where", [[], ["--target", "sim"]], ids=["own-lab", "simulated"])
+# rows: own-lab, simulated
+@each([[], ["--target", "sim"]])
 def test_a_dry_run_says_what_how_long_and_on_what_and_does_nothing(
     where: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
@@ -55,8 +56,7 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
     assert read_address(str(path))[0] == str(path)
 
 
-@pytest.mark.parametrize(
-    ("tree", "words"),
+@each(
     [
         ({"dsn": "host=a"}, "kind"),
         ({"kind": "postgres", "dsn": "host=a", "colour": 1}, "colour"),
@@ -64,7 +64,7 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
         ({"kind": "postgres", "dsn": "host=a", "caps": {"max_clients": 0}}, "max_clients"),
         ({"kind": "postgres", "dsn": "host=a", "routes": {"nginx": "x"}}, "nginx"),
         ({"kind": "postgres", "dsn": "host=a", "faults": {"cut-power": "x"}}, "cut-power"),
-    ],
+    ]
 )
 def test_a_target_that_is_not_valid_names_the_key(tree: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError) as wrong:
@@ -72,16 +72,15 @@ def test_a_target_that_is_not_valid_names_the_key(tree: dict[str, object], words
     assert words in wrong.value.message
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@each(
     [
         ('kind = "oracle"', "'oracle' is not known"),
         ('kind = "postgres"', "dsn or service"),
         ('kind = "patroni"', "rest"),
         ('dsn = "host=a"', "kind"),
-    ],
+    ]
 )
-def test_a_file_that_no_target_accepts_says_what_is_missing(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_no_target_accepts_says_what_is_missing(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
     with pytest.raises(UsageError, match=words):
@@ -105,8 +104,7 @@ def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
     assert file.routes["rw"].host == ("b", 5432)
 
 
-@pytest.mark.parametrize(
-    ("fault", "undo", "there"),
+@each(
     [
         ("isolate", None, set()),
         ("isolate", "recover", {Capability.ISOLATE}),
@@ -119,7 +117,7 @@ def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
         ("hang-postmaster", "thaw", set()),
         ("hang-manager", "resume", {Capability.HANG_MANAGER}),
         ("hang-rest", None, set()),
-    ],
+    ]
 )
 def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | None, there: set[Capability]) -> None:
     given = {fault: "true", **({undo: "true"} if undo else {})}
@@ -148,11 +146,8 @@ def test_a_fault_is_undone_though_its_manager_no_longer_lists_the_member(tmp_pat
         fault.inject("n2")
 
 
-@pytest.mark.parametrize(
-    ("fault", "undo"),
-    [("freeze", "thaw"), ("hang-manager", "resume"), ("power-cut", "recover"), ("isolate", "recover")],
-)
-def test_a_fault_of_a_run_that_was_killed_is_undone_by_its_command(tmp_path: Path, fault: str, undo: str) -> None:
+@each([("freeze", "thaw"), ("hang-manager", "resume"), ("power-cut", "recover"), ("isolate", "recover")])
+def test_a_fault_of_a_run_that_was_killed_is_undone_by_its_command(fault: str, undo: str, tmp_path: Path) -> None:
     """Its manager does not list the member any more; a command that fails leaves the fault in the journal."""
 
     def gone(member: str) -> Endpoint:
@@ -251,8 +246,8 @@ def test_a_password_goes_into_memory_and_nowhere_else(monkeypatch: pytest.Monkey
     assert "a:b" not in parameters.at(("h", 1)).conninfo()
 
 
-@pytest.mark.parametrize("given", ["dsn", "service", "environment", "both"])
-def test_a_host_beside_another_hostaddr_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+@each(["dsn", "service", "environment", "both"])
+def test_a_host_beside_another_hostaddr_is_refused(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Libpq went to the copy at hostaddr, walproof set all on production, where the name led."""
     path = tmp_path / "services"
     path.write_text("[copy]\nhost=/nowhere\nhostaddr=127.0.0.2\n")
@@ -292,7 +287,7 @@ def test_a_word_that_only_libpq_fills_in_goes_to_no_program(tmp_path: Path, monk
     assert resolved("host=/nowhere").options == (("sslcertmode", "disable"),)
 
 
-@pytest.mark.parametrize("version", [130011, 190000])
+@each([130011, 190000])
 def test_a_version_never_tried_is_refused(version: int) -> None:
     with pytest.raises(TargetError, match="14 to 18"):
         check_version(version, "n1")
@@ -319,8 +314,7 @@ def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
         commands.run("echo no such thing >&2; exit 3")
 
 
-@pytest.mark.parametrize(
-    ("written", "setting", "unit", "same"),
+@each(
     [
         ("15s", "15000", "ms", True),
         ("1min", "60000", "ms", True),
@@ -333,7 +327,7 @@ def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
         ("1GB", "1", "GB", True),
         ("replica", "logical", "", False),
         ("on", "remote_apply", "", False),
-    ],
+    ]
 )
 def test_values_are_compared_by_what_they_mean(written: str, setting: str, unit: str, same: bool) -> None:
     assert same_value(written, setting, unit) is same

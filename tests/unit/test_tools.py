@@ -7,6 +7,7 @@ from pkgutil import resolve_name
 
 import pytest
 
+from tests.fixtures.tiers import each
 from tools import import_circles, ports_only, sizes
 from walproof.cli import demo
 
@@ -41,9 +42,9 @@ def test_what_programs_print_is_never_decoded_strictly() -> None:
     assert strict == []
 
 
-@pytest.mark.parametrize(("lengths", "code"), [((120, 1, 400), 0), ((1, 1, 401), 1)])
+@each([((120, 1, 400), 0), ((1, 1, 401), 1)])
 def test_long_files_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lengths: tuple[int, ...], code: int
+    lengths: tuple[int, ...], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number, length in enumerate(lengths):
         (tmp_path / f"{number}.py").write_text("\n" * length)
@@ -51,8 +52,7 @@ def test_long_files_are_refused(
     assert f"3 files, {sum(lengths)} lines" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "source",
+@each(
     [
         "from walproof.targets.lab.target import LabTarget",
         "from walproof.targets import simulated",
@@ -65,21 +65,20 @@ def test_long_files_are_refused(
         "getattr(target, 'members', ())",
         "hasattr(self.target, 'route')",
         "place.virtual",
-    ],
+    ]
 )
 def test_knowing_a_target_by_more_than_its_ports_is_found(source: str) -> None:
     assert len(list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"})))) == 1
 
 
-@pytest.mark.parametrize(
-    "source",
+@each(
     [
         "from walproof.targets.choose import choose",
         "from walproof.targets.external import consent",
         "from walproof.model.ports import CanBreak\nisinstance(event, SampleDone)",
         "getattr(event, 'at')",
         "target.observe()",
-    ],
+    ]
 )
 def test_using_a_target_by_its_ports_is_not(source: str) -> None:
     assert list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"}))) == []

@@ -5,14 +5,15 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.tiers import each
 from walproof.cli import watch
 from walproof.watching import exporter
 
 __all__ = ["walproof"]
 
 
-@pytest.mark.parametrize("how", ["--canary --terminal", "--exporter"])
-def test_what_a_canary_leaves_is_said(walproof: Run, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+@each(["--canary --terminal", "--exporter"])
+def test_what_a_canary_leaves_is_said(how: str, walproof: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends(*_: object) -> SimpleNamespace:
         return SimpleNamespace(close=lambda: "its table stays")
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from starlette.testclient import TestClient
 
 from tests.fixtures import observed
+from tests.fixtures.tiers import each
 from walproof.errors import Error, TargetError, UsageError
 from walproof.estimating.observed_waits import observation
 from walproof.guarding.kubernetes_freeze import State
@@ -68,10 +69,7 @@ def snapshot(at: float, commits: int | None = None, **more: Any) -> Snapshot:
     return Snapshot(view(at, **more), commits, 0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("names", "streaming", "in_effect", "spare"),
-    [('ANY 1 ("n2","n3")', 2, 1, 1), ('ANY 2 ("n2","n3")', 1, 2, -1), ("", 2, 0, 0), ("*", 2, 1, 1)],
-)
+@each([('ANY 1 ("n2","n3")', 2, 1, 1), ('ANY 2 ("n2","n3")', 1, 2, -1), ("", 2, 0, 0), ("*", 2, 1, 1)])
 def test_the_sync_status_is_what_the_standby_names_ask_for(
     names: str, streaming: int, in_effect: int, spare: int
 ) -> None:
@@ -126,8 +124,8 @@ def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "unknown", "says", "drawn"),
+# rows: flush, two causes, nothing, hanging, hanging beside autovacuum, no rights, not yet
+@each(
     [
         (
             [observed.seen(observed.group(standby=24, flush=40))],
@@ -146,8 +144,7 @@ def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
         ),
         ([], "app may not see it; GRANT pg_monitor", "is not known: app may not see it; GRANT pg_monitor", 0),
         ([], "", "", 0),
-    ],
-    ids=["flush", "two causes", "nothing", "hanging", "hanging beside autovacuum", "no rights", "not yet"],
+    ]
 )
 def test_what_commits_wait_for_is_drawn_live(seconds: list[WaitsSeen], unknown: str, says: str, drawn: int) -> None:
     made = observation(seconds) if seconds else None
@@ -234,8 +231,7 @@ class _Refused(psycopg.errors.lookup("53100")):  # type: ignore[misc]
     diag = SimpleNamespace(severity_nonlocalized="ERROR")
 
 
-@pytest.mark.parametrize(
-    ("error", "warnings", "outcome"),
+@each(
     [
         (None, (), Outcome.ACKNOWLEDGED),
         (None, ("01000",), Outcome.DOWNGRADED),
@@ -244,7 +240,7 @@ class _Refused(psycopg.errors.lookup("53100")):  # type: ignore[misc]
         (psycopg.OperationalError("server closed the connection"), (), Outcome.UNKNOWN),
         (_Severe(), (), Outcome.UNKNOWN),
         (_Refused(), (), Outcome.REFUSED),
-    ],
+    ]
 )
 def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
     error: psycopg.Error | None, warnings: tuple[str, ...], outcome: Outcome

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.estimating.intervals import StoppedBy
 from walproof.load.local_runner import LocalProcess, LocalWorkspace
@@ -37,7 +38,7 @@ def two_scripts(tmp_path: Path) -> tuple[Path, Path]:
     return first, second
 
 
-@pytest.mark.parametrize("more", [{"mix": "on=10,local=90"}, {"route": "pgbouncer", "levels": "off,on"}])
+@each([{"mix": "on=10,local=90"}, {"route": "pgbouncer", "levels": "off,on"}])
 def test_every_arm_of_a_run_with_a_pool_or_a_mix_is_sent_alike(more: dict[str, str]) -> None:
     arms = parse_options({"clients": "1,16", **more}).grid.arms
     pooled = more.get("route") == "pgbouncer"
@@ -113,8 +114,7 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
             parse_workload({"skew": wrong})
 
 
-@pytest.mark.parametrize(
-    ("raw", "reason"),
+@each(
     [
         ({"workload": "tpcb-like@0,insert"}, "weight of tpcb-like"),
         ({"workload": "tpcb-like@1,"}, "empty entry"),
@@ -125,7 +125,7 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
         ({"init": "/nowhere.sql"}, "cannot be read"),
         ({"tables": "new"}, "not a choice of --tables"),
         ({"tables": "existing", "init": __file__}, "cannot be used with --tables existing"),
-    ],
+    ]
 )
 def test_what_is_not_valid_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
@@ -148,15 +148,14 @@ def test_variables_of_the_users_scripts_are_pgbenchs_own_and_part_of_what_is_com
     assert workload != defined(tmp_path, "batch=5", "pause=2", protocol="simple")
 
 
-@pytest.mark.parametrize("text", ["_b=1", "b2=a=c", "bé=1", "B='x y'"])
-def test_names_of_variables_are_those_that_pgbench_takes(tmp_path: Path, text: str) -> None:
+@each(["_b=1", "b2=a=c", "bé=1", "B='x y'"])
+def test_names_of_variables_are_those_that_pgbench_takes(text: str, tmp_path: Path) -> None:
     name, _, value = text.partition("=")
     (tmp_path / "any.sql").write_text(f"SELECT :{name};")
     assert parse_workload({"workload": str(tmp_path / "any.sql"), "define": [text]}).variables == ((name, value),)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
+@each(
     [
         *((wrong, "is not NAME=VALUE") for wrong in ("batch", "batch=", "=5", "1st=5", "a-b=5", "a b=5", " a=5")),
         *((f"{name}=5", f"{name} is set by") for name in ("scale", "rows", "client_id", "random_seed", "default_seed")),
@@ -164,27 +163,26 @@ def test_names_of_variables_are_those_that_pgbench_takes(tmp_path: Path, text: s
         ("password=geheim", "looks like a secret"),
         ("api_token=geheim", "looks like a secret"),
         ("batch=postgresql://u:geheim@h/db", "looks like a secret"),
-    ],
+    ]
 )
 def test_variables_that_pgbench_refuses_or_walproof_sets_or_no_script_reads_are_refused(
-    tmp_path: Path, given: str, reason: str
+    given: str, reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=reason) as refused:
         defined(tmp_path, given)
     assert "geheim" not in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("script", "line"),
+@each(
     [
         ("UPDATE t SET a = a + :step;", 1),
         ("SELECT 1;\n\nSELECT '12:30';", 3),
         ("SELECT a[1:2]\n  FROM t;", 1),
         ("\\set steps 1\nSELECT :step, :steps;", 2),
         ("SELECT 1 -- :x\n  + :y;", 2),
-    ],
+    ]
 )
-def test_a_variable_that_nothing_defines_is_refused_with_its_line(tmp_path: Path, script: str, line: int) -> None:
+def test_a_variable_that_nothing_defines_is_refused_with_its_line(script: str, line: int, tmp_path: Path) -> None:
     """pgbench would send NULL for it with prepared statements, and measure that."""
     (tmp_path / "any.sql").write_text(script)
     with pytest.raises(UsageError, match=rf"any.sql, line {line}: nothing defines :"):
@@ -192,8 +190,7 @@ def test_a_variable_that_nothing_defines_is_refused_with_its_line(tmp_path: Path
     assert parse_workload({"workload": str(tmp_path / "any.sql"), "protocol": "simple"})
 
 
-@pytest.mark.parametrize(
-    "script",
+@each(
     [
         "SELECT 1::int, now()::timestamp;",
         "SELECT 1; -- of :x\n/* :y */ SELECT 2;",
@@ -203,9 +200,9 @@ def test_a_variable_that_nothing_defines_is_refused_with_its_line(tmp_path: Path
         "SELECT :scale, :client_id, :random_seed;",
         "\\if :client_id > 1\n\\set step 2\n\\else\n\\set step 3\n\\endif\nSELECT :step;",
         "SELECT a[1 : 2] FROM t;",
-    ],
+    ]
 )
-def test_a_variable_that_something_defines_is_taken(tmp_path: Path, script: str) -> None:
+def test_a_variable_that_something_defines_is_taken(script: str, tmp_path: Path) -> None:
     (tmp_path / "any.sql").write_text(script)
     assert parse_workload({"workload": str(tmp_path / "any.sql")})
 
