@@ -66,18 +66,18 @@ def test_a_tablespace_elsewhere_is_copied_and_not_worked_on_in_place(directory: 
         size(old, in_place=True)
 
 
-@pytest.mark.parametrize("link", ["pg_tblspc/16500", "pg_wal"])
-def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
-    directory: Path, tmp_path: Path, tablespace: Path, link: str
-) -> None:
-    """A copy's links lead to the folders of the server that was copied: it may have come back, and have other rows."""
-    if link == "pg_wal":
+@pytest.fixture(params=["pg_tblspc/16500", "pg_wal"])
+def link(request: pytest.FixtureRequest, directory: Path, tmp_path: Path, tablespace: Path) -> str:
+    """What of the directory lies behind a link."""
+    if request.param == "pg_wal":
         (directory / "pg_tblspc/16500").unlink()
         behind_a_link(directory / "pg_wal", tmp_path / "wal")
-    shutil.copytree(directory, tmp_path / "back", symlinks=True)
-    assert inspect(directory, None).major == 15
-    program = shutil.copy("/bin/sleep", tmp_path / "postgres")
-    with subprocess.Popen([program, "600"], cwd=tmp_path / "back") as server:
+    return str(request.param)
+
+
+def is_in_use(directory: Path, argv: list[str | Path], cwd: Path) -> None:
+    """By this program, once it has its name."""
+    with subprocess.Popen(argv, cwd=cwd, stdout=subprocess.DEVNULL) as server:
         try:
             comm = Path(f"/proc/{server.pid}/comm")  # has its name a moment after the exec
             wait_for(Wait.PROGRAM_READY, lambda: comm.read_text() == "postgres\n", RealClock(), pace_s=0.01)
@@ -87,27 +87,25 @@ def test_what_a_running_server_has_by_a_link_is_in_use_by_it(
             server.kill()
 
 
+def test_what_a_running_server_has_by_a_link_is_in_use_by_it(directory: Path, tmp_path: Path, link: str) -> None:
+    """A copy's links lead to the folders of the server that was copied: it may have come back, and have other rows."""
+    shutil.copytree(directory, tmp_path / "back", symlinks=True)
+    assert inspect(directory, None).major == 15, f"{link} alone"
+    is_in_use(directory, [shutil.copy("/bin/sleep", tmp_path / "postgres"), "600"], tmp_path / "back")
+
+
 @as_root
-def test_a_server_in_a_container_uses_what_its_links_lead_to_there(
-    directory: Path, tmp_path: Path, tablespace: Path
-) -> None:
+def test_a_server_in_a_container_uses_what_its_links_lead_to_there(directory: Path, tmp_path: Path) -> None:
     container = tmp_path / "container"
     container.mkdir()
-    (directory / "pg_tblspc/16500").unlink()
     (directory / "pg_wal").rename(container / "wal")
     (directory / "pg_wal").symlink_to("/wal")
     shutil.copytree(directory, container / "data", symlinks=True)
     (directory / "pg_wal").unlink()
     (directory / "pg_wal").symlink_to(container / "wal")
-    there = "os.chroot(sys.argv[1]); os.chdir('/data'); print('there', flush=True); time.sleep(600)"
-    script = f"import os, sys, time; open('/proc/self/comm', 'w').write('postgres'); {there}"
-    with subprocess.Popen([sys.executable, "-c", script, container], stdout=subprocess.PIPE) as server:
-        try:
-            assert server.stdout is not None and server.stdout.readline() == b"there\n"
-            with pytest.raises(MachineError, match=f"is in use: PostgreSQL runs in it, process {server.pid}"):
-                inspect(directory, None)
-        finally:
-            server.kill()
+    there = "import os, sys, time; comm = open('/proc/self/comm', 'w'); os.chroot(sys.argv[1]); os.chdir('/data')"
+    script = f"{there}; comm.write('postgres'); comm.flush(); time.sleep(600)"
+    is_in_use(directory, [sys.executable, "-c", script, container], tmp_path)
 
 
 @as_root
@@ -158,8 +156,8 @@ def test_a_file_with_another_name_is_not_worked_on_in_place(directory: Path, tmp
         (made / name).write_bytes(b"x")
         old, work, later = inspect(made, None), made.parent / "work", made.parent / "later"
         assert size(old, in_place=True)
-        work.mkdir()
-        later.mkdir()
+        for folder in (work, later):
+            folder.mkdir()
         list(data_directory.copy(old, {}, 0, work, in_place=True))
         os.link(made / name, made.parent / "evidence")
         with pytest.raises(MachineError, match=of_others):
@@ -218,19 +216,19 @@ def test_files_that_cannot_be_linked_are_named(
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_what_its_owner_swaps_while_it_is_copied_is_not_followed(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
+    directory: Path, tmp_path: Path, in_place: bool
 ) -> None:
     """After the check a folder becomes a link, a file a link or a pipe: nothing behind them is read."""
     old, secret = inspect(directory, None), tmp_path / "secret"
     secret.mkdir()
     (secret / "1259").write_text("secret")
     assert size(old) > 0
-    swaps: tuple[tuple[str, Callable[[Path], object]], ...] = (
+    swaps: list[tuple[str, Callable[[Path], object]]] = [
         ("base/5", lambda path: path.symlink_to(secret)),
         ("base/5/1259", lambda path: path.symlink_to(secret / "1259")),
         ("base/5/1259", os.mkfifo),
         ("base", lambda path: path.symlink_to(secret)),
-    )
+    ]
     for at, (place, swap) in enumerate(swaps):
         (directory / place).rename(tmp_path / f"was{at}")
         swap(directory / place)
@@ -286,16 +284,11 @@ def test_its_configuration_suits_segments_of_any_size() -> None:
     assert [int(gb) >= 2 for gb in re.findall(r"(?m)^(?:min|max)_wal_size = (\d+)GB$", text)] == [True, True]
 
 
-@pytest.mark.parametrize(("said", "link"), [("postmaster.opts", "pg_wal"), ("postmaster.pid", "pg_tblspc/16500")])
-def test_a_copys_links_that_its_original_uses_too_are_not_read(
-    directory: Path, tmp_path: Path, tablespace: Path, link: str, said: str
-) -> None:
+def test_a_copys_links_that_its_original_uses_too_are_not_read(directory: Path, tmp_path: Path, link: str) -> None:
     """pg_rewind of the original changes what they lead to: its rows, or WAL that ends at the fork, are others."""
-    if link == "pg_wal":
-        (directory / "pg_tblspc/16500").unlink()
-        behind_a_link(directory / "pg_wal", tmp_path / "wal")
-    texts = {"postmaster.opts": f'/bin/postgres "-D" "{directory}" "-c" "x=1"\n', "postmaster.pid": f"1\n{directory}\n"}
-    (directory / said).write_text(texts[said])
+    said, text = ("postmaster.opts", f'/bin/postgres "-D" "{directory}" "-c" "x=1"\n')
+    said, text = (said, text) if link == "pg_wal" else ("postmaster.pid", f"1\n{directory}\n")
+    (directory / said).write_text(text)
     kept = shutil.copytree(directory, tmp_path / "kept", symlinks=True)
     assert links(inspect(directory, None)) == {link: Path(os.path.realpath(directory / link))}
     with pytest.raises(MachineError, match=f"{link} is a link to .*, which {directory} uses too"):

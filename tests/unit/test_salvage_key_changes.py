@@ -11,25 +11,16 @@ import pytest
 from tests.fixtures.losses import table
 from tests.fixtures.tiers import every
 from tests.fixtures.wal_writer import DELETE, INSERT, TABLE, UPDATE, ended, wrote
-from walproof.salvaging.changes import Change, Origin, Row, TableLoss
-from walproof.salvaging.key_changes import LEFT, leave_key_changes, mark
-from walproof.salvaging.row_trails import AtFork, Place, Trails
-from walproof.salvaging.transactions import Version
+from walproof.salvaging.changes import Change, Origin, TableLoss
+from walproof.salvaging.key_changes import LEFT, leave_key_changes
+from walproof.salvaging.row_trails import AtFork, Trails
 from walproof.salvaging.wal import LostWal
 from walproof.salvaging.wal_records import Manager, Record, Relation
 
-FORK = 3
-FILE = TABLE
 A, B, C, TOAST, GONE = TABLE, (1663, 5, 16385), (1663, 5, 16386), (1663, 5, 16387), (1663, 5, 16388)
 """Three partitions of one table, the TOAST of one, and a file that no table has any more."""
 ROOTS = dict.fromkeys((A, B, C), frozenset({7})) | {(1663, 5, 16389): frozenset({9})}
 MOVED = 0x10
-
-
-def version(item: int, xmin: int, ended_by: int | None, to: int | None = None, **more: bool) -> Version:
-    """Of item `item` of block 0, ended by an UPDATE that leads to `to`, or a DELETE."""
-    is_update = more.get("is_update", xmin != FORK)
-    return Version((0, item), xmin, xmin != FORK, ended_by, is_update, (0, to or item))
 
 
 def told(*records: Record) -> LostWal:
@@ -119,50 +110,6 @@ def test_rows_that_are_inserted_by_the_page_are_known_by_their_items() -> None:
         assert [at for at in range(12) if trails.came(A, (0, at), 9, is_update=False) is None] == [*items]
 
 
-ROWS: list[dict[Place, Row]] = [
-    {(0, 5): ("5", "in")}, {(0, 2): ("2", "x"), (0, 4): ("4", "y")}, {(0, 1): ("1", "x"), (0, 3): ("4", "x")},
-    {(0, 6): ("6", "out")},
-]  # fmt: skip
-SEEN = [
-    version(1, FORK, 9, 2), version(2, 9, None), version(3, FORK, 9, 4), version(4, 9, None), version(6, FORK, 9),
-    version(5, 9, None, is_update=False),
-]  # fmt: skip
-ONE = AtFork(FILE, (0, 1))
-REKEYED = wrote(9, UPDATE, 0, item=1, new=2, of=FILE)
-DONE = [
-    REKEYED._replace(data=REKEYED.data[:6] + b"\x10" + REKEYED.data[7:]), wrote(9, UPDATE, 0, item=3, new=4, of=FILE),
-    wrote(9, DELETE, 0, item=6, of=FILE), wrote(9, INSERT, 0, item=5, of=FILE),
-]  # fmt: skip
-
-
-def test_changes_are_marked_where_their_row_may_have_had_another_key() -> None:
-    def are_marked(
-        more: dict[str, Any], made_by: int | None, marks: dict[str, tuple[Origin | None, Origin | None]]
-    ) -> None:
-        lost = told(*DONE)
-        if made_by is not None:
-            lost.created, lost.made_by[FILE] = {FILE}, made_by
-        made = [Change("insert", ROWS[0][0, 5], None), Change("insert", ROWS[1][0, 2], None, state="unsure")]
-        old = [Change("delete", None, ROWS[2][0, 1]), Change("delete", None, ROWS[3][0, 6])]
-        ours = replace(table(**{"key": (0,), **more}), relation=FILE)
-        loss = TableLoss(ours, [*made, Change("update", ROWS[1][0, 4], ROWS[2][0, 3]), *old])
-        mark(loss, ROWS, SEEN, lost, None)
-        found = {str((one.new or one.old or ())[0]): (one.came, one.went) for one in loss.changes}
-        assert {key: mark for key, mark in found.items() if mark != (None, None)} == marks
-
-    anew = {"1": (None, ()), "2": ((), None), "4": ((), ()), "6": (None, ())}
-    every(
-        [
-            ({}, None, {"1": (None, ONE), "2": (ONE, None)}),
-            ({"key": ()}, None, {}),
-            # Of a table that was written anew nothing tells which row is which: what was inserted before is no other.
-            ({}, 8, anew),
-            ({}, 9, anew | {"5": ((), None)}),
-        ],
-        are_marked,
-    )
-
-
 def test_an_insert_where_reading_begins_may_belong_to_a_delete_that_was_not_read() -> None:
     lost = LostWal(0x200)
     for xid, lsn in ((9, 0x300), (10, 0x300 + (1 << 16))):
@@ -177,14 +124,7 @@ def test_what_on_conflict_has_taken_back_was_never_a_row() -> None:
     assert lost.ended == {} and lost.trails.went(A, (0, 5)) is not None
 
 
-def test_what_was_inserted_before_the_wal_that_was_read_may_be_moved_to_a_partition_alone() -> None:
-    for root, came in ((7, ()), (table().oid, None)):
-        loss = TableLoss(replace(table(key=(0,), root=root), relation=FILE), [Change("insert", ("5", "in"), None)])
-        mark(loss, [ROWS[0], {}, {}, {}], SEEN[-1:], told(), None)
-        assert loss.changes[0].came == came, root
-
-
-R1, R2 = ONE, AtFork(FILE, (0, 2))
+R1, R2 = AtFork(A, (0, 1)), AtFork(A, (0, 2))
 
 
 def gone(row: Origin, state: str = "clean", **more: Any) -> Change:
@@ -241,16 +181,6 @@ def test_all_tables_are_looked_at_together() -> None:
     tables = [TableLoss(table(root=7), [gone(R1, "conflict")]), TableLoss(table(root=8), [came(R1), *PLAIN])]
     assert leave_key_changes(tables)
     assert [one.is_left for loss in tables for one in loss.changes] == [False, True, False, False]
-
-
-def test_of_which_files_a_row_got_another_key_is_in_the_wal() -> None:
-    lost, (other, third) = LostWal(0x200), ((1663, 5, 16385), (1663, 5, 16386))
-    gone = wrote(9, DELETE, 3, flags=0x10)
-    rekeyed = wrote(10, UPDATE, 3, of=other)
-    rekeyed = rekeyed._replace(data=rekeyed.data[:6] + b"\x10" + rekeyed.data[7:])
-    for one in (wrote(9, INSERT, 1, of=other), gone, wrote(9, INSERT, 4, of=third), rekeyed, wrote(10, UPDATE, 4)):
-        lost.add(one)
-    assert (lost.went_from, lost.came_to) == ({TABLE, other}, {third, other})
 
 
 def test_places_that_no_page_has_are_no_row() -> None:

@@ -1,16 +1,14 @@
-"""Lost rows that name a row which on the new primary is not the lost one are in conflict too, and nothing else is."""
+"""Lost rows that name a row which on the new primary is not the lost one are in conflict too, and nothing else is.
+
+What the SQL makes of it is in lab/test_salvage: `booked` and `account` are looked for, `shop` clears no `offer`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from tests.fixtures import losses as of_two
-from tests.fixtures.losses import FREE, KEY, written
 from tests.fixtures.tiers import every
 from walproof.salvaging.changes import NOT_READ, Change, ForeignKey, Row, Table, TableLoss
 from walproof.salvaging.naming import leave_named
-from walproof.salvaging.recovered import NOT_MADE, SINCE_READ
 
 ANOTHER, SAME, FORK = ("1", "u", "another"), ("1", "u", "lost"), ("1", "u", "at the fork")
 
@@ -143,46 +141,3 @@ def test_a_table_knows_which_of_its_rows_others_name_by_which_keys_and_whether_t
     named = loss(1, [insert("1", None)], key(2), key(3), key(4))
     leave_named([named, loss(2, [insert("8", "1")]), loss(3, [insert("9", "1", "there")])])
     assert named.followed == [key(2)]
-
-
-def test_what_others_name_is_looked_for_before_it_is_inserted_and_once(tmp_path: Path) -> None:
-    """After the first time what is there is ours. That it holds is lab/test_salvage's `booked`."""
-    by_v = replace(KEY, pairs=(("v", *KEY.pairs[0][1:]),))
-    rows = [of_two.insert("2", "a"), of_two.insert("3", "b", "conflict"), of_two.delete("5", "e")]
-    rows += [Change("update", ("4", "c"), ("4", "d"), None, "clean")]
-    named = of_two.loss(1, changes=rows, references=(KEY,), has_other_unique=True)
-    named.followed += [replace(KEY, oid=4), by_v]
-    texts = [text for _, text in written(tmp_path / "rows", [named])]
-    assert [at for at, text in enumerate(texts) if SINCE_READ in text] == [1] and len(texts) == 4
-    of_id, of_v, _ = texts[1].partition("INSERT")[0].split("::pg_catalog.bool;")
-    assert "FROM ONLY" in of_id and "=) '2'" in of_id and "AND (SINCE)" in of_id
-    assert "=) 'a' OR " in of_v and "=) 'c' )" in of_v and "'b'" not in of_v, "what is in conflict is somebody's"
-
-
-def test_an_update_waits_for_what_names_its_row_where_it_would_clear_that(tmp_path: Path) -> None:
-    """ON UPDATE SET NULL took from rows which row they were of: from those that the new primary had written since, and
-    from those that lost work itself put under another one. What lost work set to NULL is so first."""
-    clears = replace(KEY, clears=True)
-    changes = [
-        Change("update", (id, new), (old, "a"), state="clean") for id, new, old in (("1", "b", "1"), ("2", "a", "3"))
-    ]
-    cleared = [Change("update", ("1", v), ("1", "a"), state="clean") for v in (None, "b")]
-    losses = [of_two.loss(1, changes=changes, references=(clears,))]
-    losses += [of_two.loss(2, changes=[one]) for one in cleared]
-    done = written(tmp_path / "rows", losses, [(2, 1)])
-    assert [table for table, _ in done] == ["t2", "t1", "t2", "t1"] and 'SET "v" = NULL' in done[0][1]
-    for at in (1, 3):
-        kept, changed = done[at][1].split("; UPDATE")
-        assert "naming" not in kept and changed.endswith(f"AND {FREE};")
-
-
-def test_a_row_that_others_name_must_be_there_at_the_end(tmp_path: Path) -> None:
-    """ON CONFLICT had left it out, and they were put under the row in its way. A key that is deferrable can wait."""
-    changes = [of_two.delete("9", "z"), of_two.insert("2", "a"), of_two.insert("3", "b")]
-    named = of_two.loss(1, changes=changes, references=(KEY,))
-    named.followed, named.named = [KEY], {1: False, 2: True}
-    texts = [text for _, text in written(tmp_path / "rows", [named])]
-    asked = [text.partition("CASE WHEN (SELECT pg_catalog.count(*)")[2] for text in texts]
-    rows = [f"=) '{id}'" for id in "23"]
-    assert [[row in one for row in rows] for one in asked] == [[False] * 2, [True, False], [False] * 2, [True, True]]
-    assert asked[1].endswith(f")) OPERATOR(pg_catalog.<>) 1 THEN '{NOT_MADE}' ELSE 'true' END)::pg_catalog.bool;")

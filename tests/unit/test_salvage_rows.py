@@ -1,6 +1,5 @@
 """Lost rows of a table: which versions are one change, what the new primary makes of it, and what cannot be read."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -26,7 +25,6 @@ from walproof.salvaging.changes import (
     judged,
     leave_untold,
 )
-from walproof.salvaging.transactions import Version
 from walproof.salvaging.wal import LostWal
 
 A, B, C = ("1", "a"), ("1", "b"), ("1", "c")
@@ -167,12 +165,11 @@ def no_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "own_code", lambda *_: "")
 
 
-def read_one(copied: Copied, new: Copied | None, *, is_new_file: bool = False, **more: Any) -> TableLoss:
+def read_one(copied: Copied, **more: Any) -> TableLoss:
     lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9)
     lost.blocks[1, 2, 3].add(0)
-    lost.created |= {(1, 2, 3)} if is_new_file else set()
     session: Any = copied
-    return rows.read_table(session, "s", table(**{"key": (0,), "is_new_file": is_new_file, **more}), lost, new)
+    return rows.read_table(session, "s", table(key=(0,), **more), lost, None)
 
 
 @pytest.mark.usefixtures("no_code")
@@ -195,7 +192,7 @@ def test_a_row_that_cannot_be_read_is_noted() -> None:
     ]
 
     def is_noted(copied: Copied, says: str) -> None:
-        loss = read_one(copied, None)
+        loss = read_one(copied)
         assert loss.changes == [] and says in loss.notes[0] and loss.undecided
         assert unread not in says or loss.unread == 1
 
@@ -203,50 +200,9 @@ def test_a_row_that_cannot_be_read_is_noted() -> None:
 
 
 @pytest.mark.usefixtures("no_code")
-def test_rows_of_a_rewritten_table_need_not_have_been_inserted() -> None:
-    rewritten: list[tuple[Copied | None, tuple[int, ...], bool, tuple[str, str, bool]]] = [
-        (Copied([], SHAPE), (), True, ("update", "not compared", False)),  # or each row of it would be there twice
-        (None, (), True, ("update", "not compared", False)),
-        (Copied([], SHAPE), (0,), True, ("insert", "unsure", True)),  # the new primary may have deleted it
-        (Copied([("t", "1", "b")], SHAPE), (0,), True, ("insert", "conflict", True)),
-        (Copied([], SHAPE), (), False, ("insert", "not compared", True)),
-        (Copied([], SHAPE), (0,), False, ("insert", "clean", True)),
-        (Copied([], None), (), True, ("insert", "not compared", True)),  # a new table
-        (Copied([], (8, *SHAPE[1:])), (0,), False, ("insert", "not compared", True)),  # another table has its name
-    ]
-
-    def says(new: Copied | None, key: tuple[int, ...], is_new_file: bool, said: tuple[str, str, bool]) -> None:
-        (change,) = read_one(Copied([A], SHAPE), new, is_new_file=is_new_file, key=key).changes
-        assert (change.kind, change.state, change.is_in_sql) == said
-
-    every(rewritten, says)
-
-
-@pytest.mark.usefixtures("no_code")
 def test_what_applying_rows_does_besides_is_noted_with_them() -> None:
-    assert read_one(Copied([A]), None, warnings=("it fires a\x1bb",)).notes == ["it fires a?b"]
-    assert "it fires" not in str(read_one(Copied([]), None, warnings=("it fires a\x1bb",)).notes)
-
-
-@pytest.mark.usefixtures("no_code")
-def test_old_rows_that_share_a_key_are_paired_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([], [], [(0, 1)], [(0, 2)], 0, [], []))
-    loss = read_one(Copied([A], SHAPE), None)
-    assert (loss.changes, loss.unkeyed_old, loss.notes) == ([], 2, [rows.KEY_SINCE])
-
-
-@pytest.mark.usefixtures("no_code")
-def test_a_file_made_after_the_fork_says_nothing_of_the_new_primarys_of_that_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The old primary deleted rows of a new table; the new primary has since rewritten this one into that number."""
-    lost = LostWal(0x200, xids={9}, known_from=1, next_xid=9, created={(1, 2, 4)})
-    lost.ended[1, 2, 4] = Counter({(0, 1): 1})
-    one = Version((0, 1), 9, is_lost=True, ended_by=None, is_update=False, next=(0, 1))
-    monkeypatch.setattr(rows, "_versions", lambda *_: ([(0, 1)], [], [], [], 0, [], [one]))
-    copied: Any = Copied([A], SHAPE)
-    loss = rows.read_table(copied, "s", table(key=(0,)), lost, Copied([("f", "5", "is there")], (7, 4, *SHAPE[2:])))
-    assert [one.kind for one in loss.changes] == ["insert"]
+    assert read_one(Copied([A]), warnings=("it fires a\x1bb",)).notes == ["it fires a?b"]
+    assert "it fires" not in str(read_one(Copied([]), warnings=("it fires a\x1bb",)).notes)
 
 
 def test_a_change_whose_unique_value_the_new_primary_gave_to_another_row_is_in_conflict() -> None:
