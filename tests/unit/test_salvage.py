@@ -1,5 +1,6 @@
 """`walproof salvage` without a server: what is refused, which cluster is meant, and what the report says."""
 
+import io
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from rich.console import Console
 
 from tests.fixtures.command_line import Run, one_sentence, walproof
 from tests.fixtures.data_directory import CONTROL, SEGMENT, directory, wal
@@ -18,6 +20,7 @@ from tests.fixtures.own_folder import own_folder
 from tests.fixtures.tiers import every
 from walproof.errors import MachineError, UsageError
 from walproof.model.topology import Endpoint
+from walproof.reporting.console_output import progress_bar
 from walproof.salvaging import data_directory, plan
 from walproof.salvaging.changes import REWRITTEN, Change, Table, TableLoss
 from walproof.salvaging.data_directory import inspect
@@ -276,3 +279,16 @@ def test_a_target_is_asked_at_its_leader(directory: Path, monkeypatch: pytest.Mo
         (("--new", "postgresql://salvager@:5434"), {"user": "salvager", "port": "5434"}),
     ]
     every(rows, is_asked)
+
+
+def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for is_terminal in (True, False):
+        screen = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
+        with progress_bar(screen) as tell:
+            tell("copying 1.000 GB", 0.0)
+            tell("copying 1.000 GB", 0.43)
+        assert isinstance(screen.file, io.StringIO)
+        shown[is_terminal] = screen.file.getvalue()
+        assert capsys.readouterr().err == "copying 1.000 GB\n"
+    assert "43%" in shown[True] and not shown[False]
