@@ -47,7 +47,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers
         yield made
 
 
-@each([("prod", {}), ("staging", {"staging": "prod"})])
+@pytest.mark.parametrize(("current", "renamed"), [("prod", {}), ("staging", {"staging": "prod"})])
 def test_a_run_stays_on_the_server_that_was_opened_and_sends_it_no_others_token(
     current: str, renamed: dict[str, str], servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

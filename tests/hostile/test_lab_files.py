@@ -15,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.lab import client_access, create, home, members
 from walproof.lab.blueprint import Blueprint
@@ -61,8 +60,7 @@ def test_a_sparse_segment_fills_no_disk(tmp_path: Path) -> None:
     assert not (tmp_path / "copy").exists()
 
 
-# rows: endless, trickling
-@each([b"A" * 65536, b"A"])
+@pytest.mark.parametrize("piece", [b"A" * 65536, b"A"], ids=["endless", "trickling"])
 def test_a_runtime_socket_that_never_ends_is_left(piece: bytes, a_home: Blueprint) -> None:
     def send(client: socket.socket) -> None:
         with client, suppress(OSError):

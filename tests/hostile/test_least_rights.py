@@ -143,7 +143,7 @@ def paper(tmp_path: Path) -> Blueprint:
     return a_blueprint(tmp_path)
 
 
-@each(LINKS.values())
+@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS)
 def test_removing_a_postmaster_pid_removes_nothing_of_others(
     plant: Callable[[Path, Path], None], paper: Blueprint, theirs: Path
 ) -> None:
@@ -152,7 +152,7 @@ def test_removing_a_postmaster_pid_removes_nothing_of_others(
     assert theirs.exists()
 
 
-@each(LINKS.values())
+@pytest.mark.parametrize("plant", LINKS.values(), ids=LINKS)
 def test_a_file_created_in_a_members_folder_is_a_new_one(
     plant: Callable[[Path, Path], None], paper: Blueprint, theirs: Path
 ) -> None:

@@ -46,7 +46,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@each(["home/key", "home/new"])
+@pytest.mark.parametrize("to", ["home/key", "home/new"])
 def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
     to: str, walproof: Run, mine: Path, browser: list[str], tmp_path: Path
 ) -> None:

@@ -77,7 +77,9 @@ def test_a_cluster_of_too_many_members_is_refused(fake: FakePatroni, tmp_path: P
         open_patroni(str(tmp_path / "t.toml"))
 
 
-@each(["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"])
+@pytest.mark.parametrize(
+    "lie", ["/drop?all=", "/drop#", "/patroni/../drop", "/patroni?drop", "/drop?x=/patroni", "/drop/patroni"]
+)
 def test_a_members_url_asks_nothing_of_another_server(lie: str, fake: FakePatroni) -> None:
     with fake_patroni("127.0.0.2") as bystander:
         fake.members = [fake.listed(), fake.listed(name="n2") | {"api_url": f"{bystander.url}{lie}"}]

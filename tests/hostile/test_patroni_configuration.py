@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni, merged
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
@@ -56,8 +55,8 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
     assert patroni.config == FOUND
 
 
-# rows: other-ttl, ttl-removed, key-of-ours, nested, nested-new, dotted-name, another-key, ours-undone
-@each(
+@pytest.mark.parametrize(
+    ("theirs", "left"),
     [
         ({"ttl": 60}, ["cluster: ttl is 60 now"]),
         ({"ttl": None}, ["cluster: ttl is not set now"]),
@@ -67,7 +66,17 @@ def test_applied_and_undone_only_our_keys_travel_and_never_by_put(
         ({"postgresql": {"parameters": {"pg_stat_statements.max": 5}}}, []),
         ({"pause": True}, []),
         ({"ttl": 30}, []),
-    ]
+    ],
+    ids=[
+        "other-ttl",
+        "ttl-removed",
+        "key-of-ours",
+        "nested",
+        "nested-new",
+        "dotted-name",
+        "another-key",
+        "ours-undone",
+    ],
 )
 def test_what_another_operator_set_meanwhile_stays_and_is_named(
     theirs: dict[str, object],

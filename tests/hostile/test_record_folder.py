@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.records import writer
 from walproof.records.layout import EVENTS, FILES, HEADER, opener
@@ -32,7 +31,7 @@ def test_a_link_in_the_place_of_a_record_leads_nowhere(elsewhere: Path) -> None:
     assert "done" in (moved / EVENTS).read_text()
 
 
-@each(["files", "files/drill-1-n1.log"])
+@pytest.mark.parametrize("place", ["files", "files/drill-1-n1.log"])
 def test_a_link_within_a_record_leads_nowhere(place: str, elsewhere: Path) -> None:
     (elsewhere / "drill-1-n1.log").write_text("his")
     with Writer(Path("r"), "prove") as emit:
@@ -57,7 +56,7 @@ def test_a_folder_of_another_user_in_the_place_of_a_new_record_is_refused(monkey
     assert [path.name for path in Path("records").glob("*/*")] == []
 
 
-@each(['{"torn', '{"whole": 1}'])
+@pytest.mark.parametrize("last", ['{"torn', '{"whole": 1}'])
 def test_a_record_that_is_continued_is_mended_in_the_file_that_was_opened(
     last: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +83,7 @@ def test_a_record_that_is_continued_is_mended_in_the_file_that_was_opened(
     assert Path("moved").read_text().startswith(kept + '{"at":')
 
 
-@each([HEADER + ".new", f"{FILES}/x.log"])
+@pytest.mark.parametrize("place", [HEADER + ".new", f"{FILES}/x.log"])
 def test_a_pipe_in_a_record_keeps_nobody_waiting(place: str, elsewhere: Path) -> None:
     Path("r", FILES).mkdir(parents=True)
     os.mkfifo(Path("r", place))

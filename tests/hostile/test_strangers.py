@@ -222,7 +222,7 @@ def removed(record: Path, _: Path) -> None:
     shutil.rmtree(record)
 
 
-@each([swapped, written_over, linked, emptied, removed])
+@pytest.mark.parametrize("tamper", [swapped, written_over, linked, emptied, removed])
 def test_whatever_becomes_of_the_record_its_run_is_reverted_as_it_was_noted(
     tamper: Callable[[Path, Path], None],
     tmp_path: Path,
@@ -309,7 +309,7 @@ def test_registrations_are_their_owners_alone_whatever_the_umask(tmp_path: Path,
     assert (runs_folder().stat().st_mode & 0o777, ours.registration.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-@each([machine(), "elsewhere"])
+@pytest.mark.parametrize("machine", [machine(), "elsewhere"])
 def test_a_run_that_goes_on_or_may_elsewhere_is_left_alone(
     machine: str, tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
-from tests.fixtures.tiers import each
 from walproof.records.journal import NAME, Journal
 from walproof.targets.patroni.configuration import CONFIG, PatroniConfiguration
 
@@ -36,8 +35,7 @@ def record(folder: Path, target: str, before: dict[str, Any] | None) -> Path:
     return folder
 
 
-# rows: checked, nothing to undo
-@each([{"ttl": 30}, None])
+@pytest.mark.parametrize("before", [{"ttl": 30}, None], ids=["checked", "nothing to undo"])
 def test_a_record_that_is_put_in_its_place_is_not_obeyed(
     before: Any, tmp_path: Path, walproof: Walproof, patroni: FakePatroni, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +56,7 @@ def test_a_record_that_is_put_in_its_place_is_not_obeyed(
     assert [asked.body for asked in patroni.written] == ([{"ttl": 30}] if before else [])
 
 
-@each(["folder", "file", "another user's"])
+@pytest.mark.parametrize("theirs", ["folder", "file", "another user's"])
 def test_where_others_may_write_it_is_copied_first(
     theirs: str, tmp_path: Path, walproof: Walproof, patroni: FakePatroni
 ) -> None:

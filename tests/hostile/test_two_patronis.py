@@ -93,7 +93,7 @@ def test_what_was_set_is_not_told_undone_by_the_other(ours: FakePatroni, theirs:
     assert configuration.undo(journal) == [] and journal.pending() == () and ours.config == {"ttl": 30}
 
 
-@each([True, False])
+@pytest.mark.parametrize("answering", [True, False])
 def test_a_copy_is_refused_as_another_cluster_is(
     answering: bool, ours: FakePatroni, copy: FakePatroni, tmp_path: Path
 ) -> None:
