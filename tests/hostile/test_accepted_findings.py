@@ -7,7 +7,7 @@ import pytest
 
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.sick import well, with_settings
-from tests.fixtures.tiers import every
+from tests.fixtures.tiers import each, every
 from walproof.cli import doctor
 
 ACCEPTS = '[[accept]]\ncheck = "fsync-off"\nreason = "fine"\nuntil = 2999-01-01\n'
@@ -26,9 +26,9 @@ CASES = [
 """Whose the folder is and the file in it, the file's mode, and for what of a doctor it is heeded."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each(CASES, whole=True)
 def test_it_is_heeded_where_it_is_ours_or_of_the_tree_that_is_examined(
-    tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch, case: tuple[str, str, int, set[str]]
+    case: tuple[str, str, int, set[str]], tmp_path: Path, walproof: Walproof, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, file, mode, heeded = case
     if {"theirs", "a team's"} & {folder, file} and os.geteuid() != 0:
