@@ -32,7 +32,10 @@ DRILLS = iter(range(1, 10_000))
 OLDER = {f"postgres {major}": major for major in older_versions()}
 KUBERNETES = ("kubernetes",) if WANTED else ()
 REAL = [
-    pytest.param(name, marks=pytest.mark.lab) for name in ("lab", "patroni", "cnpg", "postgres", *OLDER, *KUBERNETES)
+    pytest.param(
+        name, marks=[pytest.mark.lab] if name in ("lab", "postgres") else [pytest.mark.lab, pytest.mark.nightly]
+    )
+    for name in ("lab", "patroni", "cnpg", "postgres", *OLDER, *KUBERNETES)
 ]
 
 

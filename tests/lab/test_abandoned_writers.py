@@ -81,6 +81,7 @@ def test_a_leader_without_its_standby_gets_no_second_connection_of_a_writer(pair
         assert connections(pair) <= WRITERS
 
 
+@pytest.mark.nightly
 def test_writers_whose_leader_is_frozen_go_on_at_the_next_one(pair: PlainPair, tmp_path: Path) -> None:
     with writing(target_file(pair, tmp_path, WRITERS), Level.LOCAL) as run:
         postmaster = psutil.Process(pair.postmaster("n1"))
@@ -96,6 +97,7 @@ def test_writers_whose_leader_is_frozen_go_on_at_the_next_one(pair: PlainPair, t
                 os.kill(process.pid, signal.SIGCONT)
 
 
+@pytest.mark.nightly
 def test_behind_one_address_a_writer_connects_once_more_and_counts_twice(pair: PlainPair, tmp_path: Path) -> None:
     """Another server may lead there meanwhile."""
     synchronous(pair, "n2")

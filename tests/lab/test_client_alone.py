@@ -40,17 +40,20 @@ def test_help_and_version_need_nothing_of_the_lab(installed: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_the_doctor_inspects_an_external_cluster(installed: Path, dsn: str) -> None:
     done = run(installed, "doctor", "--target", dsn, "--json", path="/usr/bin:/bin")
     assert done.returncode in (0, 1), done.stderr
     assert "findings" in json.loads(done.stdout)
 
 
+@pytest.mark.nightly
 def test_a_price_is_planned_with_the_pgbench_on_path(installed: Path, dsn: str) -> None:
     done = run(installed, "price", "--target", dsn, "--dry-run", path=f"{wheel_bin()}:/usr/bin:/bin")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_without_any_pgbench_the_doctor_works_and_a_price_says_what_to_install(installed: Path, dsn: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to hide Debian's PostgreSQL")

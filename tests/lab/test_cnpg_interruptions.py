@@ -27,7 +27,7 @@ from walproof.model.load import Outcome
 from walproof.model.waiting import Wait, wait_for
 from walproof.proving.history import decode
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 IMAGE = "localhost/walproof:test"
 SPEED = 10.0
 NUMBERS = itertools.count(1)

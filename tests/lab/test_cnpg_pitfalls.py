@@ -13,7 +13,7 @@ from tests.fixtures import kubectl as imitated
 from tests.fixtures.kubernetes.stand_in import manifest
 from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes, current_context, real_stand_in, settled
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 PREFERRED = {"synchronous": {"method": "any", "number": 1, "dataDurability": "preferred"}}
 ALONE = re.compile(r"pg-1 acknowledged ([\d,]+) commits at on alone, the first ([\d.]+) s after it")
 

@@ -25,7 +25,7 @@ from tests.fixtures.kubernetes.target import ADDRESS, Kubernetes
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 SEED = 30
 A_POD = re.compile("pg-walproof-0-")
 A_DATABASE = re.compile("walproof_[0-9a-f]{32}")

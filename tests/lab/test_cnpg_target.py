@@ -44,6 +44,7 @@ def nothing_is_left_by_an_earlier_attempt(kubernetes: Kubernetes) -> None:
     kubernetes.revert_what_is_left()
 
 
+@pytest.mark.nightly
 def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: Kubernetes) -> None:
     with current_context(kubernetes.running, ["doctor"]):
         code, out = kubernetes.ended("doctor", "--target", ADDRESS, "--json")
@@ -54,6 +55,7 @@ def test_the_doctor_finds_only_the_one_node_and_what_it_may_not_see(kubernetes: 
     assert json.loads(out)["declared"].startswith("3 instances, data on 2Gi, WAL with the data")
 
 
+@pytest.mark.nightly
 def test_it_is_observed_with_pg_monitor_and_says_what_the_applications_role_lacks(
     kubernetes: Kubernetes, tmp_path: Path
 ) -> None:
@@ -82,6 +84,7 @@ ALTER DATABASE app SET search_path = evil, pg_catalog; ALTER ROLE app SET search
 _GOOD = "ALTER DATABASE app RESET search_path; ALTER ROLE app RESET search_path; DROP SCHEMA evil CASCADE"
 
 
+@pytest.mark.nightly
 def test_the_databases_owner_cannot_answer_for_postgresql_what_a_guard_asks(kubernetes: Kubernetes) -> None:
     members = kubernetes.members
     members.psql(members.primary, _EVIL, ("-d", "app"))
@@ -117,6 +120,7 @@ def test_what_the_role_does_not_allow_is_said_alike_by_a_dry_run_and_by_the_run(
     assert kubernetes.left() == []
 
 
+@pytest.mark.nightly
 def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernetes: Kubernetes, tmp_path: Path) -> None:
     before = kubernetes.spec()
     words = ("price", "--target", ADDRESS, *SHORT, "--cpu", "0.5,1", "--memory", "512Mi", "--json")
@@ -135,6 +139,7 @@ def test_pods_are_priced_at_other_sizes_and_are_as_declared_afterwards(kubernete
     settled(kubernetes.running, kubernetes.members)
 
 
+@pytest.mark.nightly
 def test_a_size_that_does_not_fit_is_refused_or_ends_at_the_first_standby_and_the_conclusion_says_why(
     kubernetes: Kubernetes, tmp_path: Path
 ) -> None:
@@ -157,6 +162,7 @@ def test_a_size_that_does_not_fit_is_refused_or_ends_at_the_first_standby_and_th
     settled(kubernetes.running, kubernetes.members)
 
 
+@pytest.mark.nightly
 def test_the_study_of_cloudnativepg_runs_on_it(kubernetes: Kubernetes, tmp_path: Path) -> None:
     """Its conditions that this cluster misses stand next to each claim; smaller, for the time that it takes."""
     shipped = (studies()["cnpg-powerflex"] / "study.toml").read_text("utf-8")
@@ -187,6 +193,7 @@ def test_the_study_of_cloudnativepg_runs_on_it(kubernetes: Kubernetes, tmp_path:
     settled(kubernetes.running, kubernetes.members)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 def test_after_a_signal_the_pods_are_as_declared_again(kubernetes: Kubernetes, ending: signal.Signals) -> None:
     """kill -9: after `walproof revert`. SIGTERM: by itself; the operator makes the last pods anew afterwards."""
@@ -224,6 +231,7 @@ def test_after_a_signal_the_pods_are_as_declared_again(kubernetes: Kubernetes, e
     settled(kubernetes.running, kubernetes.members)
 
 
+@pytest.mark.nightly
 def test_advise_and_apply_list_the_same_and_that_is_what_is_patched(
     kubernetes: Kubernetes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

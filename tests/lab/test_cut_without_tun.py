@@ -13,7 +13,11 @@ from tests.fixtures.ordinary_user import AS_USER, INSIDE, Tun, home_of_user, see
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {f"n{a}-n{b}" for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(not may_create_networks(), reason="needs root and /dev/net/tun")]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.lab,
+    pytest.mark.skipif(not may_create_networks(), reason="needs root and /dev/net/tun"),
+]
 
 
 def measured(tun: Tun, inside: list[str]) -> dict[str, Any]:

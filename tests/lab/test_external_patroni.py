@@ -48,6 +48,7 @@ def rest_of(target: ExternalCluster) -> PatroniRest:
     return target.rest
 
 
+@pytest.mark.nightly
 def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, tmp_path: Path) -> None:
     target = external(str(lab_file(lab, tmp_path, named=1)))
     view = target.observe()
@@ -63,12 +64,14 @@ def test_everything_is_discovered_from_one_rest_address(lab: Blueprint, tmp_path
     assert target.capabilities().why_not(Capability.POWER_CUT)
 
 
+@pytest.mark.nightly
 def test_nothing_is_found_on_a_well_made_lab(lab: Blueprint, target: ExternalCluster) -> None:
     # Waited for: on a busy machine a standby may flush late just when it is inspected, and the doctor says so.
     wait_for(Wait.QUORUM_NAMED, lambda: not found(LabTarget(lab)), target.clock)
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
+@pytest.mark.nightly
 def test_the_ledger_writes_in_a_database_of_its_own_and_every_member_is_read(target: ExternalCluster) -> None:
     before = everything(target)
     ledger = target.ledger.open_ledger(LedgerOrder(Level.ON, writers=2, witnesses=False))
@@ -110,6 +113,7 @@ def _seen(target: ExternalCluster, check: str) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_each_patroni_seed_is_found_on_the_lab(target: ExternalCluster) -> None:
     missed = []
     sound = rest_of(target).config()
@@ -123,6 +127,7 @@ def test_each_patroni_seed_is_found_on_the_lab(target: ExternalCluster) -> None:
     wait_for(Wait.QUORUM_NAMED, lambda: not found(target), target.clock)
 
 
+@pytest.mark.nightly
 def test_a_quorum_is_set_and_reverted(target: ExternalCluster, tmp_path: Path) -> None:
     before = rest_of(target).config()
     journal = Journal(tmp_path / "j.jsonl")
@@ -178,6 +183,7 @@ def test_after_kill_9_patronis_configuration_is_reverted(target: ExternalCluster
     assert is_back(target, before)
 
 
+@pytest.mark.nightly
 def test_patroni_restarts_and_switches_over_when_asked(target: ExternalCluster) -> None:
     view = target.observe()
     standby = view.standbys[0].name
@@ -190,6 +196,7 @@ def test_patroni_restarts_and_switches_over_when_asked(target: ExternalCluster) 
     able.recovery.recover()
 
 
+@pytest.mark.nightly
 def test_advise_and_apply_list_the_same_on_a_lab_and_through_patroni(
     lab: Blueprint, target: ExternalCluster, file: Path, tmp_path: Path
 ) -> None:

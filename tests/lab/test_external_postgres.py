@@ -319,6 +319,7 @@ def test_each_seed_on_a_real_pair_is_found_and_gone_when_reverted(pair: PlainPai
     assert stayed == []
 
 
+@pytest.mark.nightly
 def test_overrides_paused_replay_slots_and_tables_are_found(pair: PlainPair, tmp_path: Path) -> None:
     made = (
         ("n1", "ALTER ROLE postgres IN DATABASE template1 SET synchronous_commit = off"),

@@ -56,6 +56,7 @@ def test_a_commit_survives_the_power_cut_of_its_leader_and_of_a_standby(on_image
     assert catalogue.recover(on_images) == ()
 
 
+@pytest.mark.nightly
 def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
     crashes.freeze(on_images, standby)
@@ -67,6 +68,7 @@ def test_a_frozen_standby_and_a_lost_majority_are_recovered_together(on_images: 
     assert active.in_effect(on_images) == ()
 
 
+@pytest.mark.nightly
 def test_one_part_of_a_member_hangs_while_the_others_go_on(on_images: Blueprint) -> None:
     leader, standby = leader_and_standby(on_images)
     parts = {"postmaster": hangs.hang_postmaster, "manager": hangs.hang_manager, "rest": hangs.hang_rest}
@@ -81,6 +83,7 @@ def test_one_part_of_a_member_hangs_while_the_others_go_on(on_images: Blueprint)
     assert leader_and_standby(on_images)[0] == leader
 
 
+@pytest.mark.nightly
 def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
     disks.slow(on_images, standby, 0.005)
@@ -95,6 +98,7 @@ def test_a_slow_disk_holds_every_process_of_postgresql_and_detaches_from_all(on_
     assert not any(released)
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
     disks.inject(on_images, standby, disks.FULL)
@@ -106,6 +110,7 @@ def test_a_full_disk_is_really_full_until_it_is_cleared(on_images: Blueprint) ->
     proof.unlink()
 
 
+@pytest.mark.nightly
 def test_a_limit_covers_the_members_processes_and_those_of_its_next_life(on_images: Blueprint) -> None:
     _, standby = leader_and_standby(on_images)
     members.limit_cores(on_images, standby, 0.8)
@@ -145,6 +150,7 @@ for module, name, act in (
 """
 
 
+@pytest.mark.nightly
 def test_walproof_killed_in_the_middle_of_each_fault_leaves_it_on_the_list(on_images: Blueprint) -> None:
     # The last test here, and nothing is cleared any more: destroying the lab must leave the machine as it was.
     command = [sys.executable, "-c", MIDDLE, *on_images.members[:2]]

@@ -12,6 +12,7 @@ from tests.fixtures.command_line import Run, walproof  # noqa: F401
 from tests.fixtures.external_cluster import pair_dsn
 from tests.fixtures.field_cases import Case
 from tests.fixtures.plain_pair import PlainPair, pair, synchronous  # noqa: F401
+from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
@@ -51,7 +52,7 @@ def _applied(pair: PlainPair, name: str, settings: dict[str, str], texts: list[s
     wait_for(Wait.SETTING_IN_EFFECT, lambda: pair.sql(name, asked) > loaded, RealClock())
 
 
-@pytest.mark.parametrize("case", field_cases.cases("postgres"), ids=lambda case: case["id"])
+@each(field_cases.cases("postgres"), push=2)
 def test_settings(case: Case, pair: PlainPair, walproof: Run) -> None:  # noqa: F811
     with changed(pair, case):
         code, out, err = walproof("doctor", "--json", "--target", pair_dsn(pair, "n1", "n2"))
@@ -64,7 +65,7 @@ def test_settings(case: Case, pair: PlainPair, walproof: Run) -> None:  # noqa: 
     assert all(case.get("fix", "") in f["fix"] for f in found)
 
 
-@pytest.mark.parametrize("case", field_cases.cases("scripts"), ids=lambda case: case["id"])
+@each(field_cases.cases("scripts"), push=2)
 def test_scripts(case: Case, pair: PlainPair, walproof: Run, tmp_path: Path) -> None:  # noqa: F811
     script = tmp_path / "script.sql"
     script.write_bytes(case["script"].encode())

@@ -85,6 +85,7 @@ def answers(address: tuple[str, int]) -> dict[str, object]:
             time.sleep(0.05)
 
 
+@pytest.mark.nightly
 def test_the_image_runs_the_same_code_as_a_user_that_is_not_root(image: Path, folder: Path) -> None:
     secret = folder / "secret"
     secret.mkdir(exist_ok=True)
@@ -111,6 +112,7 @@ def test_the_image_runs_the_same_code_as_a_user_that_is_not_root(image: Path, fo
     assert not Path(str(hello["passfile"])).exists()
 
 
+@pytest.mark.nightly
 def test_the_ledger_needs_nothing_that_the_image_lacks(image: Path) -> None:
     modules = "import walproof.load.ledger.writer, walproof.load.ledger.reader, psycopg; print(psycopg.pq.__impl__)"
     done = subprocess.run(

@@ -165,7 +165,14 @@ def _reached(folder: Path, moment: str) -> bool:
     return checks[moment]()
 
 
-@pytest.mark.parametrize(("moment", "verb"), [("planned", "down"), ("wired", "down"), ("started", "up")])
+@pytest.mark.parametrize(
+    ("moment", "verb"),
+    [
+        pytest.param("planned", "down", marks=pytest.mark.nightly),
+        ("wired", "down"),
+        pytest.param("started", "up", marks=pytest.mark.nightly),
+    ],
+)
 def test_what_a_killed_up_left_is_destroyed_by_the_next_command(own_state: Path, moment: str, verb: str) -> None:
     words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
     up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -19,7 +19,7 @@ from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 
 REASON = why_no_user_lab()
-pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
+pytestmark = [pytest.mark.nightly, pytest.mark.lab, pytest.mark.skipif(bool(REASON), reason=REASON or "-")]
 
 Walproof = Callable[..., CompletedProcess[str]]
 

@@ -23,6 +23,7 @@ from walproof.machine.programs import ip
 from walproof.model.waiting import Wait, wait_for
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.lab,
     pytest.mark.skipif(not may_create_networks(), reason="needs root and /dev/net/tun"),
 ]

@@ -57,6 +57,7 @@ def test_a_synchronous_commit_pays_the_round_trip_and_a_local_one_does_not(lab: 
     assert on - local > 35
 
 
+@pytest.mark.nightly
 def test_shaping_and_resetting_keeps_replication_connected(lab: Blueprint) -> None:
     before = streams(lab)
     assert len(before) == 2
@@ -80,6 +81,7 @@ def test_faults_of_one_member_are_cleared_while_the_others_stay(lab: Blueprint) 
     assert json.loads(run("fault", "list", "--json").stdout)["in_effect"] == []
 
 
+@pytest.mark.nightly
 def test_undoing_the_partition_of_one_member_leaves_the_others(lab: Blueprint) -> None:
     """As storms do, whose faults overlap."""
     first, second = [m.name for m in observe(lab).standbys]
@@ -94,7 +96,7 @@ def test_undoing_the_partition_of_one_member_leaves_the_others(lab: Blueprint) -
     assert not network_links.configured(lab).cuts
 
 
-@pytest.mark.parametrize("where", ["route", "bridge_port"])
+@pytest.mark.parametrize("where", [pytest.param("route", marks=pytest.mark.nightly), "bridge_port"])
 def test_what_a_kill_in_the_middle_of_isolating_leaves_is_listed_done_again_and_cleared(
     lab: Blueprint, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -128,6 +130,7 @@ def test_what_a_kill_in_the_middle_of_isolating_leaves_is_listed_done_again_and_
     assert not any(one.strip() for one in over)
 
 
+@pytest.mark.nightly
 def test_without_power_a_member_is_not_isolated_and_one_that_is_can_be_cleared(lab: Blueprint) -> None:
     standby = observe(lab).standbys[0].name
     crashes.set_link(lab, standby, up=False)
@@ -142,6 +145,7 @@ def test_without_power_a_member_is_not_isolated_and_one_that_is_can_be_cleared(l
     assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("text", ["", "{", '{"settings":[],"isolated":["n9"]}', '{"isolated":[]}', "[]"])
 def test_of_a_damaged_list_of_links_one_sentence_and_all_else_is_undone(lab: Blueprint, text: str) -> None:
     standby, links = observe(lab).standbys[0].name, lab.home / "links.json"
@@ -158,6 +162,7 @@ def test_of_a_damaged_list_of_links_one_sentence_and_all_else_is_undone(lab: Blu
     assert json.loads(run("fault", "clear", "--json").stdout)["healthy"]
 
 
+@pytest.mark.nightly
 def test_bad_arguments_change_no_link(lab: Blueprint) -> None:
     before = network_links.set_round_trip(lab, 6).table
     for words in (("link", "--rtt", "-1ms"), ("fault", "partition", "n9"), ("fault", "isolate", "n1..n2")):

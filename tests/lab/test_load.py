@@ -30,7 +30,7 @@ TIMES = 3.0
 SMALL = Workload(scale=1)
 
 
-@pytest.fixture(scope="module", params=["wheel", "debian"])
+@pytest.fixture(scope="module", params=["wheel", pytest.param("debian", marks=pytest.mark.nightly)])
 def pair(request: pytest.FixtureRequest) -> Iterator[PlainPair]:
     """A primary and a synchronous standby, on each PostgreSQL that is here."""
     with plain_pair() if request.param == "wheel" else debian_pair() as made:

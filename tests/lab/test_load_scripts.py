@@ -43,7 +43,9 @@ def ours(tmp_path: Path) -> tuple[Path, Path]:
     return init, script
 
 
-@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(p, marks=pytest.mark.nightly) if p == Protocol.EXTENDED else p for p in Protocol]
+)
 @pytest.mark.parametrize("inside", [False, True], ids=["session", "transaction"])
 def test_a_script_keeps_its_isolation_and_gets_the_level(
     pair: PlainPair, ours: tuple[Path, Path], protocol: Protocol, inside: bool
@@ -92,6 +94,7 @@ def test_any_program_that_prints_a_rate_is_a_driver(pair: PlainPair, tmp_path: P
     assert found.histogram == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which(SYSBENCH) is None, reason="apt-get install --no-install-recommends sysbench")
 def test_sysbench_is_a_driver(pair: PlainPair) -> None:
     workload = Workload(WorkloadKind.SCRIPT, 1, script="oltp_write_only", driver=SYSBENCH)

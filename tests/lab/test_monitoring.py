@@ -116,6 +116,7 @@ def test_promtool_has_nothing_to_say_about_commit_waits() -> None:
     assert b"commit_wait" not in checked.stdout + checked.stderr
 
 
+@pytest.mark.nightly
 def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target: LabTarget) -> None:
     until(lambda: answer(blueprint, "query", query="walproof_quorum_in_effect == 2")["result"] != [])
     until(lambda: firing(blueprint) <= {"WalproofSyncSetChanged"})
@@ -146,6 +147,7 @@ def test_every_alert_fires_by_its_cause_and_clears(blueprint: Blueprint, target:
     until(lambda: not firing(blueprint))
 
 
+@pytest.mark.nightly
 def test_every_panel_returns_data(blueprint: Blueprint) -> None:
     """But for those of a guard, which only a CloudNativePG Cluster has."""
     empty = {panel.title: panel.query for panel in PANELS if "walproof_guard_" not in panel.query}

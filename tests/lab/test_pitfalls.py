@@ -9,7 +9,7 @@ from tests.fixtures.labs import a_lab
 from walproof.lab.blueprint import Blueprint, Disk
 from walproof.studies.pitfalls.catalogue import CATALOGUE, DEFAULT_TIMEOUTS, Pitfall, run_pitfall
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 EVERY = bool(os.environ.get("WALPROOF_ALL_PITFALLS"))
 QUICK = ("P1", "P8", "P11", "P12", "P14")
 WANTED = sorted((p for p in CATALOGUE if EVERY or p.number in QUICK), key=lambda p: p.ruins)

@@ -62,6 +62,7 @@ END $$;
 """
 
 
+@pytest.mark.nightly
 def test_a_level_that_a_function_sets_is_not_priced_as_the_one_asked(lab: Blueprint, tmp_path: Path) -> None:
     (tmp_path / "init.sql").write_text(LIAR)
     (tmp_path / "enq.sql").write_text("\\set id random(1, 1000)\nSELECT enq(:id);\n")

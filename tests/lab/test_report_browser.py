@@ -88,6 +88,7 @@ def test_the_report_hovers_clicks_and_stays_at_home(opened: Watched) -> None:
     assert opened.outside == []
 
 
+@pytest.mark.nightly
 def test_a_tooltip_is_announced_follows_the_keys_and_goes_on_escape(opened: Watched) -> None:
     page = opened.page
     tip = page.locator("#tip")
@@ -112,6 +113,7 @@ def test_a_tooltip_is_announced_follows_the_keys_and_goes_on_escape(opened: Watc
     assert page.locator("svg[role=img]:not([aria-label])").count() == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_navigation_shows_every_section(report: Path, small: Path, comparison: Path, width: int) -> None:
     for path in (report, small, comparison):
@@ -133,6 +135,7 @@ def test_the_navigation_shows_every_section(report: Path, small: Path, compariso
             assert sticky == (nav["height"] < 844 / 8)
 
 
+@pytest.mark.nightly
 def test_a_link_of_the_navigation_leads_to_a_heading_that_is_not_covered(report: Path) -> None:
     with chromium(report.as_uri(), width=1400) as watched:
         page = watched.page
@@ -143,6 +146,7 @@ def test_a_link_of_the_navigation_leads_to_a_heading_that_is_not_covered(report:
         assert heading["y"] >= nav["y"] + nav["height"]
 
 
+@pytest.mark.nightly
 def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
     with chromium(small.as_uri(), width=1400) as watched:
         page = watched.page
@@ -162,6 +166,7 @@ def test_a_small_run_uses_the_width_of_its_first_page(small: Path) -> None:
         watched.picture("report-small", full_page=True)
 
 
+@pytest.mark.nightly
 def test_everything_collapsed_is_printed_and_collapsed_again(report: Path) -> None:
     with chromium(report.as_uri(), width=1000) as watched:
         page = watched.page
@@ -172,6 +177,7 @@ def test_everything_collapsed_is_printed_and_collapsed_again(report: Path) -> No
         assert page.locator("details[open]").count() == before
 
 
+@pytest.mark.nightly
 def test_evidence_is_printed_without_scripts_too(report: Path) -> None:
     with chromium(report.as_uri(), width=800, scripts=False) as watched:
         page = watched.page
@@ -183,6 +189,7 @@ def test_evidence_is_printed_without_scripts_too(report: Path) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 800
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["report", "small"])
 def test_nothing_is_cut_off_on_paper(request: pytest.FixtureRequest, name: str) -> None:
     paper = 700  # CSS pixels of an A4 page within its margins
@@ -196,6 +203,7 @@ def test_nothing_is_cut_off_on_paper(request: pytest.FixtureRequest, name: str) 
         assert max(widths) <= paper + 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("dark", "width"), [(True, 1280), (False, 390)], ids=["dark", "phone"])
 def test_the_report_fits_dark_mode_and_phones(report: Path, dark: bool, width: int) -> None:
     with chromium(report.as_uri(), dark=dark, width=width) as watched:
@@ -206,6 +214,7 @@ def test_the_report_fits_dark_mode_and_phones(report: Path, dark: bool, width: i
         assert watched.complaints == []
 
 
+@pytest.mark.nightly
 def test_the_report_is_complete_without_scripts(report: Path) -> None:
     with chromium(report.as_uri(), scripts=False) as watched:
         assert watched.page.locator("#price svg.chart").first.is_visible()

@@ -89,6 +89,7 @@ def test_paused_replay_receives_and_shows_nothing_until_it_is_resumed(lab: Bluep
     assert active.in_effect(lab) == ()
 
 
+@pytest.mark.nightly
 def test_a_crash_restart_ends_every_process_but_the_postmaster(lab: Blueprint, roles: tuple[str, str]) -> None:
     _, standby = roles
     question = "SELECT backend_start::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'"

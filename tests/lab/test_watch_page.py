@@ -39,6 +39,7 @@ from walproof.watching.picture import (
 from walproof.watching.silent_leader import silent_leader
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.browser,
     pytest.mark.usefixtures("one_chromium"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed (make test installs it)"),
