@@ -115,6 +115,7 @@ main(["prove", "--target", sys.argv[1], "--fault", "none", "--levels", "local", 
 )
 
 
+@pytest.mark.nightly
 @each(["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
 def test_ended_by_sigterm_at_any_statement_nothing_is_left(
     moment: str, pair: PlainPair, others: set[str], tmp_path: Path
@@ -138,6 +139,7 @@ def reverts(pair: PlainPair, folder: Path, name: str, after: str | None, *stay: 
 RANDOM = "walproof_" + "0a" * 16
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["walproof_own", "postgres", "walproof_0123", RANDOM])
 @pytest.mark.parametrize("after", ["postgres", "walproof_draft_", "walproof_own", DRAFT, DRAFT[:-1], None])
 def test_a_journal_that_claims_a_database_of_another_role_drops_nothing(
@@ -154,6 +156,7 @@ def test_a_journal_that_claims_a_database_of_another_role_drops_nothing(
         pair.sql("n1", f"DROP DATABASE {RANDOM}")
 
 
+@pytest.mark.nightly
 @each(["app_2", "walproof_" + "g" * 32, f"{RANDOM}_"])
 def test_a_journal_that_claims_a_database_of_the_users_own_drops_nothing(
     name: str, pair: PlainPair, tmp_path: Path
@@ -174,6 +177,7 @@ def test_a_superuser_drops_what_the_role_of_a_journals_run_made(pair: PlainPair,
     pair.sql("n1", "DROP ROLE runs")
 
 
+@pytest.mark.nightly
 @each(["made by walproof; safe to drop", f"made by walproof; safe to drop: {DRAFT}"])
 def test_what_a_killed_run_of_an_earlier_version_left_is_removed(mark: str, pair: PlainPair, tmp_path: Path) -> None:
     """Its journal names a fixed name, and the random one under which it was made."""
@@ -188,6 +192,7 @@ def test_what_a_killed_run_of_an_earlier_version_left_is_removed(mark: str, pair
     assert databases(pair) == set()
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_made_is_no_longer_noted(pair: PlainPair, tmp_path: Path) -> None:
     pair.sql("n1", "CREATE ROLE poor")
     with opened(f"{pair_dsn(pair, 'n1')} options='-c role=poor'") as target:

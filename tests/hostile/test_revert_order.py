@@ -9,7 +9,6 @@ from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.runs_on_a_pair import Runs
-from tests.fixtures.tiers import each
 from walproof.cli.runs import APPLIED, Layer, _leaves, applying, journal_of_apply, runs_folder
 from walproof.errors import MachineError, TargetError
 from walproof.model.guarantee import ConfigChange
@@ -18,7 +17,7 @@ from walproof.records.journal import Journal
 from walproof.records.own_journals import registered
 from walproof.targets.sql.known_servers import AUTO
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 ALONE = (4, "nothing reverted: some is left alone\n")
 
 
@@ -40,7 +39,10 @@ def test_a_record_is_left_alone_while_a_later_run_is_not_reverted(runs: Runs, wa
     assert (walproof("revert", "a")[0], runs.now()) == (0, [])
 
 
-@each([("run", ()), ("run", ("a",)), ("run", ("--target",)), ("apply", ()), ("apply", ("--target",))])
+@pytest.mark.parametrize(
+    ("older", "words"),
+    [("run", ()), ("run", ("a",)), ("run", ("--target",)), ("apply", ()), ("apply", ("--target",))],
+)
 def test_what_a_run_at_work_changed_too_is_left_alone_until_it_ends(
     older: str, words: tuple[str, ...], runs: Runs, walproof: Walproof
 ) -> None:
@@ -55,7 +57,7 @@ def test_what_a_run_at_work_changed_too_is_left_alone_until_it_ends(
     assert (walproof("revert", *words)[0], runs.now()) == (0, [])
 
 
-@each([True, False])
+@pytest.mark.parametrize("known", [True, False])
 def test_one_server_under_two_names_is_one(known: bool, runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """By the system identifier, and without one by the value that stands there."""
     cluster = (runs.target.identity or str(runs.system)) if known else ""
@@ -125,7 +127,7 @@ def test_an_apply_is_not_undone_below_what_was_set_since(runs: Runs, walproof: W
     assert (walproof(*undo)[0], runs.now()) == (0, [])
 
 
-@each([("off", False), ("local", True)])
+@pytest.mark.parametrize(("there", "as_found"), [("off", False), ("local", True)])
 def test_a_setting_of_a_copy_covers_only_what_stands_there(
     there: str, as_found: bool, runs: Runs, walproof: Walproof
 ) -> None:
@@ -153,7 +155,7 @@ def test_a_member_that_is_gone_for_good_keeps_no_older_change_of_another(runs: R
     assert len(gone.pending()) == 1
 
 
-@each(["of 1.0.0", "another name"])
+@pytest.mark.parametrize("how", ["of 1.0.0", "another name"])
 def test_what_an_apply_set_as_well_stays(how: str, runs: Runs, walproof: Walproof) -> None:
     """A run that was killed had set it, an apply found and wanted it: `revert` took it away from under that."""
     runs.set(runs.run("a"), "off")

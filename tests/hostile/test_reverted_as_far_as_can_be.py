@@ -128,6 +128,7 @@ def test_nothing_is_undone_on_another_cluster_and_nothing_of_the_first_is_forgot
         other.sql("n1", "ALTER SYSTEM RESET ALL")
 
 
+@pytest.mark.nightly
 def test_an_application_is_not_undone_on_another_cluster(
     pair: PlainPair, other: PlainPair, prod: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +154,7 @@ def test_an_application_is_not_undone_on_another_cluster(
             path.unlink()
 
 
+@pytest.mark.nightly
 def test_a_member_that_is_another_clusters_server_now_keeps_its_settings(
     pair: PlainPair, other: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_member_that_is_another_clusters_server_now_keeps_its_settings(
         other.sql("n1", "ALTER SYSTEM RESET ALL")
 
 
+@pytest.mark.nightly
 def test_nothing_is_set_where_every_name_leads_to_another_cluster_by_now(
     pair: PlainPair, other: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +192,7 @@ def test_nothing_is_set_where_every_name_leads_to_another_cluster_by_now(
     assert not journal.pending() and not is_set(other, "n1")
 
 
+@pytest.mark.nightly
 def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
     pair: PlainPair, other: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +218,7 @@ def test_a_database_is_made_and_gone_only_where_the_clusters_own_server_answers(
     assert databases(pair) == [] and pending() == []
 
 
+@pytest.mark.nightly
 @each([("8", "another cluster answers under this name"), ("", "is not known")])
 def test_patronis_configuration_is_not_undone_on_another_or_an_unknown_cluster(
     identifier: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -252,6 +257,7 @@ def test_the_only_server_frozen_is_thawed_and_all_else_reverted(
         os.kill(pair.postmaster("n1"), 18)
 
 
+@pytest.mark.nightly
 def test_a_fault_that_stays_is_told_and_its_journal_is_not_called_worthless(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +276,7 @@ def test_a_fault_that_stays_is_told_and_its_journal_is_not_called_worthless(
     assert not is_set(pair, "n1")
 
 
+@pytest.mark.nightly
 def test_a_member_that_is_down_keeps_nothing_else_from_being_reverted(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -288,6 +295,7 @@ def test_a_member_that_is_down_keeps_nothing_else_from_being_reverted(
     assert ended(capsys, ["revert"])[0] == 0 and not is_set(pair, "n2")
 
 
+@pytest.mark.nightly
 def test_without_a_leader_the_settings_of_standbys_are_reverted(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,6 +324,7 @@ def test_without_a_leader_the_settings_of_standbys_are_reverted(
 # a database that is there, and another role's
 
 
+@pytest.mark.nightly
 def test_a_database_that_the_user_may_not_drop_is_told_until_it_is_gone(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,6 +343,7 @@ def test_a_database_that_the_user_may_not_drop_is_told_until_it_is_gone(
     pair.sql("n1", "DROP ROLE alice, bob")
 
 
+@pytest.mark.nightly
 def test_a_run_at_whose_end_another_role_owns_its_database_does_not_end_with_success(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

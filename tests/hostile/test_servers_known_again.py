@@ -43,7 +43,7 @@ def made_at_another_time(change: Change) -> str:
     return re.sub("made at [0-9]+", "made at 0007", change.what)
 
 
-@each([True, False])
+@pytest.mark.parametrize("set_there", [True, False])
 def test_what_another_server_of_the_cluster_answers_ends_nothing(
     set_there: bool, runs: Runs, walproof: Walproof
 ) -> None:
@@ -58,6 +58,7 @@ def test_what_another_server_of_the_cluster_answers_ends_nothing(
     assert out.count("is 'off' too, which was not set there") == 1 + set_there
 
 
+@pytest.mark.nightly
 def test_another_servers_address_is_not_the_server_that_was_changed(
     runs: Runs, pair: PlainPair, walproof: Walproof
 ) -> None:
@@ -74,7 +75,7 @@ def test_another_servers_address_is_not_the_server_that_was_changed(
     assert (walproof("revert")[0], registered(runs_folder()), pair.sql("n2", NOW)) == (0, [], [])
 
 
-@each([False, True])
+@pytest.mark.parametrize("rewound", [False, True])
 def test_a_copy_that_has_what_was_set_is_named(rewound: bool, runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """A standby made since, or rewound: `apply --undo` said that all was undone, and after a switchover it was not."""
     undo = ("apply", "--undo", "--target", runs.target.name, "--allow", "config")
@@ -101,7 +102,8 @@ def logins(pair: PlainPair, folder: Path, *lines: str) -> Path:
     return passfile
 
 
-@each([False, True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("again", [False, True])
 def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
     again: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_given_name_is_not_believed_where_another_known_server_answers_so(
     assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
 
 
+@pytest.mark.nightly
 def test_a_name_that_was_silent_at_first_is_asked_who_it_is(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_name_that_was_silent_at_first_is_asked_who_it_is(
     assert (runs.now(), "/n2, made at" in of_n2.what, len(left)) == ([], True, 1), left
 
 
+@pytest.mark.nightly
 def test_a_server_that_comes_back_meanwhile_is_told(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +157,7 @@ def test_a_server_that_comes_back_meanwhile_is_told(
     assert [one.name for one in journal.pending()] == ["synchronous_commit"]
 
 
+@pytest.mark.nightly
 def test_what_1_0_0_noted_is_undone_after_a_newer_application_too(runs: Runs, walproof: Walproof) -> None:
     """Every server that was noted since was taken for another one than the change, which told none."""
     journal = moved(runs, lambda one: one.kind)
@@ -162,6 +167,7 @@ def test_what_1_0_0_noted_is_undone_after_a_newer_application_too(runs: Runs, wa
     assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_what_a_member_had_before_is_no_copy(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """Every plan that names what is so already on one member ended with "not all is undone"."""
     pair.sql("n2", "ALTER SYSTEM SET synchronous_commit = 'off'")
@@ -169,6 +175,7 @@ def test_what_a_member_had_before_is_no_copy(runs: Runs, pair: PlainPair, walpro
     assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [("off",)])
 
 
+@pytest.mark.nightly
 def test_a_copy_of_the_volume_on_another_machine_is_another_server(
     runs: Runs, walproof: Walproof, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +186,7 @@ def test_a_copy_of_the_volume_on_another_machine_is_another_server(
     assert (code, runs.now(), len(journal.pending())) == ((1, [("off",)], 2) if is_told else (0, [], 0)), (out, err)
 
 
+@pytest.mark.nightly
 def test_an_address_that_takes_turns_is_no_way_to_a_server(
     pair: PlainPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +210,7 @@ def test_an_address_that_takes_turns_is_no_way_to_a_server(
         assert not journal.pending()
 
 
+@pytest.mark.nightly
 def test_an_apply_under_another_name_of_the_cluster_is_named(runs: Runs, pair: PlainPair, walproof: Walproof) -> None:
     """A target file that was renamed: `apply --undo` said that nothing was applied, with all of it in effect."""
     layer = runs.apply()
@@ -214,6 +223,7 @@ def test_an_apply_under_another_name_of_the_cluster_is_named(runs: Runs, pair: P
     assert walproof(*undo, pair_dsn(pair, "n1"))[0] == 0
 
 
+@pytest.mark.nightly
 def test_a_server_of_two_names_is_set_and_undone_once(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
@@ -228,7 +238,8 @@ def test_a_server_of_two_names_is_set_and_undone_once(
     assert (walproof("revert")[0], runs.now(), pair.sql("n2", NOW)) == (0, [], [])
 
 
-@each([False, True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("named", [False, True])
 def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
     named: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
@@ -264,7 +275,8 @@ def test_nothing_is_set_on_a_server_that_would_not_be_known_again(
         pair.sql("n1", "DROP ROLE few")
 
 
-@each([False, True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("named", [False, True])
 def test_servers_that_nothing_tells_apart_are_set_by_their_given_names_alone(
     named: bool, runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +300,7 @@ def test_servers_that_nothing_tells_apart_are_set_by_their_given_names_alone(
     assert (walproof("revert")[0], pair.sql("n2", NOW)) == (0, [])
 
 
+@pytest.mark.nightly
 def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walproof: Walproof) -> None:
     """After a failover the members without cluster_name have other names: nothing could be undone."""
     runs.set(runs.run("a"), "off")
@@ -300,6 +313,7 @@ def test_the_server_that_was_changed_is_found_by_another_name(runs: Runs, walpro
     assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
+@pytest.mark.nightly
 def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproof: Walproof) -> None:
     """A plan sets all that it names, what is so already too: each drill with a failover would have raised an alarm."""
     run = runs.run("a")
@@ -309,6 +323,7 @@ def test_what_was_set_as_it_was_is_over_after_a_failover_too(runs: Runs, walproo
     assert (code, runs.now(), registered(runs_folder())) == (0, [], []), (out, err)
 
 
+@pytest.mark.nightly
 def test_a_member_of_a_given_name_that_was_made_anew_is_the_one_of_that_name(
     runs: Runs, pair: PlainPair, walproof: Walproof, tmp_path: Path
 ) -> None:
@@ -320,6 +335,7 @@ def test_a_member_of_a_given_name_that_was_made_anew_is_the_one_of_that_name(
     assert (walproof("revert")[0], runs.now(), registered(runs_folder())) == (0, [], [])
 
 
+@pytest.mark.nightly
 @each([False, True])
 def test_nothing_is_set_where_a_host_is_another_clusters_by_now(
     named: bool, pair: PlainPair, walproof: Walproof, tmp_path: Path

@@ -12,7 +12,7 @@ from walproof.model.guarantee import ConfigChange
 from walproof.records.journal import Journal
 from walproof.targets.configure import configure
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.nightly]
 SET = {"wal_sender_timeout": "'50s'", "temp_tablespaces": "pg_default, ''"}
 """The second is a list whose items PostgreSQL quotes one by one: set again as one text, it would be one item."""
 NOW = "SELECT name, setting FROM pg_file_settings WHERE name = ANY('{wal_sender_timeout,temp_tablespaces}') ORDER BY 1"

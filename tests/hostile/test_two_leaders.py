@@ -103,13 +103,13 @@ def left(pair: PlainPair, member: str) -> int:
     return len(pair.sql(member, "SELECT datname FROM pg_database WHERE datname LIKE 'walproof%'"))
 
 
-lab = pytest.mark.lab
 own_state = pytest.mark.usefixtures("own_state")
 
 
-@lab
+@pytest.mark.lab
+@pytest.mark.nightly
 @own_state
-@each([False, True])
+@pytest.mark.parametrize("reverted", [False, True])
 def test_own_database_is_dropped_wherever_there_is_a_leader(
     reverted: bool, split: tuple[PlainPair, ExternalCluster, Journal]
 ) -> None:
@@ -123,7 +123,8 @@ def test_own_database_is_dropped_wherever_there_is_a_leader(
     assert (left(pair, "n1"), left(pair, "n2"), journal.pending()) == (0, 0, ())
 
 
-@lab
+@pytest.mark.lab
+@pytest.mark.nightly
 @own_state
 @each(["none", "patroni"])
 def test_nothing_is_noted_as_undone_while_another_leader_has_it(

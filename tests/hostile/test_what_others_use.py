@@ -23,6 +23,7 @@ from walproof.targets.sql.room import need_room
 pytestmark = [pytest.mark.lab, pytest.mark.usefixtures("own_state")]
 
 
+@pytest.mark.nightly
 def test_the_pools_size_of_a_pooler_is_written_down_and_left_alone(
     pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def lowly(pair: PlainPair) -> Iterator[str]:
         pair.sql("n1", "DROP ROLE lowly")
 
 
+@pytest.mark.nightly
 def test_a_handful_of_sessions_is_left_for_superusers_too(pair: PlainPair) -> None:
     need_room(pair.endpoint(), 200)
     with pytest.raises(UsageError, match=r"297 sessions may log in to the server, \d+ are there: 293 more"):
@@ -71,6 +73,7 @@ def test_no_load_begins_that_takes_the_sessions_of_others(
     assert pair.sql("n1", "SELECT datname FROM pg_database WHERE datname LIKE 'walproof%'") == []
 
 
+@pytest.mark.nightly
 def test_a_writer_knows_a_server_that_has_no_session_left(pair: PlainPair, lowly: str) -> None:
     pair.sql("n1", "ALTER ROLE lowly CONNECTION LIMIT 3")
     task = WriterTask("", replace(pair.member_endpoint("n1"), user="lowly"), Level.LOCAL, 0, 1, 0)
