@@ -72,13 +72,10 @@ def thief(pair: PlainPair) -> Iterator[PlainPair]:
     assert run(pair, "SELECT datname FROM pg_database WHERE datname LIKE 'walproof%'") == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "prove --fault none --levels local --writers 1",
-        pytest.param("price --workload insert --levels local --clients 2 --budget 2s", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("words", [
+    "prove --fault none --levels local --writers 1",
+    pytest.param("price --workload insert --levels local --clients 2 --budget 2s", marks=pytest.mark.nightly),
+])  # fmt: skip
 def test_a_role_that_makes_the_database_of_earlier_versions_beforehand_becomes_no_superuser(
     thief: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
 ) -> None:

@@ -46,15 +46,8 @@ EVIL = {
     "escape": "x\x1b[2J",
 }
 NAMES = (
-    "name",
-    "application_name",
-    "receiver_name",
-    "user",
-    "namespace",
-    "current_primary",
-    "database",
-    "lease_holder",
-)
+    "name", "application_name", "receiver_name", "user", "namespace", "current_primary", "database", "lease_holder",
+)  # fmt: skip
 Quoted = list[tuple[str, str, str]]
 """Syntax, value, and the text that it became."""
 

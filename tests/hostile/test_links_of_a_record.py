@@ -103,16 +103,10 @@ def test_a_page_elsewhere_goes_where_the_user_says_through_a_link_too(walproof: 
     assert walproof("report", "theirs", "--html", "/dev/stdout")[0] == 0
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "report theirs",
-        "report theirs --rejudge",
-        "watch theirs --duration 1",
-        "advise theirs --rpo 0",
-        "price --resume theirs --target sim",
-    ],
-)
+@pytest.mark.parametrize("verb", [
+    "report theirs", "report theirs --rejudge", "watch theirs --duration 1", "advise theirs --rpo 0",
+    "price --resume theirs --target sim",
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["events.jsonl", "record.json", "files"])
 def test_a_record_whose_own_files_are_links_is_refused(
     walproof: Run, mine: Path, name: str, verb: str, tmp_path: Path

@@ -24,20 +24,8 @@ from walproof.machine.clock import RealClock
 
 TOKEN = "a-token-of-this-run"
 BAD_NAMES = [
-    "../../stolen",
-    "..",
-    ".",
-    ".bashrc",
-    "",
-    "a/b",
-    "a b",
-    "a\n",
-    "-rf",
-    "n" * 300,
-    "\u202eevil",
-    "a\0b",
-    "heads/x",
-]
+    "../../stolen", "..", ".", ".bashrc", "", "a/b", "a b", "a\n", "-rf", "n" * 300, "\u202eevil", "a\0b", "heads/x",
+]  # fmt: skip
 NUL_BYTES = 512 << 20
 
 

@@ -20,15 +20,9 @@ from walproof.targets.postgres.target import NAMES, PostgresConfiguration, Serve
 from walproof.targets.simulated.clock import VirtualClock
 
 ODD = (
-    "n1$(touch {})",
-    "n1`touch {}`",
-    "n1; touch {}",
-    "n1' ; touch {} ; '",
-    'n1" ; touch {} ; "',
-    "n1\ntouch {}",
-    "n1 && touch {}",
-    "n1 > {}",
-)
+    "n1$(touch {})", "n1`touch {}`", "n1; touch {}", "n1' ; touch {} ; '", 'n1" ; touch {} ; "', "n1\ntouch {}",
+    "n1 && touch {}", "n1 > {}",
+)  # fmt: skip
 COMMANDS = ("echo {%s}", 'echo "kill {%s}"', "sh -c 'echo {%s}'", "echo '{%s}'")
 """The second is `ssh HOST "kill {member}"`: the user's quotes and walproof's together are none."""
 PLACES = ("member", "host", "member2")

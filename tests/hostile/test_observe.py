@@ -141,18 +141,15 @@ def test_the_grant_to_paste_names_the_role_as_sql_does(role: str, typed: str, mo
 
 
 @pytest.mark.parametrize("statement", ["waits", "standbys", "level", "overrides", "rights"])
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ("57014", "storniere Anfrage wegen Zeitüberschreitung"),
-        ("57014", "выполнение оператора отменено по запросу пользователя"),
-        ("55P03", "ロックのタイムアウトのためステートメントをキャンセルしています"),
-        ("53100", "could not write: kein Speicherplatz"),
-        ("53200", "memoria agotada"),
-        ("53300", "sorry, too many clients already"),
-        ("53400", "configuration limit exceeded"),
-    ],
-)
+@pytest.mark.parametrize(("state", "words"), [
+    ("57014", "storniere Anfrage wegen Zeitüberschreitung"),
+    ("57014", "выполнение оператора отменено по запросу пользователя"),
+    ("55P03", "ロックのタイムアウトのためステートメントをキャンセルしています"),
+    ("53100", "could not write: kein Speicherplatz"),
+    ("53200", "memoria agotada"),
+    ("53300", "sorry, too many clients already"),
+    ("53400", "configuration limit exceeded"),
+])  # fmt: skip
 def test_distress_is_a_sqlstate_in_every_language(
     monkeypatch: pytest.MonkeyPatch, statement: str, state: str, words: str
 ) -> None:
@@ -164,16 +161,12 @@ def test_distress_is_a_sqlstate_in_every_language(
 
 
 @pytest.mark.parametrize("statement", ["waits", "level", "overrides"])
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        errors.AdminShutdown("terminating connection"),
-        errors.InternalError_("a relation named statement timeout"),
-        errors.InsufficientPrivilege("keine Berechtigung"),
-        psycopg.OperationalError("no answer: connection reset by peer"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("wrong", [
+    errors.AdminShutdown("terminating connection"),
+    errors.InternalError_("a relation named statement timeout"),
+    errors.InsufficientPrivilege("keine Berechtigung"),
+    psycopg.OperationalError("no answer: connection reset by peer"),
+],ids=str)  # fmt: skip
 def test_a_member_that_fails_again_and_again_is_asked_ever_less_often_and_then_gone(
     monkeypatch: pytest.MonkeyPatch, statement: str, wrong: Exception
 ) -> None:

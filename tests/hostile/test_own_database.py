@@ -69,19 +69,16 @@ def others(pair: PlainPair) -> Iterator[set[str]]:
     pair.sql("n1", "DROP ROLE app")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ("CREATE sent", "nothing"),
-        ("CREATE done", "closed"),
-        ("REVOKE done", "closed"),
-        ("GRANT done", "closed"),
-        ("COMMENT done", "closed"),
-        ("ALTER sent", "closed"),
-        ("ALTER done", "open"),
-        ("it is open", "open"),
-    ],
-)
+@pytest.mark.parametrize("case", [
+    ("CREATE sent", "nothing"),
+    ("CREATE done", "closed"),
+    ("REVOKE done", "closed"),
+    ("GRANT done", "closed"),
+    ("COMMENT done", "closed"),
+    ("ALTER sent", "closed"),
+    ("ALTER done", "open"),
+    ("it is open", "open"),
+])  # fmt: skip
 def test_killed_at_any_statement_revert_removes_what_is_left_and_nobody_could_enter_before_the_end(
     pair: PlainPair, others: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], case: tuple[str, str]
 ) -> None:

@@ -115,16 +115,10 @@ def test_plain_http_is_possible_for_who_says_so() -> None:
     assert rest_of("https://db1:8008").access.withheld("https://db1:8008/config") is None
 
 
-@each(
-    [
-        "https://db1@evil:8008/restart",
-        "https://db1.evil:8008/restart",
-        "https://evil:8008/db1",
-        "https://evil#db1",
-        "https:///restart",
-        "db1",
-    ]
-)
+@each([
+    "https://db1@evil:8008/restart", "https://db1.evil:8008/restart", "https://evil:8008/db1", "https://evil#db1",
+    "https:///restart", "db1",
+])  # fmt: skip
 def test_a_url_that_only_looks_like_a_named_host_gets_nothing(url: str) -> None:
     withheld = rest_of("https://db1:8008").access.withheld(url)
     assert withheld is not None

@@ -87,18 +87,10 @@ def test_no_form_of_a_password_is_left_in_a_name(address: str) -> None:
     assert without_secrets(shown) == shown
 
 
-@each(
-    [
-        "sim",
-        "lab:x",
-        "cluster.toml",
-        "secrets/token.toml",
-        "clusters/me@work.toml",
-        "host=a dbname=passwords",
-        "postgresql://me@a,b/app?sslmode=require",
-        "host=a user=b",
-    ]
-)
+@each([
+    "sim", "lab:x", "cluster.toml", "secrets/token.toml", "clusters/me@work.toml", "host=a dbname=passwords",
+    "postgresql://me@a,b/app?sslmode=require", "host=a user=b",
+])  # fmt: skip
 def test_what_holds_no_secret_stays_as_typed(address: str) -> None:
     assert without_secrets(address) == address
 

@@ -94,19 +94,15 @@ def test_a_real_client_comes_by_a_name_or_a_proxy(wildcard: tuple[Page, str]) ->
     assert read_events(url, **headers) == 200
 
 
-@pytest.mark.parametrize(
-    ("place", "headers", "status"),
-    [
-        ("wildcard", {}, 403),
-        ("wildcard", {"x-walproof-token": "x"}, 403),
-        ("wildcard", {"x-walproof-token": "Bearer"}, 403),
-        ("wildcard", {"x-walproof-token": "\x7f"}, 403),
-        ("local", {"host": "evil.example"}, 403),
-        ("local", {"origin": "http://evil.example"}, 403),
-        ("local", {}, 200),
-    ],
-    ids=["none", "short", "word", "odd", "a rebound name", "a foreign origin", "loopback needs none"],
-)
+@pytest.mark.parametrize(("place", "headers", "status"), [
+    ("wildcard", {}, 403),
+    ("wildcard", {"x-walproof-token": "x"}, 403),
+    ("wildcard", {"x-walproof-token": "Bearer"}, 403),
+    ("wildcard", {"x-walproof-token": "\x7f"}, 403),
+    ("local", {"host": "evil.example"}, 403),
+    ("local", {"origin": "http://evil.example"}, 403),
+    ("local", {}, 200),
+],ids=["none", "short", "word", "odd", "a rebound name", "a foreign origin", "loopback needs none"])  # fmt: skip
 def test_beyond_loopback_the_token_is_needed_and_on_it_ones_own_name_and_origin(
     request: pytest.FixtureRequest, place: str, headers: dict[str, str], status: int
 ) -> None:

@@ -140,29 +140,26 @@ def test_with_target_and_consent_a_record_from_elsewhere_is_reverted_there_and_n
     assert stranger.asked == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        (CONFIG, "config", {"config": EVIL, "shown": {}}, SET),
-        (CONFIG, "order", {"config": {"standby_cluster": {"host": "evil"}}}, {"standby_cluster": None}),
-        (CONFIG, "config", {"config": {"postgresql": {"pg_hba": ["host all all all trust"]}}}, {"postgresql": {}}),
-        ("cnpg spec", "spec", {"spec": [[["postgresql", "parameters", "archive_command"], "evil"]]}, []),
-        ("cnpg spec", "spec", {"spec": [["x", 1], [["imageName"], "evil"]]}, []),
-        ("alter-system n1", "restore_command", "evil", None),
-        ("alter-system n1", "shared_preload_libraries", "evil", None),
-        ("alter-system n1", "primary_conninfo", "host=evil", None),
-        (CONFIG, "config", {"config": {"ttl": 30}}, {"ttl": 20}),
-        ("cnpg spec", "spec", {"spec": ["ttl"], "shown": {}}, []),
-        (ROLE, "app", None, "pg-app"),
-        (ROLE, "walproof_00000000", None, "pg-app"),
-        (LOAD, "pg-app", None, None),
-        (CHAOS, "pods pg-1", None, None),
-        (CHAOS, "networkchaos theirs", None, None),
-        (FAULT, "evil pg-1", None, None),
-        (FAULT, "freeze ../pg-1", None, None),
-        ("unheard of", "x", None, None),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    (CONFIG, "config", {"config": EVIL, "shown": {}}, SET),
+    (CONFIG, "order", {"config": {"standby_cluster": {"host": "evil"}}}, {"standby_cluster": None}),
+    (CONFIG, "config", {"config": {"postgresql": {"pg_hba": ["host all all all trust"]}}}, {"postgresql": {}}),
+    ("cnpg spec", "spec", {"spec": [[["postgresql", "parameters", "archive_command"], "evil"]]}, []),
+    ("cnpg spec", "spec", {"spec": [["x", 1], [["imageName"], "evil"]]}, []),
+    ("alter-system n1", "restore_command", "evil", None),
+    ("alter-system n1", "shared_preload_libraries", "evil", None),
+    ("alter-system n1", "primary_conninfo", "host=evil", None),
+    (CONFIG, "config", {"config": {"ttl": 30}}, {"ttl": 20}),
+    ("cnpg spec", "spec", {"spec": ["ttl"], "shown": {}}, []),
+    (ROLE, "app", None, "pg-app"),
+    (ROLE, "walproof_00000000", None, "pg-app"),
+    (LOAD, "pg-app", None, None),
+    (CHAOS, "pods pg-1", None, None),
+    (CHAOS, "networkchaos theirs", None, None),
+    (FAULT, "evil pg-1", None, None),
+    (FAULT, "freeze ../pg-1", None, None),
+    ("unheard of", "x", None, None),
+])  # fmt: skip
 def test_a_setting_that_walproof_never_changes_is_not_reverted_with_consent_either(
     tmp_path: Path, walproof: Walproof, mine: FakePatroni, change: tuple[str, str, Any, Any]
 ) -> None:
@@ -371,20 +368,17 @@ def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
     assert "inside walproof" not in err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("report",),
-        ("report", "--markdown"),
-        ("report", "--json"),
-        ("report", "--rejudge"),
-        ("advise",),
-        ("forecast",),
-        ("watch", "--terminal", "--duration", "1"),
-        ("apply", "--rpo", "0", "--dry-run", "--target", "sim"),
-        ("price", "--resume"),
-    ],
-)
+@pytest.mark.parametrize("words", [
+    ("report",),
+    ("report", "--markdown"),
+    ("report", "--json"),
+    ("report", "--rejudge"),
+    ("advise",),
+    ("forecast",),
+    ("watch", "--terminal", "--duration", "1"),
+    ("apply", "--rpo", "0", "--dry-run", "--target", "sim"),
+    ("price", "--resume"),
+])  # fmt: skip
 def test_reading_a_strangers_record_asks_no_cluster_that_it_names(
     tmp_path: Path, walproof: Walproof, stranger: FakePatroni, words: tuple[str, ...]
 ) -> None:

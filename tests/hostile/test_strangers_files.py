@@ -79,17 +79,14 @@ def test_a_map_of_regions_that_a_record_names_is_opened_only_where_it_is_given_a
     assert "--regions" not in run("--resume", "shipped", "--dry-run")[2]
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        {"driver": "/bin/sh evil.sql"},
-        {"workload": "evil.sql"},
-        {"workload": "tpcb-like@9,evil.sql"},
-        {"init": "evil.sql"},
-        {"driver": ["/bin/sh evil.sql"]},
-        {"workload": "insert,insert"},
-    ],
-)
+@pytest.mark.parametrize("question", [
+    {"driver": "/bin/sh evil.sql"},
+    {"workload": "evil.sql"},
+    {"workload": "tpcb-like@9,evil.sql"},
+    {"init": "evil.sql"},
+    {"driver": ["/bin/sh evil.sql"]},
+    {"workload": "insert,insert"},
+])  # fmt: skip
 def test_what_a_record_would_run_is_run_only_where_it_is_given_again(
     question: dict[str, Any], run: Run, target: FakePriced
 ) -> None:

@@ -126,13 +126,10 @@ def test_it_is_shown_in_every_form(name: str, walproof: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("quick_forecasts")
-@pytest.mark.parametrize(
-    ("file", "line"),
-    [
-        ("advice.json", "advise price prove --rpo 0 --json"),
-        ("forecast.json", "forecast price prove --years 1000 --json"),
-    ],
-)
+@pytest.mark.parametrize(("file", "line"), [
+    ("advice.json", "advise price prove --rpo 0 --json"),
+    ("forecast.json", "forecast price prove --years 1000 --json"),
+])  # fmt: skip
 def test_advice_and_forecast_are_had_from_it_under_the_same_names(file: str, line: str, walproof: Run) -> None:
     assert differences(names(kept(file)), names(json.loads(walproof(*line.split())))) == []
 

@@ -194,16 +194,10 @@ def test_a_connection_is_kept_while_its_address_stays_and_ends_with_a_lost_node(
     assert all(word in opened[0].words for word in ("keepalives_idle='1'", "tcp_user_timeout='1000'"))
 
 
-@each(
-    [
-        "dbname='postgres'",
-        "-c search_path=pg_catalog",
-        "-c default_transaction_deferrable=off",
-        "sslmode='require'",
-        "channel_binding='require'",
-        "require_auth='scram-sha-256'",
-    ]
-)
+@each([
+    "dbname='postgres'", "-c search_path=pg_catalog", "-c default_transaction_deferrable=off", "sslmode='require'",
+    "channel_binding='require'", "require_auth='scram-sha-256'",
+])  # fmt: skip
 def test_neither_the_databases_owner_nor_a_stranger_can_answer_for_postgresql(word: str, opened: Opened) -> None:
     for ask, place, pod in ((network(), "pg-1", pod_at("10.0.0.1")), (network(), SERVICE, None)):
         ask(place, pod)

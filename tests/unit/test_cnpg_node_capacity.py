@@ -99,23 +99,13 @@ def test_taints_and_selectors_are_the_pods_own() -> None:
     assert answer([node("a"), tainted], pods, "0.5", LOAD) is True
 
 
-@each(
-    [
-        ({"containers": [{"resources": {"limits": {"cpu": "1"}}}, {"resources": {"requests": {"cpu": "500m"}}}]}, 1.5),
-        ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}], "containers": [{}]}, 3),
-        (
-            {
-                "initContainers": [
-                    {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
-                    {"resources": {"requests": {"cpu": "3"}}},
-                ],
-                "containers": [{"resources": {"requests": {"cpu": "2"}}}],
-            },
-            4,
-        ),
-        ({"containers": [{"resources": {"requests": {"cpu": "2"}}}], "overhead": {"cpu": "250m"}}, 2.25),
-    ]
-)
+@each([
+    ({"containers": [{"resources": {"limits": {"cpu": "1"}}}, {"resources": {"requests": {"cpu": "500m"}}}]}, 1.5),
+    ({"initContainers": [{"resources": {"requests": {"cpu": "3"}}}], "containers": [{}]}, 3),
+    ({"initContainers": [{"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+     {"resources": {"requests": {"cpu": "3"}}}], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}, 4),
+    ({"containers": [{"resources": {"requests": {"cpu": "2"}}}], "overhead": {"cpu": "250m"}}, 2.25),
+])  # fmt: skip
 def test_a_pod_requests_what_the_scheduler_counts(spec: Mapping[str, Any], cores: float) -> None:
     assert amount_of(read(Pod, {"metadata": {"name": "p"}, "spec": dict(spec)})).cores == cores
 

@@ -318,15 +318,12 @@ def test_what_admission_refuses_is_refused_before_anything_is_changed(tmp_path: 
         assert scaled.declared == DECLARED and scaled.stopped == []
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"spec": {"primaryUpdateStrategy": "supervised"}}, "primaryUpdateStrategy is supervised"),
-        ({"metadata": {"annotations": {"cnpg.io/reconcilePodSpec": "disabled"}}}, "reconcilePodSpec is disabled"),
-        ({"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-2"]'}}}, "an instance is fenced"),
-        ({"spec": {"nodeMaintenanceWindow": {"inProgress": True, "reusePVC": False}}}, "may delete volumes of a pod"),
-    ],
-)
+@pytest.mark.parametrize(("change", "why"), [
+    ({"spec": {"primaryUpdateStrategy": "supervised"}}, "primaryUpdateStrategy is supervised"),
+    ({"metadata": {"annotations": {"cnpg.io/reconcilePodSpec": "disabled"}}}, "reconcilePodSpec is disabled"),
+    ({"metadata": {"annotations": {"cnpg.io/fencedInstances": '["pg-2"]'}}}, "an instance is fenced"),
+    ({"spec": {"nodeMaintenanceWindow": {"inProgress": True, "reusePVC": False}}}, "may delete volumes of a pod"),
+])  # fmt: skip
 def test_a_cluster_whose_pods_would_not_all_change_is_refused(change: dict[str, Any], why: str, scaled: Scaled) -> None:
     scaled.client.patch(CLUSTERS, "pg", change)
     with pytest.raises(UsageError, match=why):

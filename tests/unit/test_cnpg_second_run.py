@@ -45,20 +45,15 @@ def test_a_second_run_is_refused_and_takes_nothing_of_the_first(tmp_path: Path) 
         assert ended(place, "echo", "goes on") == "goes on\n"
 
 
-@each(
-    [
-        (f"{machine()} 7 1 another-boot", "is at work on, or was killed on, this cluster", "--ended-on"),
-        (f"{machine()} 999999999 1 {BOOT}", "was killed on this cluster", "walproof revert removes"),
-        (f"{gethostname()}/00000000 7 1 boot", "is at work on, or was killed on, this cluster", "--ended-on"),
-        ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
-        ("", "is at work on, or was killed on, this cluster", "kubectl delete job/pg-walproof -n default"),
-        (
-            f"{ODD} 7 1 boot",
-            "is at work on, or was killed on, this cluster",
-            "killed: kubectl delete job/pg-walproof -n default",
-        ),
-    ]
-)
+@each([
+    (f"{machine()} 7 1 another-boot", "is at work on, or was killed on, this cluster", "--ended-on"),
+    (f"{machine()} 999999999 1 {BOOT}", "was killed on this cluster", "walproof revert removes"),
+    (f"{gethostname()}/00000000 7 1 boot", "is at work on, or was killed on, this cluster", "--ended-on"),
+    ("elsewhere 7 1 a-boot", "is at work on, or was killed on, this cluster", "--ended-on elsewhere"),
+    ("", "is at work on, or was killed on, this cluster", "kubectl delete job/pg-walproof -n default"),
+    (f"{ODD} 7 1 boot", "is at work on, or was killed on, this cluster",
+     "killed: kubectl delete job/pg-walproof -n default"),
+])  # fmt: skip
 def test_what_a_run_left_is_named_with_its_label_machine_and_age(
     made_by: str, says: str, hint: str, tmp_path: Path
 ) -> None:

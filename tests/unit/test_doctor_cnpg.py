@@ -124,22 +124,16 @@ DR = Sender("dr-1", sync_state="quorum", slot="dr"), Sender("dr-2", sync_state="
 
 
 # rows: none, none, no spare, any, first, behind, first, ahead, one more, capped, alone here
-@each(
-    [
-        ({"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1", "dr-2"]}, 3, ["cnpg-standbys-elsewhere"]),
-        (
-            {"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1"]},
-            3,
-            ["cnpg-no-spare", "cnpg-standbys-elsewhere"],
-        ),
-        ({"standbyNamesPost": ["dr-1"]}, 3, ["cnpg-standbys-elsewhere"]),
-        ({"standbyNamesPost": ["dr-1"], "method": "first"}, 3, []),
-        ({"standbyNamesPre": ["dr-1"], "method": "first"}, 3, ["cnpg-standbys-elsewhere"]),
-        ({"standbyNamesPre": ["dr-1"], "number": 2}, 3, []),
-        ({"maxStandbyNamesFromCluster": 1}, 3, []),
-        ({"standbyNamesPre": ["dr-1", "dr-2"]}, 1, []),
-    ]
-)
+@each([
+    ({"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1", "dr-2"]}, 3, ["cnpg-standbys-elsewhere"]),
+    ({"maxStandbyNamesFromCluster": 0, "standbyNamesPre": ["dr-1"]}, 3, ["cnpg-no-spare", "cnpg-standbys-elsewhere"]),
+    ({"standbyNamesPost": ["dr-1"]}, 3, ["cnpg-standbys-elsewhere"]),
+    ({"standbyNamesPost": ["dr-1"], "method": "first"}, 3, []),
+    ({"standbyNamesPre": ["dr-1"], "method": "first"}, 3, ["cnpg-standbys-elsewhere"]),
+    ({"standbyNamesPre": ["dr-1"], "number": 2}, 3, []),
+    ({"maxStandbyNamesFromCluster": 1}, 3, []),
+    ({"standbyNamesPre": ["dr-1", "dr-2"]}, 1, []),
+])  # fmt: skip
 def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
     sync: dict[str, Any], instances: int, found: list[str]
 ) -> None:
@@ -154,20 +148,15 @@ def test_standbys_elsewhere_count_and_are_no_copy_of_this_cluster(
 
 
 # rows: quorum, smart, delay, wal, affinity, spread
-@each(
-    [
-        healthy(instances=3, postgresql={"synchronous": {"number": 1, "failoverQuorum": True}}),
-        healthy(smartShutdownTimeout=30),
-        healthy(failoverDelay=10),
-        healthy(walStorage={"size": "4Gi"}),
-        healthy(affinity={"podAntiAffinityType": "required"}),
-        healthy(
-            topologySpreadConstraints=[
-                {"topologyKey": "zone", "labelSelector": {"matchLabels": {"cnpg.io/cluster": "pg"}}}
-            ]
-        ),
-    ]
-)
+@each([
+    healthy(instances=3, postgresql={"synchronous": {"number": 1, "failoverQuorum": True}}),
+    healthy(smartShutdownTimeout=30),
+    healthy(failoverDelay=10),
+    healthy(walStorage={"size": "4Gi"}),
+    healthy(affinity={"podAntiAffinityType": "required"}),
+    healthy(topologySpreadConstraints=[{"topologyKey": "zone",
+     "labelSelector": {"matchLabels": {"cnpg.io/cluster": "pg"}}}]),
+])  # fmt: skip
 def test_what_is_well_made_is_not_found(facts: Facts) -> None:
     assert ids(facts) == []
 
@@ -266,27 +255,19 @@ def quorum(**spec: Any) -> dict[str, Any]:
 
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "no quorum": ("failoverQuorum is not true", {}),
-    "asynchronous": (
-        "dataDurability is not required; failoverQuorum is not true",
-        {"postgresql": {"synchronous": None}},
-    ),
-    "preferred": (
-        "dataDurability is not required",
-        {"postgresql": {"synchronous": {"failoverQuorum": True, "dataDurability": "preferred"}}},
-    ),
-    "the former keys": (
-        "dataDurability is not required; failoverQuorum is not true",
-        {"postgresql": {"synchronous": None}, "minSyncReplicas": 2, "maxSyncReplicas": 2},
-    ),
-    "elsewhere": (
-        "standbyNamesPre or standbyNamesPost is set",
-        {"postgresql": {"synchronous": {"failoverQuorum": True, "standbyNamesPost": ["dr"], "number": 2}}},
-    ),
+    "asynchronous": ("dataDurability is not required; failoverQuorum is not true",
+     {"postgresql": {"synchronous": None}}),
+    "preferred": ("dataDurability is not required", {"postgresql": {"synchronous": {"failoverQuorum": True,
+     "dataDurability": "preferred"}}}),
+    "the former keys": ("dataDurability is not required; failoverQuorum is not true",
+     {"postgresql": {"synchronous": None}, "minSyncReplicas": 2, "maxSyncReplicas": 2}),
+    "elsewhere": ("standbyNamesPre or standbyNamesPost is set", {"postgresql": {"synchronous": {"failoverQuorum": True,
+     "standbyNamesPost": ["dr"], "number": 2}}}),
     "delay": ("failoverDelay is set", quorum(failoverDelay=20)),
     "streaming": ("a streaming readiness probe", quorum(probes={"readiness": {"type": "streaming"}})),
     "hasty": ("within 7 s", quorum(probes={"readiness": {"periodSeconds": 6, "failureThreshold": 2}})),
     "one instance": ("there is no standby", quorum(instances=1)),
-}
+}  # fmt: skip
 
 
 @each(REFUSED.values())

@@ -219,25 +219,16 @@ def test_files_of_other_programs_are_left_alone(name: str, walproof: Run, tmp_pa
 
 HEAD = "scope: shop\nname: db-a\nrestapi: {listen: 0.0.0.0:8008}\n"
 TWICE = {
-    "p.yml": (
-        HEAD + "bootstrap:\n  dcs:\n    synchronous_mode: false\n  dcs:\n    loop_wait: 10\n",
-        7,
-        "patroni-asynchronous",
-    ),
-    "r.yml": (
-        HEAD + "bootstrap:\n  dcs:\n    failsafe_mode: off\n  dcs:\n    loop_wait: 10\n",
-        7,
-        "patroni-failsafe-off",
-    ),
-    "s.yml": (
-        HEAD + "bootstrap:\n  dcs:\n    postgresql:\n      use_pg_rewind: true\n    postgresql:\n",
-        5,
-        "patroni-no-rewind",
-    ),
+    "p.yml": (HEAD + "bootstrap:\n  dcs:\n    synchronous_mode: false\n  dcs:\n    loop_wait: 10\n", 7,
+     "patroni-asynchronous"),
+    "r.yml": (HEAD + "bootstrap:\n  dcs:\n    failsafe_mode: off\n  dcs:\n    loop_wait: 10\n", 7,
+     "patroni-failsafe-off"),
+    "s.yml": (HEAD + "bootstrap:\n  dcs:\n    postgresql:\n      use_pg_rewind: true\n    postgresql:\n", 5,
+     "patroni-no-rewind"),
     "q.yml": (HEAD + "x: &x {ttl: 300}\nbootstrap:\n  dcs:\n    <<: [*x, {loop_wait: 10}]\n", 4, "patroni-ttl-long"),
     "p.ini": ("tcp_keepalive = 0\n[pgbouncer]\ntcp_keepalive = 0\n", 3, "pgbouncer-waits-for-dead"),
     "p.conf": ("fsync = on\nfsync = off\n", 2, "fsync-off"),
-}
+}  # fmt: skip
 
 
 @each(TWICE)
@@ -287,15 +278,12 @@ def test_a_connection_string_of_a_config_map_is_found_once(key: str, value: str,
 
 SAME_LINE = {
     "a.env": ("A_URL=postgresql://db-a,db-b/x\n", "A_URL=postgresql://db-c,db-d/x\n", "client-any-host"),
-    "a.properties": (
-        "x.url=jdbc:postgresql://db-a,db-b/x\n",
-        "x.url=jdbc:postgresql://db-c/x\n",
-        "client-waits-for-dead",
-    ),
+    "a.properties": ("x.url=jdbc:postgresql://db-a,db-b/x\n", "x.url=jdbc:postgresql://db-c/x\n",
+     "client-waits-for-dead"),
     "b.env": ("PGHOST=db-a,db-b\n", "PGHOST=db-a,db-b\n", "client-any-host"),
     "a.ini": ("[pgbouncer]\ntcp_keepalive = 0\n", "[pgbouncer]\n\ntcp_keepalive = 0\n", "pgbouncer-waits-for-dead"),
     "a.cfg": (HAPROXY + PROXY, HAPROXY + "\n" + PROXY, "haproxy-asks-no-role"),
-}
+}  # fmt: skip
 
 
 @each(SAME_LINE)

@@ -274,15 +274,12 @@ def test_what_was_not_read_is_in_every_format(case: str, shape: str, walproof: R
 
 
 @pytest.mark.parametrize("shape", ["junit", "text", "github"])
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("p.ini", "[databases]\na\x1b[2Jb = host=x,y\n[pgbouncer]\n"),
-        ("h.cfg", CFG.replace("primary", "pg\x1b[2J") + SERVERS),
-        ("postgresql.conf", "synchronous_standby_names = 'ANY 1 (\"a\x1b[2J\")'\n\x1b[2J = 1 = 2\n"),
-        ("a.env", "A=postgresql://db\x1b[2J,db-b/x\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [
+    ("p.ini", "[databases]\na\x1b[2Jb = host=x,y\n[pgbouncer]\n"),
+    ("h.cfg", CFG.replace("primary", "pg\x1b[2J") + SERVERS),
+    ("postgresql.conf", "synchronous_standby_names = 'ANY 1 (\"a\x1b[2J\")'\n\x1b[2J = 1 = 2\n"),
+    ("a.env", "A=postgresql://db\x1b[2J,db-b/x\n"),
+])  # fmt: skip
 def test_no_control_character_reaches_a_terminal_or_breaks_a_report(
     name: str, text: str, shape: str, walproof: Run, tmp_path: Path
 ) -> None:

@@ -136,14 +136,11 @@ def power_on(blueprint: Blueprint) -> None:
 
 
 @needs_images
-@pytest.mark.parametrize(
-    ("holds", "act"),
-    [
-        ("a mount namespace of another user", disk_images.release),
-        ("an open folder", disk_images.release),
-        ("an open folder", power_on),
-    ],
-)
+@pytest.mark.parametrize(("holds", "act"), [
+    ("a mount namespace of another user", disk_images.release),
+    ("an open folder", disk_images.release),
+    ("an open folder", power_on),
+])  # fmt: skip
 def test_who_holds_an_image_is_named_and_nothing_of_theirs_is_run_or_mounted_twice(
     holds: str, act: Callable[[Blueprint], None], on_image: Blueprint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

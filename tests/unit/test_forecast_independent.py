@@ -32,23 +32,20 @@ CONFIGURATIONS = {
     "three zones, ANY 1": Cluster(ZONES, (ZONE, DISK)),
     "three zones, ANY 2": Cluster(ZONES, (ZONE, DISK), k=2, force_s=LONG),
     "three zones, ANY 1 degrading": Cluster(ZONES, (ZONE, DISK), strict=False, takeover_s=30.0, force_s=LONG),
-    "three zones, ANY 2 degrading": Cluster(
-        ZONES, (ZONE, BURNT), k=2, strict=False, takeover_s=3_000.0, decide_s=1_800.0
-    ),
+    "three zones, ANY 2 degrading": Cluster(ZONES, (ZONE, BURNT), k=2, strict=False, takeover_s=3_000.0,
+     decide_s=1_800.0),
     "two zones, strict": Cluster(TWO_ZONES, (ZONE, CRASH), takeover_s=30.0),
     "two zones, degrading": Cluster(TWO_ZONES, (ZONE, POWER), strict=False, takeover_s=300.0, force_s=LONG),
-    "two zones written the other way": Cluster(
-        "z2,z1,z1", (ZONE, POWER), strict=False, takeover_s=300.0, force_s=60_000.0
-    ),
+    "two zones written the other way": Cluster("z2,z1,z1", (ZONE, POWER), strict=False, takeover_s=300.0,
+     force_s=60_000.0),
     "two zones, local": Cluster(TWO_ZONES, (ZONE, DISK), "local", takeover_s=30.0),
     "two regions, people force": Cluster(REGIONS, (REGION, DISK), takeover_s=30.0, decide_s=1_800.0, force_s=14_400.0),
     "two regions, ANY 2": Cluster(REGIONS, (REGION, SERVER), k=2, force_s=14_400.0),
     "two regions, witnesses": Cluster(REGIONS, (REGION, ZONE), witnesses=VOTERS, takeover_s=300.0, force_s=14_400.0),
     "two regions, FIRST 1": Cluster(REGIONS, (REGION, BURNT), quorum="FIRST", witnesses=VOTERS, force_s=14_400.0),
     "five members, ANY 2": Cluster(FIVE, (ZONE, DISK), k=2, takeover_s=30.0, force_s=LONG),
-    "five members, FIRST 2 degrading": Cluster(
-        FIVE, (ZONE, CRASH), quorum="FIRST", k=2, strict=False, takeover_s=300.0
-    ),
+    "five members, FIRST 2 degrading": Cluster(FIVE, (ZONE, CRASH), quorum="FIRST", k=2, strict=False,
+     takeover_s=300.0),
     "five members, ANY 3": Cluster(FIVE, (POWER, CRASH), k=3, takeover_s=30.0, force_s=LONG),
     "one host, FIRST 1": Cluster(ONE_HOST, (SERVER, CRASH), quorum="FIRST", takeover_s=30.0, force_s=LONG),
     "one host, off": Cluster(ONE_HOST, (SERVER, CRASH), "off", takeover_s=300.0),
@@ -56,12 +53,11 @@ CONFIGURATIONS = {
     "two zones, remote_write": Cluster(TWO_ZONES, (POWER, DISK), "remote_write", takeover_s=30.0, force_s=LONG),
     "one zone, remote_write": Cluster("z1,z1,z1", (POWER, DISK), "remote_write", takeover_s=300.0, decide_s=1_800.0),
     "partitions, ANY 1": Cluster(ZONES, (NETWORK, CRASH), takeover_s=3_000.0),
-    "partitions of the larger side": Cluster(
-        TWO_ZONES, (NETWORK, DISK), strict=False, takeover_s=300.0, force_s=60_000.0
-    ),
+    "partitions of the larger side": Cluster(TWO_ZONES, (NETWORK, DISK), strict=False, takeover_s=300.0,
+     force_s=60_000.0),
     "partitions, local": Cluster(FIVE, (NETWORK, SERVER), "local", takeover_s=300.0),
     "two members": Cluster("z1,z2", (ZONE, DISK), strict=False, decide_s=1_800.0, force_s=60_000.0),
-}
+}  # fmt: skip
 
 
 def differing(compared: list[Comparison]) -> list[str]:

@@ -231,20 +231,15 @@ def test_what_clean_drills_do_not_exclude_is_halved_by_as_many_again() -> None:
 
 
 # rows: nothing, one fault, not without a wait, not of the flush, local, everything
-@each(
-    [
-        (Level.ON, (), Undrilled(("crash", "cut"), ("kill", "isolate"), 1.125)),
-        (Level.ON, (("crash", Level.ON),), Undrilled(("cut", "crash"), ("isolate",), 0.375)),
-        (Level.ON, (("crash", Level.ON), ("cut", Level.ON)), Undrilled(("crash",), ("kill at local",), 0.75e-9)),
-        (
-            Level.REMOTE_WRITE,
-            (("crash", Level.REMOTE_WRITE),),
-            Undrilled(("cut", "crash"), ("isolate", "double-power"), 0.45),
-        ),
-        (Level.LOCAL, (("cut", Level.LOCAL),), Undrilled(("crash",), ("kill",), 0.75 * (1 + 1e-9))),
-        (Level.ON, tuple((name, of) for name in ("crash", "cut") for of in (Level.ON, Level.LOCAL)), Undrilled()),
-    ]
-)
+@each([
+    (Level.ON, (), Undrilled(("crash", "cut"), ("kill", "isolate"), 1.125)),
+    (Level.ON, (("crash", Level.ON),), Undrilled(("cut", "crash"), ("isolate",), 0.375)),
+    (Level.ON, (("crash", Level.ON), ("cut", Level.ON)), Undrilled(("crash",), ("kill at local",), 0.75e-9)),
+    (Level.REMOTE_WRITE, (("crash", Level.REMOTE_WRITE),), Undrilled(("cut", "crash"), ("isolate", "double-power"),
+     0.45),),
+    (Level.LOCAL, (("cut", Level.LOCAL),), Undrilled(("crash",), ("kill",), 0.75 * (1 + 1e-9))),
+    (Level.ON, tuple((name, of) for name in ("crash", "cut") for of in (Level.ON, Level.LOCAL)), Undrilled()),
+])  # fmt: skip
 def test_what_was_never_drilled_names_the_drills_that_lower_the_bound(
     level: Level, drilled: tuple[tuple[str, Level], ...], expected: Undrilled
 ) -> None:

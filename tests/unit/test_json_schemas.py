@@ -176,20 +176,16 @@ def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
     return go
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--levels", "off,local,on", "--clients", "1,4", "--budget", "20s"),
-        ("--aa", "--clients", "1", "--budget", "5s"),
-        ("--levels", "on", "--clients", "2", "--budget", "1ms"),
-        ("--mix", "on=10,local=90", "--clients", "2", "--budget", "10s"),
-        ("--levels", "on", "--clients", "2", "--load", "0.5", "--budget", "10s"),
-        ("--break-even", "--levels", "on", "--budget", "30s"),
-        ("--tune", "--limit", "20ms", "--budget", "60s"),
-        ("--levels", "on", "--clients", "1,2,3,4,6,8,12,16", "--hold-out", "--budget", "30s"),
-    ],
-    ids=["grid", "aa", "no time", "mix", "open loop", "break-even", "tune", "hold-out"],
-)
+@pytest.mark.parametrize("words", [
+    ("--levels", "off,local,on", "--clients", "1,4", "--budget", "20s"),
+    ("--aa", "--clients", "1", "--budget", "5s"),
+    ("--levels", "on", "--clients", "2", "--budget", "1ms"),
+    ("--mix", "on=10,local=90", "--clients", "2", "--budget", "10s"),
+    ("--levels", "on", "--clients", "2", "--load", "0.5", "--budget", "10s"),
+    ("--break-even", "--levels", "on", "--budget", "30s"),
+    ("--tune", "--limit", "20ms", "--budget", "60s"),
+    ("--levels", "on", "--clients", "1,2,3,4,6,8,12,16", "--hold-out", "--budget", "30s"),
+],ids=["grid", "aa", "no time", "mix", "open loop", "break-even", "tune", "hold-out"])  # fmt: skip
 def test_price(run: Run, words: tuple[str, ...]) -> None:
     code, found = run("price", "--target", "sim", *words, "--json")
     assert code == 0

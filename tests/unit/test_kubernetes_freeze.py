@@ -64,23 +64,14 @@ NEVER = {
     "the other one has": {"standbys": {"pg-2": StandbySeen(99), "pg-3": StandbySeen(99, behind=True)}},
     "both have": {"standbys": {n: StandbySeen(99, behind=True) for n in ("pg-2", "pg-3")}},
     "one standby is not Ready": {"standbys": {"pg-2": StandbySeen(99.0, ready=False), "pg-3": StandbySeen(99.0)}},
-    "one standby is missing of two": {
-        "cluster_number": 2,
-        "cluster_in_effect": 2,
-        "standbys": {"pg-2": StandbySeen(99)},
-    },
-    "one of two is not Ready": {
-        "cluster_number": 2,
-        "cluster_in_effect": 2,
-        "standbys": {"pg-2": StandbySeen(99.0, ready=False), "pg-3": StandbySeen(99.0)},
-    },
-    "one of three does not answer": {
-        "cluster_instances": ("pg-1", "pg-2", "pg-3", "pg-4"),
-        "cluster_number": 2,
-        "cluster_in_effect": 2,
-    },
+    "one standby is missing of two": {"cluster_number": 2, "cluster_in_effect": 2,
+     "standbys": {"pg-2": StandbySeen(99)}},
+    "one of two is not Ready": {"cluster_number": 2, "cluster_in_effect": 2, "standbys": {"pg-2": StandbySeen(99.0,
+     ready=False), "pg-3": StandbySeen(99.0)}},
+    "one of three does not answer": {"cluster_instances": ("pg-1", "pg-2", "pg-3", "pg-4"), "cluster_number": 2,
+     "cluster_in_effect": 2},
     "a WAL receiver of one asks late": {"standbys": {"pg-2": StandbySeen(99, pings_s=60), "pg-3": StandbySeen(99)}},
-}
+}  # fmt: skip
 
 
 @each(NEVER.values())

@@ -32,25 +32,12 @@ def given(*members: str, **options: Any) -> LinkOptions:
     return LinkOptions(members, **options)
 
 
-@each(
-    [
-        given(rtt="-3ms"),
-        given(rtt="fast"),
-        given(loss="101%"),
-        given(loss="-1%"),
-        given(jitter="3 parsecs"),
-        given(rate="100"),
-        given(rate="0mbit/s"),
-        given("n1", "n9", rtt="3ms"),
-        given("n1..n9", delay="3ms"),
-        given("n1..n2", rtt="3ms"),
-        given(rtt="3ms", delay="1ms"),
-        given(rtt="3ms", clear=True),
-        given(regions="europe", rtt="3ms"),
-        given("n1", regions="europe"),
-        given(regions="atlantis"),
-    ]
-)
+@each([
+    given(rtt="-3ms"), given(rtt="fast"), given(loss="101%"), given(loss="-1%"), given(jitter="3 parsecs"),
+    given(rate="100"), given(rate="0mbit/s"), given("n1", "n9", rtt="3ms"), given("n1..n9", delay="3ms"),
+    given("n1..n2", rtt="3ms"), given(rtt="3ms", delay="1ms"), given(rtt="3ms", clear=True),
+    given(regions="europe", rtt="3ms"), given("n1", regions="europe"), given(regions="atlantis"),
+])  # fmt: skip
 def test_what_is_not_valid_is_refused_and_no_link_is_touched(
     wrong: LinkOptions, lab: Blueprint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,16 +50,12 @@ def test_what_is_not_valid_is_refused_and_no_link_is_touched(
 
 
 # rows: a round trip is halved, a delay is one way, no rate is an endless one
-@each(
-    [
-        (
-            given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s"),
-            Change(delay_s=0.02, jitter_s=0.001, loss=0.001, rate_bps=1e8),
-        ),
-        (given("n1..n2", delay="5ms"), Change(delay_s=0.005)),
-        (given(rate="none"), Change(rate_bps=float("inf"))),
-    ]
-)
+@each([
+    (given(rtt="40ms", loss="0.1%", jitter="1ms", rate="100mbit/s"), Change(delay_s=0.02, jitter_s=0.001, loss=0.001,
+     rate_bps=1e8)),
+    (given("n1..n2", delay="5ms"), Change(delay_s=0.005)),
+    (given(rate="none"), Change(rate_bps=float("inf"))),
+])  # fmt: skip
 def test_options_are_a_change_in_numbers(options: LinkOptions, change: Change) -> None:
     assert change_of(options) == change
 

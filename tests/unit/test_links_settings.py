@@ -39,20 +39,11 @@ def test_a_link_to_itself_is_refused(words: tuple[str, ...]) -> None:
         directions_of(words, MEMBERS)
 
 
-@each(
-    [
-        LinkSetting(delay_s=-0.001),
-        LinkSetting(delay_s=11),
-        LinkSetting(jitter_s=-1),
-        LinkSetting(loss=1.01),
-        LinkSetting(loss=-0.1),
-        LinkSetting(rate_bps=0),
-        LinkSetting(rate_bps=-5),
-        LinkSetting(delay_s=float("nan")),
-        LinkSetting(loss=float("nan")),
-        LinkSetting(rate_bps=float("nan")),
-    ]
-)
+@each([
+    LinkSetting(delay_s=-0.001), LinkSetting(delay_s=11), LinkSetting(jitter_s=-1), LinkSetting(loss=1.01),
+    LinkSetting(loss=-0.1), LinkSetting(rate_bps=0), LinkSetting(rate_bps=-5), LinkSetting(delay_s=float("nan")),
+    LinkSetting(loss=float("nan")), LinkSetting(rate_bps=float("nan")),
+])  # fmt: skip
 def test_what_no_wire_can_do_is_refused(setting: LinkSetting) -> None:
     with pytest.raises(UsageError):
         check(setting)

@@ -53,28 +53,23 @@ def test_the_level_stands_after_begin_and_all_else_stays(script: str, combined: 
     assert with_level(script, Level.ON, combined=False) == prepared
 
 
-@each(
-    [
-        ("BEGIN; SELECT 1; END; BEGIN; SELECT 2; END;", "holds 2 transactions"),
-        ("SELECT 1; SELECT 2;", "each of its 2 statements commits by itself"),
-        ("SELECT 1; BEGIN; SELECT 2; END;", "before BEGIN commits by itself"),
-        ("BEGIN; SELECT 2; END; SELECT 3;", "does not end once, with its last"),
-        ("BEGIN; SELECT 2;", "does not end once, with its last"),
-        ("BEGIN; UPDATE t SET a = 1; ABORT;", "ends in ABORT"),
-        ("BEGIN; UPDATE t SET a = 1; ROLLBACK;", "ends in ROLLBACK"),
-        ("BEGIN; UPDATE t SET a = 1; COMMIT AND CHAIN;", "AND CHAIN"),
-        ("BEGIN; UPDATE t SET a = 1; PREPARE TRANSACTION 'x'; COMMIT PREPARED 'x';", "prepared transactions"),
-        ("DO $$ BEGIN UPDATE t SET a = 1; COMMIT; END $$;", "body of its DO"),
-        ("CALL work();", "CALL needs, or may end"),
-        ("\\if :x\nBEGIN;\n\\endif\nSELECT 1;\nEND;", "BEGIN stands between"),
-        ("BEGIN;\n\\if :x\nEND;\n\\endif", "END stands between"),
-        ("\\if :x\nINSERT INTO t VALUES (1);\n\\endif", "only statement stands between"),
-        (
-            "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END;",
-            "BEGIN ATOMIC",
-        ),
-    ]
-)
+@each([
+    ("BEGIN; SELECT 1; END; BEGIN; SELECT 2; END;", "holds 2 transactions"),
+    ("SELECT 1; SELECT 2;", "each of its 2 statements commits by itself"),
+    ("SELECT 1; BEGIN; SELECT 2; END;", "before BEGIN commits by itself"),
+    ("BEGIN; SELECT 2; END; SELECT 3;", "does not end once, with its last"),
+    ("BEGIN; SELECT 2;", "does not end once, with its last"),
+    ("BEGIN; UPDATE t SET a = 1; ABORT;", "ends in ABORT"),
+    ("BEGIN; UPDATE t SET a = 1; ROLLBACK;", "ends in ROLLBACK"),
+    ("BEGIN; UPDATE t SET a = 1; COMMIT AND CHAIN;", "AND CHAIN"),
+    ("BEGIN; UPDATE t SET a = 1; PREPARE TRANSACTION 'x'; COMMIT PREPARED 'x';", "prepared transactions"),
+    ("DO $$ BEGIN UPDATE t SET a = 1; COMMIT; END $$;", "body of its DO"),
+    ("CALL work();", "CALL needs, or may end"),
+    ("\\if :x\nBEGIN;\n\\endif\nSELECT 1;\nEND;", "BEGIN stands between"),
+    ("BEGIN;\n\\if :x\nEND;\n\\endif", "END stands between"),
+    ("\\if :x\nINSERT INTO t VALUES (1);\n\\endif", "only statement stands between"),
+    ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END;", "BEGIN ATOMIC"),
+])  # fmt: skip
 def test_what_is_not_surely_one_transaction_is_refused_with_the_reason(script: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         with_level(script, Level.ON, combined=True)

@@ -144,17 +144,12 @@ def test_the_record_is_reported_like_every_other(
 
 
 # rows: none ended, none waits for a standby, it is the only one, it waits
-@each(
-    [
-        ({"transaction_ids": 0, "commits": 0}, ""),
-        ({"level": "local"}, ""),
-        ({"applications": 1}, ""),
-        (
-            {},
-            "Application app makes about 91 % of the commits and 94 % of the waiting; at local it would wait 2.75 ms",
-        ),
-    ]
-)
+@each([
+    ({"transaction_ids": 0, "commits": 0}, ""),
+    ({"level": "local"}, ""),
+    ({"applications": 1}, ""),
+    ({}, "Application app makes about 91 % of the commits and 94 % of the waiting; at local it would wait 2.75 ms"),
+])  # fmt: skip
 def test_what_local_would_save_is_said_where_it_is_known(
     more: dict[str, Any], says: str, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,16 +213,12 @@ def test_no_advice_and_no_comparison_rests_on_it() -> None:
 BUDGET = ("--budget", "60s")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--levels", "on", "--clients", "4", *BUDGET),
-        ("--levels", "local,on", "--break-even", "--budget", "1h"),
-        ("--tune", "--limit", "50ms", *BUDGET),
-        ("--levels", "on", "--clients", "4", "--soak", "1min"),
-    ],
-    ids=["grid", "break-even", "tune", "soak"],
-)
+@pytest.mark.parametrize("words", [
+    ("--levels", "on", "--clients", "4", *BUDGET),
+    ("--levels", "local,on", "--break-even", "--budget", "1h"),
+    ("--tune", "--limit", "50ms", *BUDGET),
+    ("--levels", "on", "--clients", "4", "--soak", "1min"),
+],ids=["grid", "break-even", "tune", "soak"])  # fmt: skip
 def test_the_run_is_undecided_and_says_why(run: Run, words: tuple[str, ...]) -> None:  # noqa: F811
     code, out, err = run(*words, "--rtt", "8ms", "--json")
     assert (code, err) == (4, "")

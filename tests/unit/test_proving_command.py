@@ -151,15 +151,12 @@ def test_a_dry_run_tells_the_story_and_does_nothing(run: Run, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--levels", "sometimes"),
-        ("--require", "speed=3"),
-        ("--victim", "cluster", "--fault", "kill"),
-        ("--client-timeout", "0s"),
-    ],
-)
+@pytest.mark.parametrize("words", [
+    ("--levels", "sometimes"),
+    ("--require", "speed=3"),
+    ("--victim", "cluster", "--fault", "kill"),
+    ("--client-timeout", "0s"),
+])  # fmt: skip
 def test_an_option_that_is_not_valid_is_exit_2_with_a_hint_and_no_record(
     run: Run, tmp_path: Path, words: tuple[str, ...]
 ) -> None:

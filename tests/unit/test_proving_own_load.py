@@ -132,14 +132,11 @@ def test_a_script_that_fails_is_a_usage_error_and_no_fault_is_injected(run: Run,
     assert {e.kind for e in read(Path("rec")).events}.isdisjoint({"fault-changed", "drill-done"})
 
 
-@pytest.mark.parametrize(
-    ("levels", "verdicts", "code"),
-    [
-        ("off,on", ["expected loss", "undecided"], 4),
-        ("on,local", ["held", "undecided"], 4),
-        ("on,remote_write,local", ["held", "undecided", "undecided"], 4),
-    ],
-)
+@pytest.mark.parametrize(("levels", "verdicts", "code"), [
+    ("off,on", ["expected loss", "undecided"], 4),
+    ("on,local", ["held", "undecided"], 4),
+    ("on,remote_write,local", ["held", "undecided", "undecided"], 4),
+])  # fmt: skip
 def test_a_script_that_fails_after_a_fault_takes_no_verdict_back(
     levels: str, verdicts: list[str], code: int, run: Run, target: Able, monkeypatch: pytest.MonkeyPatch
 ) -> None:

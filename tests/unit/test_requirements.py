@@ -35,20 +35,15 @@ def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[s
     assert all(row.costs and row.todo for row in rows if row.state is not State.WORKS)
 
 
-@each(
-    [
-        ("debian-13-root", "etcd is missing", "sudo apt-get install --no-install-recommends etcd-server"),
-        ("fedora-user", "etcd is missing", "sudo dnf install etcd"),
-        (
-            "ubuntu-24.04-user",
-            "kernel.apparmor_restrict_unprivileged_userns is 1",
-            "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
-        ("docker-without-capabilities", "root has no CAP_NET_ADMIN and no CAP_SYS_ADMIN", "docker run --cap-add"),
-        ("alpine-root", "built for glibc", "Debian, Ubuntu, Fedora"),
-        ("macos", "a lab needs Linux, and this is macOS", "--target postgresql://"),
-    ]
-)
+@each([
+    ("debian-13-root", "etcd is missing", "sudo apt-get install --no-install-recommends etcd-server"),
+    ("fedora-user", "etcd is missing", "sudo dnf install etcd"),
+    ("ubuntu-24.04-user", "kernel.apparmor_restrict_unprivileged_userns is 1",
+     "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+    ("docker-without-capabilities", "root has no CAP_NET_ADMIN and no CAP_SYS_ADMIN", "docker run --cap-add"),
+    ("alpine-root", "built for glibc", "Debian, Ubuntu, Fedora"),
+    ("macos", "a lab needs Linux, and this is macOS", "--target postgresql://"),
+])  # fmt: skip
 def test_a_machine_that_can_have_none_names_what_is_missing_first_and_what_to_do(
     name: str, missing: str, todo: str
 ) -> None:

@@ -244,15 +244,12 @@ def test_a_lost_commit_that_was_written_and_is_not_found_breaks_the_run(run: Run
     assert 'failures="1"' in Path("cases.xml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "says"),
-    [
-        ("refuses", MachineError("it was rewound: its backup_label says pg_rewind", ""), "n1: it was rewound"),
-        ("undecided", ("the WAL goes on",), "n1: the WAL goes on"),
-        ("name", "data.before-rewind.1.unfinished", "n1: its disk was not copied to the end"),
-        ("leads", False, "n1: the lab has no leader just now"),
-    ],
-)
+@pytest.mark.parametrize(("name", "changes", "says"), [
+    ("refuses", MachineError("it was rewound: its backup_label says pg_rewind", ""), "n1: it was rewound"),
+    ("undecided", ("the WAL goes on",), "n1: the WAL goes on"),
+    ("name", "data.before-rewind.1.unfinished", "n1: its disk was not copied to the end"),
+    ("leads", False, "n1: the lab has no leader just now"),
+])  # fmt: skip
 def test_a_disk_that_cannot_be_read_leaves_it_undecided(
     run: Run, salvage: Salvage, name: str, changes: object, says: str
 ) -> None:

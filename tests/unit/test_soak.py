@@ -157,17 +157,14 @@ def test_the_stretch_that_ctrl_c_cuts_short_is_kept_too(run: Run, target: FakePr
     assert [len(r.series.transactions) for r in done] == [0, 6, 6, 6, 6, 4]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--levels", "off,local,on"),
-        ("--budget", "1min"),
-        ("--rtt", "0,3ms"),
-        ("--clients", "1,4"),
-        ("--tune",),
-        ("--driver", "sh -c true"),
-    ],
-)
+@pytest.mark.parametrize("more", [
+    ("--levels", "off,local,on"),
+    ("--budget", "1min"),
+    ("--rtt", "0,3ms"),
+    ("--clients", "1,4"),
+    ("--tune",),
+    ("--driver", "sh -c true"),
+])  # fmt: skip
 def test_what_a_soak_cannot_hold_is_refused(run: Run, more: tuple[str, ...]) -> None:  # noqa: F811
     assert run(*SOAK, *more)[0] == 2
     assert not Path("rec").exists()

@@ -44,24 +44,10 @@ def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: i
     assert read_standby_names(text) == Quorum(kind, k, names)
 
 
-@each(
-    [
-        " ",
-        "a b",
-        "a,",
-        "ANY (a)",
-        "ANY 0 (a)",
-        "0 (a)",
-        "999999999999999999999999 (a)",
-        "any",
-        "first, b",
-        'a"b',
-        '"a',
-        "db-1",
-        "ANY1 (a)",
-        "(a)",
-    ]
-)
+@each([
+    " ", "a b", "a,", "ANY (a)", "ANY 0 (a)", "0 (a)", "999999999999999999999999 (a)", "any", "first, b", 'a"b', '"a',
+    "db-1", "ANY1 (a)", "(a)",
+])  # fmt: skip
 def test_a_list_that_postgresql_refuses_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="PostgreSQL refuses the standby names") as refused:
         read_standby_names(text)

@@ -125,27 +125,16 @@ def test_drills_faults_canaries_and_links_are_drawn_in_the_terminal() -> None:
 
 
 # rows: flush, two causes, nothing, hanging, hanging beside autovacuum, no rights, not yet
-@each(
-    [
-        (
-            [observed.seen(observed.group(standby=24, flush=40))],
-            "",
-            "a commit waits 8.00 ms: 5.00 ms for local flush",
-            5,
-        ),
-        ([observed.seen(observed.group(standby=24), level="remote_apply")], "", "a commit waits 3.00 ms: 1.50", 5),
-        ([observed.seen()], "", "a commit waits 0.00 ms", 5),
-        ([observed.seen(observed.group(standby=24), transaction_ids=0, commits=0)], "", "no commit that wrote ends", 0),
-        (
-            [observed.seen(observed.group(standby=24), transaction_ids=3, longest_ms=2000)],
-            "",
-            "no commit that waits for standbys ends",
-            0,
-        ),
-        ([], "app may not see it; GRANT pg_monitor", "is not known: app may not see it; GRANT pg_monitor", 0),
-        ([], "", "", 0),
-    ]
-)
+@each([
+    ([observed.seen(observed.group(standby=24, flush=40))], "", "a commit waits 8.00 ms: 5.00 ms for local flush", 5),
+    ([observed.seen(observed.group(standby=24), level="remote_apply")], "", "a commit waits 3.00 ms: 1.50", 5),
+    ([observed.seen()], "", "a commit waits 0.00 ms", 5),
+    ([observed.seen(observed.group(standby=24), transaction_ids=0, commits=0)], "", "no commit that wrote ends", 0),
+    ([observed.seen(observed.group(standby=24), transaction_ids=3, longest_ms=2000)], "",
+     "no commit that waits for standbys ends", 0),
+    ([], "app may not see it; GRANT pg_monitor", "is not known: app may not see it; GRANT pg_monitor", 0),
+    ([], "", "", 0),
+])  # fmt: skip
 def test_what_commits_wait_for_is_drawn_live(seconds: list[WaitsSeen], unknown: str, says: str, drawn: int) -> None:
     made = observation(seconds) if seconds else None
     picture = with_waits(with_snapshot(Picture(target="lab"), snapshot(1.0)), (made, unknown))
