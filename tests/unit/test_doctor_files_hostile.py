@@ -3,16 +3,17 @@
 import json
 import os
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree
-
-import pytest
 
 from tests.fixtures.command_line import Run, walproof
 from tests.fixtures.tiers import each
 
 __all__ = ["walproof"]
 
+Made = str | bytes | Callable[[Path], object]
+SHAPES = ("sarif", "junit", "github", "json")
 CNPG = "apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\n"
 ZALANDO = "apiVersion: acid.zalan.do/v1\nkind: postgresql\n"
 CRUNCHY = "apiVersion: postgres-operator.crunchydata.com/v1beta1\nkind: PostgresCluster\n"
@@ -22,225 +23,111 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-def texts(name: str, text: str | bytes) -> Callable[[Path], None]:
-    def write(folder: Path) -> None:
-        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-
-    return write
+def put(folder: Path, name: str, made: Made) -> None:
+    """A file of that text, or what a function makes of the folder."""
+    if callable(made):
+        made(folder)
+    else:
+        (folder / name).write_bytes(made if isinstance(made, bytes) else made.encode())
 
 
 def circle(folder: Path) -> None:
-    (folder / "postgresql.conf").write_text("fsync = off\ninclude = 'more.conf'\n")
-    (folder / "more.conf").write_text("include 'postgresql.conf'\n")
-
-
-def itself(folder: Path) -> None:
-    (folder / "postgresql.conf").write_text("fsync = off\ninclude = 'postgresql.conf'\n")
+    put(folder, "postgresql.conf", "fsync = off\ninclude = 'more.conf'\n")
+    put(folder, "more.conf", "include 'postgresql.conf'\n")
 
 
 def linked(folder: Path) -> None:
-    (folder / "secret").write_text("password = x\n")
+    put(folder, "secret", "password = x\n")
     (folder / "more.conf").symlink_to(folder / "secret")
-    (folder / "postgresql.conf").write_text("include = 'more.conf'\nfsync = off\n")
-
-
-def piped(folder: Path) -> None:
-    os.mkfifo(folder / "patroni.yml")
-
-
-def to_itself(folder: Path) -> None:
-    (folder / "patroni.yml").symlink_to("patroni.yml")
+    put(folder, "postgresql.conf", "include = 'more.conf'\nfsync = off\n")
 
 
 def chained(folder: Path) -> None:
     for number in range(950):
-        (folder / f"{number}.conf").write_text(f"include '{number + 1}.conf'\nfsync = off\n")
+        put(folder, f"{number}.conf", f"include '{number + 1}.conf'\nfsync = off\n")
     (folder / "0.conf").rename(folder / "postgresql.conf")
 
 
-def to_a_device(folder: Path) -> None:
-    (folder / "patroni.yml").symlink_to("/dev/zero")
-
-
-HOSTILE: dict[str, tuple[str, Callable[[Path], None], str]] = {
-    "alias-bomb": ("patroni.yml", texts("patroni.yml", BOMB + BOOTSTRAP), "more than 50,000 values"),
-    "alias-of-itself": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: &x [*x]\n"), "holds itself"),
-    "alias-of-a-mapping": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: &x {y: *x}\n"), "holds itself"),
-    "merge-of-itself": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: &x\n  <<: *x\n"), "holds itself"),
-    "alias-of-nothing": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: *y\n"), "undefined alias"),
-    "deep": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: " + "[" * 100_000), "nest"),
-    "deep-mappings": (
-        "patroni.yml",
-        texts("patroni.yml", BOOTSTRAP + "x: " + "{a: " * 300 + "}" * 300),
-        "levels",
-    ),
-    "ten-megabytes": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "# x\n" * 2_600_000), "larger than 4 MiB"),
-    "binary": ("patroni.yml", texts("patroni.yml", b"\x7fELF\0\0" + BOOTSTRAP.encode()), "binary"),
-    "other-encoding": ("patroni.yml", texts("patroni.yml", BOOTSTRAP.encode() + b"# \xe9\xff\n"), "no UTF-8"),
-    "control-characters": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: \x1b[2J\n"), "is no YAML"),
-    "not-closed": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: [1,\n"), "is no YAML: line"),
-    "tabs": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x:\n\ty: 1\n"), "is no YAML: line 5"),
-    "jinja": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "x: {{ y }}\n"), "template"),
-    "helm": ("c.yaml", texts("c.yaml", "apiVersion: postgresql.cnpg.io/v1\n{{- if .x }}\n"), "template"),
-    "ansible": ("p.j2", texts("p.j2", BOOTSTRAP + "{% if x %}\n{% endif %}\n"), "template"),
-    "erb": ("p.erb", texts("p.erb", BOOTSTRAP + "x: <%= y %>\n"), "template"),
-    "filled-in": ("patroni.yml", texts("patroni.yml", BOOTSTRAP + "    loop_wait: ${LOOP}\n"), "fills in loop_wait"),
-    "no-mapping": (
-        "c.yaml",
-        texts("c.yaml", CNPG + "spec: 3\n"),
-        "kinds of",
-    ),
-    "odd-number": (
-        "c.yaml",
-        texts("c.yaml", CNPG + "metadata: {name: x}\nspec: {instances: a}\n"),
-        "spec.instances",
-    ),
-    "pipe": ("patroni.yml", piped, "not a regular file"),
-    "device": ("patroni.yml", to_a_device, "not a regular file"),
-    "link-to-itself": ("patroni.yml", to_itself, "symbolic links"),
-    **{
-        f"instances-of-{name}": ("c.yaml", texts("c.yaml", text + f"metadata: {{name: x}}\nspec: {spec}\n"), says)
-        for name, text, spec, says in (
-            ("cnpg", CNPG, "{instances: 10000000000}", "over 100 instances"),
-            ("zalando", ZALANDO, "{numberOfInstances: 10000000000}", "over 100 instances"),
-            ("crunchy", CRUNCHY, "{instances: [{replicas: 99}, {replicas: 2}]}", "over 100 instances"),
-            ("no-number", ZALANDO, "{numberOfInstances: .inf}", "kinds of"),
-        )
-    },
+OF = "metadata: {name: x}\nspec: "
+# the file, its text or what makes it, what the sentence says
+HOSTILE: dict[str, tuple[str, Made, str]] = {
+    "alias-bomb": ("patroni.yml", BOMB + BOOTSTRAP, "more than 50,000 values"),
+    "alias-of-itself": ("patroni.yml", BOOTSTRAP + "x: &x [*x]\n", "holds itself"),
+    "alias-of-a-mapping": ("patroni.yml", BOOTSTRAP + "x: &x {y: *x}\n", "holds itself"),
+    "merge-of-itself": ("patroni.yml", BOOTSTRAP + "x: &x\n  <<: *x\n", "holds itself"),
+    "alias-of-nothing": ("patroni.yml", BOOTSTRAP + "x: *y\n", "undefined alias"),
+    "deep": ("patroni.yml", BOOTSTRAP + "x: " + "[" * 100_000, "nest"),
+    "deep-mappings": ("patroni.yml", BOOTSTRAP + "x: " + "{a: " * 300 + "}" * 300, "levels"),
+    "ten-megabytes": ("patroni.yml", BOOTSTRAP + "# x\n" * 2_600_000, "larger than 4 MiB"),
+    "binary": ("patroni.yml", b"\x7fELF\0\0" + BOOTSTRAP.encode(), "binary"),
+    "other-encoding": ("patroni.yml", BOOTSTRAP.encode() + b"# \xe9\xff\n", "no UTF-8"),
+    "control-characters": ("patroni.yml", BOOTSTRAP + "x: \x1b[2J\n", "is no YAML"),
+    "not-closed": ("patroni.yml", BOOTSTRAP + "x: [1,\n", "is no YAML: line"),
+    "tabs": ("patroni.yml", BOOTSTRAP + "x:\n\ty: 1\n", "is no YAML: line 5"),
+    "jinja": ("patroni.yml", BOOTSTRAP + "x: {{ y }}\n", "template"),
+    "helm": ("c.yaml", "apiVersion: postgresql.cnpg.io/v1\n{{- if .x }}\n", "template"),
+    "ansible": ("p.j2", BOOTSTRAP + "{% if x %}\n{% endif %}\n", "template"),
+    "erb": ("p.erb", BOOTSTRAP + "x: <%= y %>\n", "template"),
+    "filled-in": ("patroni.yml", BOOTSTRAP + "    loop_wait: ${LOOP}\n", "fills in loop_wait"),
+    "no-mapping": ("c.yaml", CNPG + "spec: 3\n", "kinds of"),
+    "odd-number": ("c.yaml", CNPG + OF + "{instances: a}\n", "spec.instances"),
+    "pipe": ("patroni.yml", lambda folder: os.mkfifo(folder / "patroni.yml"), "not a regular file"),
+    "device": ("patroni.yml", lambda folder: (folder / "patroni.yml").symlink_to("/dev/zero"), "not a regular file"),
+    "link-to-itself": ("p.yml", lambda folder: (folder / "p.yml").symlink_to("p.yml"), "symbolic links"),
+    "instances-of-cnpg": ("c.yaml", CNPG + OF + "{instances: 10000000000}\n", "over 100 instances"),
+    "instances-of-zalando": ("c.yaml", ZALANDO + OF + "{numberOfInstances: 10000000000}\n", "over 100 instances"),
+    "instances-of-crunchy": (
+        "c.yaml", CRUNCHY + OF + "{instances: [{replicas: 99}, {replicas: 2}]}\n", "over 100 instances"),
+    "instances-of-no-number": ("c.yaml", ZALANDO + OF + "{numberOfInstances: .inf}\n", "kinds of"),
     "missing": ("nowhere.yml", lambda folder: None, "no such file"),
-    "standby-cluster": (
-        "patroni.yml",
-        texts("patroni.yml", BOOTSTRAP + "    standby_cluster: {host: db-z}\n"),
-        "standby cluster",
-    ),
-}
-
-
+    "standby-cluster": ("patroni.yml", BOOTSTRAP + "    standby_cluster: {host: db-z}\n", "standby cluster"),
+}  # fmt: skip
+SOUND = CNPG + "metadata: {name: shop}\nspec: {instances: 3, postgresql: {synchronous: {method: any, number: 1}}}\n"
 CFG = "global\n  maxconn 9\ndefaults\n  mode tcp\nlisten primary\n  option httpchk GET /primary\n"
 SERVERS = (
     "  default-server check port 8008 on-marked-down shutdown-sessions\n  server a 10.0.0.1:5432\n"
     "  server b 10.0.0.2:5432\n  timeout server 1s\n"
 )
 TWO = BOOTSTRAP.replace("30", "300") + "---\n"
-PARTLY: dict[str, tuple[str, Callable[[Path], None], str, str]] = {
-    "circle": (
-        "postgresql.conf",
-        circle,
-        "more.conf:1:1: postgresql.conf, which it includes: it goes round",
-        "fsync-off",
-    ),
-    "circle-of-one": ("postgresql.conf", itself, "postgresql.conf:2:1: postgresql.conf, which", "fsync-off"),
-    "include-up": (
-        "postgresql.conf",
-        texts("postgresql.conf", "include '../../etc/passwd'\nfsync = off\n"),
-        "outside",
-        "fsync-off",
-    ),
-    "include-absolute": (
-        "postgresql.conf",
-        texts("postgresql.conf", "fsync = off\ninclude_dir '/etc'\n"),
-        "postgresql.conf:2:1: /etc, which it includes",
-        "fsync-off",
-    ),
-    "include-if-elsewhere": (
-        "postgresql.conf",
-        texts("postgresql.conf", "include_if_exists '/no/such/x.conf'\nfsync = off\n"),
-        "postgresql.conf:1:1: /no/such/x.conf, which it includes: it is outside",
-        "fsync-off",
-    ),
-    "include-a-link": ("postgresql.conf", linked, "more.conf, which it includes", "fsync-off"),
-    "include-chain": ("postgresql.conf", chained, "10.conf:1:1: 11.conf, which it includes", "fsync-off"),
-    "include-long-name": (
-        "postgresql.conf",
-        texts("postgresql.conf", f"include_dir '{'x' * 5000}'\nfsync = off\n"),
-        "File name too long",
-        "fsync-off",
-    ),
-    "include-missing": (
-        "postgresql.conf",
-        texts("postgresql.conf", "include 'x.conf'\nfsync = off\n"),
-        "No such file",
-        "fsync-off",
-    ),
-    "no-line": (
-        "postgresql.conf",
-        texts("postgresql.conf", "fsync = off\n= 3\n"),
-        "postgresql.conf:2:1: this line",
-        "fsync-off",
-    ),
-    "auto-conf-no-line": (
-        "postgresql.conf",
-        texts("postgresql.conf", "fsync = off\n!\n"),
-        "postgresql.conf:2:1",
-        "fsync-off",
-    ),
-    "pgbouncer-no-line": (
-        "p.ini",
-        texts("p.ini", "[pgbouncer]\npool_mode\ntcp_keepalive = 0\n"),
-        "p.ini:2:1: this line",
-        "pgbouncer-waits-for-dead",
-    ),
-    "pgbouncer-include-up": (
-        "p.ini",
-        texts("p.ini", "[pgbouncer]\n%include /etc/pgbouncer/x.ini\ntcp_keepalive = 0\n"),
-        "p.ini:2:1: /etc/pgbouncer/x.ini, which it includes",
-        "pgbouncer-waits-for-dead",
-    ),
-    "server-alone": (
-        "h.cfg",
-        texts("h.cfg", CFG + "  server\n" + SERVERS),
-        "h.cfg:7:3: server: it has no address",
-        "haproxy-cuts-statements",
-    ),
+CONF, OFF, INI, HAPROXY = "postgresql.conf", "fsync = off\n", "pgbouncer-waits-for-dead", "haproxy-cuts-statements"
+LONG = "patroni-ttl-long"
+# the file, its text or what makes it, what is said of the rest, what is found in what could be read
+PARTLY: dict[str, tuple[str, Made, str, str]] = {
+    "circle": (CONF, circle, "more.conf:1:1: postgresql.conf, which it includes: it goes round", "fsync-off"),
+    "circle-of-one": (CONF, f"{OFF}include = '{CONF}'\n", "postgresql.conf:2:1: postgresql.conf, which", "fsync-off"),
+    "include-up": (CONF, f"include '../../etc/passwd'\n{OFF}", "outside", "fsync-off"),
+    "include-absolute": (CONF, f"{OFF}include_dir '/etc'\n", f"{CONF}:2:1: /etc, which it includes", "fsync-off"),
+    "include-if-elsewhere": (CONF, f"include_if_exists '/no/such/x.conf'\n{OFF}",
+     f"{CONF}:1:1: /no/such/x.conf, which it includes: it is outside", "fsync-off"),
+    "include-a-link": (CONF, linked, "more.conf, which it includes", "fsync-off"),
+    "include-chain": (CONF, chained, "10.conf:1:1: 11.conf, which it includes", "fsync-off"),
+    "include-long-name": (CONF, f"include_dir '{'x' * 5000}'\n{OFF}", "File name too long", "fsync-off"),
+    "include-missing": (CONF, f"include 'x.conf'\n{OFF}", "No such file", "fsync-off"),
+    "no-line": (CONF, f"{OFF}= 3\n", f"{CONF}:2:1: this line", "fsync-off"),
+    "a-mark-alone": (CONF, f"{OFF}!\n", f"{CONF}:2:1", "fsync-off"),
+    "pgbouncer-no-line": ("p.ini", "[pgbouncer]\npool_mode\ntcp_keepalive = 0\n", "p.ini:2:1: this line", INI),
+    "pgbouncer-include-up": ("p.ini", "[pgbouncer]\n%include /etc/pgbouncer/x.ini\ntcp_keepalive = 0\n",
+     "p.ini:2:1: /etc/pgbouncer/x.ini, which it includes", INI),
+    "server-alone": ("h.cfg", CFG + "  server\n" + SERVERS, "h.cfg:7:3: server: it has no address", HAPROXY),
     "server-of-a-name": (
-        "h.cfg",
-        texts("h.cfg", CFG + "  server db-c\n" + SERVERS),
-        "h.cfg:7:3: server db-c: it has no address",
-        "haproxy-cuts-statements",
-    ),
-    "server-template-of-none": (
-        "h.cfg",
-        texts("h.cfg", CFG + "  server-template pg 3\n" + SERVERS),
-        "h.cfg:7:3: server-template",
-        "haproxy-cuts-statements",
-    ),
-    "server-template-of-words": (
-        "h.cfg",
-        texts("h.cfg", CFG + "  server-template pg all db:5432\n" + SERVERS),
-        "h.cfg:7:3: server-template",
-        "haproxy-cuts-statements",
-    ),
-    "one-document-is-a-template": (
-        "p.yml",
-        texts("p.yml", TWO + "loop_wait: {{ x }}\nttl: 30\n"),
-        "p.yml:4:1: it is a template",
-        "patroni-ttl-long",
-    ),
-    "one-document-is-conditional": (
-        "p.yml",
-        texts("p.yml", TWO + "{{- if .x }}\nscope: y\n{{- end }}\n"),
-        "p.yml:4:1: it is a template",
-        "patroni-ttl-long",
-    ),
-    "one-document-is-filled-in": (
-        "p.yml",
-        texts("p.yml", TWO + BOOTSTRAP.replace("30", "'{{ ttl }}'")),
-        "another program fills in ttl",
-        "patroni-ttl-long",
-    ),
-    "one-document-is-not-closed": (
-        "p.yml",
-        texts("p.yml", TWO + "scope: [\n"),
-        "p.yml:4:1: it is no YAML: line",
-        "patroni-ttl-long",
-    ),
-}
+        "h.cfg", CFG + "  server db-c\n" + SERVERS, "h.cfg:7:3: server db-c: it has no address", HAPROXY),
+    "template-of-none": ("h.cfg", CFG + "  server-template pg 3\n" + SERVERS, "h.cfg:7:3: server-template", HAPROXY),
+    "template-of-words": (
+        "h.cfg", CFG + "  server-template pg all db:5432\n" + SERVERS, "h.cfg:7:3: server-template", HAPROXY),
+    "document-of-a-template": ("p.yml", TWO + "loop_wait: {{ x }}\nttl: 30\n", "p.yml:4:1: it is a template", LONG),
+    "document-conditional": (
+        "p.yml", TWO + "{{- if .x }}\nscope: y\n{{- end }}\n", "p.yml:4:1: it is a template", LONG),
+    "document-filled-in": (
+        "p.yml", TWO + BOOTSTRAP.replace("30", "'{{ ttl }}'"), "another program fills in ttl", LONG),
+    "document-not-closed": ("p.yml", TWO + "scope: [\n", "p.yml:4:1: it is no YAML: line", LONG),
+}  # fmt: skip
 
 
-@each(PARTLY)
-def test_what_can_be_read_is_read_and_the_rest_is_named_with_its_line(case: str, walproof: Run, tmp_path: Path) -> None:
-    name, make, words, finds = PARTLY[case]
-    make(tmp_path)
+@each(PARTLY.values())
+def test_what_can_be_read_is_read_and_the_rest_is_named_with_its_line(
+    name: str, made: Made, words: str, finds: str, walproof: Run, tmp_path: Path
+) -> None:
+    put(tmp_path, name, made)
     code, out, err = walproof("doctor", name)
     assert code == 1, out + err
     assert words in out
@@ -248,11 +135,10 @@ def test_what_can_be_read_is_read_and_the_rest_is_named_with_its_line(case: str,
     assert len([line for line in out.splitlines() if line.startswith("not read: ")]) == 1, out
 
 
-@pytest.mark.parametrize("case", ["include-up", "server-alone", "one-document-is-a-template", "pgbouncer-no-line"])
-@pytest.mark.parametrize("shape", ["sarif", "junit", "github", "json"])
+@each(zip(["include-up", "server-alone", "document-of-a-template", "pgbouncer-no-line"], SHAPES, strict=True))
 def test_what_was_not_read_is_in_every_format(case: str, shape: str, walproof: Run, tmp_path: Path) -> None:
-    name, make, words, _ = PARTLY[case]
-    make(tmp_path)
+    name, made, words, _ = PARTLY[case]
+    put(tmp_path, name, made)
     out = walproof("doctor", "--format", shape, name)[1]
     if shape == "sarif":
         notes = json.loads(out)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
@@ -273,36 +159,32 @@ def test_what_was_not_read_is_in_every_format(case: str, shape: str, walproof: R
         assert any(words in f"{at}: {why}" for at, why in json.loads(out)["not_read"].items())
 
 
-@pytest.mark.parametrize("shape", ["junit", "text", "github"])
-@pytest.mark.parametrize(("name", "text"), [
+@each([
     ("p.ini", "[databases]\na\x1b[2Jb = host=x,y\n[pgbouncer]\n"),
     ("h.cfg", CFG.replace("primary", "pg\x1b[2J") + SERVERS),
-    ("postgresql.conf", "synchronous_standby_names = 'ANY 1 (\"a\x1b[2J\")'\n\x1b[2J = 1 = 2\n"),
+    (CONF, "synchronous_standby_names = 'ANY 1 (\"a\x1b[2J\")'\n\x1b[2J = 1 = 2\n"),
     ("a.env", "A=postgresql://db\x1b[2J,db-b/x\n"),
 ])  # fmt: skip
 def test_no_control_character_reaches_a_terminal_or_breaks_a_report(
-    name: str, text: str, shape: str, walproof: Run, tmp_path: Path
+    name: str, text: str, walproof: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / name).write_text(text)
-    out = walproof("doctor", "--format", shape, name)[1]
-    assert "\x1b" not in out
-    if shape == "junit":
-        assert ElementTree.fromstring(out.split("\n", 1)[1]).findall("testsuite")
+    put(tmp_path, name, text)
+    shown = {shape: walproof("doctor", "--format", shape, name)[1] for shape in ("junit", "text", "github")}
+    assert [shape for shape, out in shown.items() if "\x1b" in out] == []
+    assert ElementTree.fromstring(shown["junit"].split("\n", 1)[1]).findall("testsuite")
 
 
 HUGE = "9" * 400
 
 
-@each(
-    [
-        ("postgresql.conf", f"fsync = off\nmax_connections = {HUGE}\n"),
-        ("postgresql.conf", f"fsync = off\nstatement_timeout = {HUGE}.{HUGE}min\n"),
-        ("h.cfg", CFG + SERVERS.replace("check port", f"check inter {HUGE} fall {HUGE} port")),
-        ("h.cfg", CFG + SERVERS.replace("1s", "1s\n  timeout server " + HUGE)),
-    ]
-)
+@each([
+    (CONF, f"fsync = off\nmax_connections = {HUGE}\n"),
+    (CONF, f"fsync = off\nstatement_timeout = {HUGE}.{HUGE}min\n"),
+    ("h.cfg", CFG + SERVERS.replace("check port", f"check inter {HUGE} fall {HUGE} port")),
+    ("h.cfg", CFG + SERVERS.replace("1s", "1s\n  timeout server " + HUGE)),
+])  # fmt: skip
 def test_a_number_of_hundreds_of_digits_is_no_error(name: str, text: str, walproof: Run, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(text)
+    put(tmp_path, name, text)
     code, _, err = walproof("doctor", name)
     assert code in (0, 1), err
 
@@ -336,36 +218,27 @@ def test_two_files_may_include_the_same_one(walproof: Run, tmp_path: Path) -> No
     assert out.count('"sender-timeout-off"') == 2
 
 
-@pytest.mark.parametrize("text", ["\n" * 300_000, "---\n" * 80_000, "host=a " * 50_000, "host=a dbname=b " * 9000])
-@pytest.mark.parametrize("ending", ["yml", "env"])
+@each(product(["\n" * 300_000, "---\n" * 80_000, "host=a " * 50_000, "host=a dbname=b " * 9000], ["yml", "env"]))
 def test_a_text_made_to_be_slow_is_read_in_time_of_its_length(
     text: str, ending: str, walproof: Run, tmp_path: Path
 ) -> None:
     """What takes the square of the length would end with the limit of a test, after minutes."""
-    (tmp_path / f"x.{ending}").write_text(text + "\n---\nscope: x\n")
+    put(tmp_path, f"x.{ending}", text + "\n---\nscope: x\n")
     assert "Traceback" not in walproof("doctor", f"x.{ending}")[2]
 
 
-@each(HOSTILE)
-def test_a_hostile_file_is_one_sentence(case: str, walproof: Run, tmp_path: Path) -> None:
-    name, make, words = HOSTILE[case]
-    make(tmp_path)
+@each(HOSTILE.values())
+def test_a_hostile_file_is_one_sentence_and_beside_a_sound_one_leaves_the_verdict_open(
+    name: str, made: Made, words: str, walproof: Run, tmp_path: Path
+) -> None:
+    put(tmp_path, name, made)
     code, out, err = walproof("doctor", name)
     lines = err.strip().splitlines()
     assert (code, out) == (2, ""), err
     assert len(lines) == 2, err
     assert words in lines[0], err
     assert "\x1b" not in err
-
-
-@each(HOSTILE)
-def test_beside_a_sound_file_it_is_named_and_leaves_the_verdict_open(case: str, walproof: Run, tmp_path: Path) -> None:
-    name, make, words = HOSTILE[case]
-    make(tmp_path)
-    (tmp_path / "cluster.yaml").write_text(
-        "apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\nmetadata: {name: shop}\nspec:\n  instances: 3\n"
-        "  postgresql: {synchronous: {method: any, number: 1}}\n"
-    )
+    put(tmp_path, "cluster.yaml", SOUND)
     code, out, err = walproof("doctor", name, "cluster.yaml")
     assert code == 4, out + err
     assert words in out
