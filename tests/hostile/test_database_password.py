@@ -184,13 +184,11 @@ def test_one_stranger_among_named_hosts_is_told_nothing_and_who_asks_for_more_ge
 PSQL = (str(wheel_bin() / "psql"), "-X", "-c", "SELECT 1", "-d")
 WAYS: dict[str, Callable[[Endpoint], object]] = {
     "as the application": lambda endpoint: psycopg.connect(endpoint.client_conninfo()),
-    "program": lambda endpoint: subprocess.run(
-        endpoint.program(*PSQL), env=os.environ, capture_output=True, check=True
-    ),
-    "driver": lambda endpoint: subprocess.run(
-        PSQL[:-1], env={**os.environ, **environment(endpoint)}, capture_output=True, check=True
-    ),
-}
+    "program": lambda endpoint: subprocess.run(endpoint.program(*PSQL), env=os.environ, capture_output=True,
+     check=True),
+    "driver": lambda endpoint: subprocess.run(PSQL[:-1], env={**os.environ, **environment(endpoint)},
+     capture_output=True, check=True),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS)

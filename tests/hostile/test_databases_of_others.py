@@ -145,18 +145,16 @@ def planted(pair: PlainPair, text: str) -> Iterator[None]:
 
 
 @pytest.mark.nightly
-@each(
-    [
-        "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-        "CREATE SCHEMA walproof",
-        "CREATE TABLE public.pgbench_accounts (aid int)",
-        "CREATE OPERATOR public.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = pg_catalog.texteq)",
-        "CREATE TYPE public.mood AS ENUM ('ok')",
-        "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC",
-        "CREATE VIEW public.pg_stat_activity AS SELECT 1",
-        "SELECT lo_create(0)",
-    ]
-)
+@each([
+    "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "CREATE SCHEMA walproof",
+    "CREATE TABLE public.pgbench_accounts (aid int)",
+    "CREATE OPERATOR public.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = pg_catalog.texteq)",
+    "CREATE TYPE public.mood AS ENUM ('ok')",
+    "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO PUBLIC",
+    "CREATE VIEW public.pg_stat_activity AS SELECT 1",
+    "SELECT lo_create(0)",
+])  # fmt: skip
 def test_what_another_role_made_in_template1_is_not_in_walproofs_database(text: str, thief: PlainPair) -> None:
     run(thief, "CREATE FUNCTION public.of_an_administrator() RETURNS int LANGUAGE sql AS 'SELECT 1'", "template1")
     known = "SELECT to_regproc('public.of_an_administrator') IS NOT NULL"

@@ -85,15 +85,13 @@ deep, deep_refusal = whole(DEEP), whole(DEEP, "500 No")
 pages = whole(json.dumps({"items": [{"x": "y" * 900_000}], "metadata": {"continue": "more"}}).encode())
 
 
-@each(
-    [
-        (packed, "packs its answer, which was not asked for"),
-        (endless, "its answer is longer than 16 MiB"),
-        (endless_without_length, "its answer is longer than 16 MiB"),
-        (deep, "answers, but is no Kubernetes API"),
-        (deep_refusal, "failed to get"),
-    ]
-)
+@each([
+    (packed, "packs its answer, which was not asked for"),
+    (endless, "its answer is longer than 16 MiB"),
+    (endless_without_length, "its answer is longer than 16 MiB"),
+    (deep, "answers, but is no Kubernetes API"),
+    (deep_refusal, "failed to get"),
+])  # fmt: skip
 def test_an_answer_of_a_false_api_server_has_an_end(says: Says, words: str) -> None:
     with server(says) as url, little_memory(128 * MIB), pytest.raises(ApiError, match=words):
         api(url).get(CLUSTERS, "pg")
@@ -195,14 +193,12 @@ def test_what_waits_in_a_forward_has_an_end(says: Says, monkeypatch: pytest.Monk
             assert not proxy.is_alive()
 
 
-@each(
-    [
-        (packed, "the answer is packed, which was not asked for"),
-        (endless, "the answer is longer than 16 MiB"),
-        (endless_without_length, "the answer is longer than 16 MiB"),
-        (deep, "answers, but is not Patroni"),
-    ]
-)
+@each([
+    (packed, "the answer is packed, which was not asked for"),
+    (endless, "the answer is longer than 16 MiB"),
+    (endless_without_length, "the answer is longer than 16 MiB"),
+    (deep, "answers, but is not Patroni"),
+])  # fmt: skip
 def test_an_answer_of_a_false_patroni_has_an_end(says: Says, words: str) -> None:
     with server(says) as url, little_memory(128 * MIB):
         rest = PatroniRest(RestAccess((url,)))

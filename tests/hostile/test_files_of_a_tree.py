@@ -138,14 +138,12 @@ def test_what_is_no_regular_file_is_named_and_not_opened(
     assert not_read["tree/postgresql.conf:2:1"] == "x.conf, which it includes: it is not a regular file"
 
 
-@each(
-    [
-        ("MOST_FILES", 3, "over 3 files"),
-        ("MOST_ENTRIES", 9, "over 9 names"),
-        ("DEEPEST", 2, "folders are over 2 deep"),
-        ("MOST_ALL", 100, "over 100 bytes"),
-    ]
-)
+@each([
+    ("MOST_FILES", 3, "over 3 files"),
+    ("MOST_ENTRIES", 9, "over 9 names"),
+    ("DEEPEST", 2, "folders are over 2 deep"),
+    ("MOST_ALL", 100, "over 100 bytes"),
+])  # fmt: skip
 def test_more_than_a_limit_is_not_read_and_named_once(
     limit: str, most: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

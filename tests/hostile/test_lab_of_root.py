@@ -181,17 +181,15 @@ def under_an_acl(path: Path) -> Path:
 
 
 # rows: below-theirs, below-one-for-all, theirs, link-below-theirs, their-link, below-an-acl, for-all
-@each(
-    [
-        lambda folder: a_folder(folder / "theirs", 12345) / "state",
-        lambda folder: a_folder(folder / "open", mode=0o777) / "state",
-        lambda folder: a_folder(folder / "theirs", 12345),
-        behind_a_link,
-        at_a_link_of_others,
-        lambda folder: under_an_acl(folder / "shared") / "state",
-        lambda folder: a_folder(folder / "sticky", mode=0o1777),
-    ]
-)
+@each([
+    lambda folder: a_folder(folder / "theirs", 12345) / "state",
+    lambda folder: a_folder(folder / "open", mode=0o777) / "state",
+    lambda folder: a_folder(folder / "theirs", 12345),
+    behind_a_link,
+    at_a_link_of_others,
+    lambda folder: under_an_acl(folder / "shared") / "state",
+    lambda folder: a_folder(folder / "sticky", mode=0o1777),
+])  # fmt: skip
 def test_no_lab_lies_where_another_user_can_put_a_link_in_its_way(
     place: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,13 +49,11 @@ def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
-@each(
-    [
-        ("127.0.0.1", ""),
-        ("DB1.example", '[members]\nn1 = "db1.example:5432"\n'),
-        ("fd00::1", '[members]\nn1 = "[fd00::1]:5432"\n'),
-    ]
-)
+@each([
+    ("127.0.0.1", ""),
+    ("DB1.example", '[members]\nn1 = "db1.example:5432"\n'),
+    ("fd00::1", '[members]\nn1 = "[fd00::1]:5432"\n'),
+])  # fmt: skip
 def test_a_host_of_the_target_file_gets_its_command(host: str, more: str, fake: FakePatroni, tmp_path: Path) -> None:
     opened(fake, tmp_path, host, more).capabilities().faults[Capability.KILL].inject("n1")
     assert (tmp_path / "ran").read_text() == f"{host}\n"

@@ -124,19 +124,17 @@ def test_other_names_of_standbys_are_written_as_they_are() -> None:
 LEADER, REAL, STRANGER = "10.0.0.1:5432", "10.0.0.2:5432", "10.0.0.66:5432"
 
 
-@each(
-    [
-        ({"db2": REAL}, (), "n2", "db2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
-        ({"db2": REAL}, (), "n2", "DB2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
-        ({"db2": REAL}, (), "n2", "n2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
-        ({"db2": REAL}, (), "n2", REAL, {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
-        ({"db2": REAL}, (), "n2", "n3", {"n1": LEADER, "db2": REAL, "n3": STRANGER}),
-        ({"n1": REAL}, (), "n2", "n3", {LEADER: LEADER, "n1": REAL, "n3": STRANGER}),
-        ({}, (REAL,), "n2", "n2", {"n1": LEADER, "n2": REAL, STRANGER: STRANGER}),
-        ({}, (REAL,), "", REAL, {"n1": LEADER, REAL: REAL, STRANGER: STRANGER}),
-        ({}, (REAL,), "n1", "n3", {LEADER: LEADER, REAL: REAL, "n3": STRANGER}),
-    ]
-)
+@each([
+    ({"db2": REAL}, (), "n2", "db2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+    ({"db2": REAL}, (), "n2", "DB2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+    ({"db2": REAL}, (), "n2", "n2", {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+    ({"db2": REAL}, (), "n2", REAL, {"n1": LEADER, "db2": REAL, STRANGER: STRANGER}),
+    ({"db2": REAL}, (), "n2", "n3", {"n1": LEADER, "db2": REAL, "n3": STRANGER}),
+    ({"n1": REAL}, (), "n2", "n3", {LEADER: LEADER, "n1": REAL, "n3": STRANGER}),
+    ({}, (REAL,), "n2", "n2", {"n1": LEADER, "n2": REAL, STRANGER: STRANGER}),
+    ({}, (REAL,), "", REAL, {"n1": LEADER, REAL: REAL, STRANGER: STRANGER}),
+    ({}, (REAL,), "n1", "n3", {LEADER: LEADER, REAL: REAL, "n3": STRANGER}),
+])  # fmt: skip
 def test_a_standby_that_calls_itself_as_another_server_is_called_takes_no_name(
     labels: dict[str, str],
     hosts: tuple[str, ...],

@@ -314,15 +314,13 @@ def wrote(*sessions: tuple[str, str, int]) -> list[Any]:
 
 
 # rows: goes on, begins, ends, is reset, another of its name
-@each(
-    [
-        ([("a", "1", 500)], [("a", "1", 700)], {"a": 200}),
-        ([], [("a", "1", 700)], {"a": 700}),
-        ([("a", "1", 500), ("b", "2", 9)], [("b", "2", 10)], {"b": 1}),
-        ([("a", "1", 500)], [("a", "1", 20)], {"a": 0}),
-        ([("a", "1", 500)], [("a", "1", 501), ("a", "3", 7)], {"a": 8}),
-    ]
-)
+@each([
+    ([("a", "1", 500)], [("a", "1", 700)], {"a": 200}),
+    ([], [("a", "1", 700)], {"a": 700}),
+    ([("a", "1", 500), ("b", "2", 9)], [("b", "2", 10)], {"b": 1}),
+    ([("a", "1", 500)], [("a", "1", 20)], {"a": 0}),
+    ([("a", "1", 500)], [("a", "1", 501), ("a", "3", 7)], {"a": 8}),
+])  # fmt: skip
 def test_wal_is_what_a_session_wrote_between_two_looks(
     before: list[Any], after: list[Any], expected: dict[str, int]
 ) -> None:

@@ -134,14 +134,12 @@ def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
         configuration.plan(ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1, strict)))
 
 
-@each(
-    [
-        {"synchronous_mode": "quorum", "synchronous_node_count": "1"},
-        {"synchronous_mode": "on", "synchronous_node_count": "1"},
-        {"synchronous_mode": "quorum", "synchronous_mode_strict": "False"},
-        {"ttl": "20", "synchronous_mode": "off"},
-    ]
-)
+@each([
+    {"synchronous_mode": "quorum", "synchronous_node_count": "1"},
+    {"synchronous_mode": "on", "synchronous_node_count": "1"},
+    {"synchronous_mode": "quorum", "synchronous_mode_strict": "False"},
+    {"ttl": "20", "synchronous_mode": "off"},
+])  # fmt: skip
 def test_a_value_that_is_written_as_a_text_is_the_same_value(
     found: dict[str, object], patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
@@ -236,13 +234,11 @@ def test_names_by_alter_system_are_no_quorum_of_patronis(
     assert configuration.plan(sync(1)).change == sync(1)
 
 
-@each(
-    [
-        ("off", {"nofailover": True}, "nofailover: true"),
-        ("quorum", {"failover_priority": 0}, "failover_priority: 0"),
-        ("on", {"nosync": True}, "nosync: true"),
-    ]
-)
+@each([
+    ("off", {"nofailover": True}, "nofailover: true"),
+    ("quorum", {"failover_priority": 0}, "failover_priority: 0"),
+    ("on", {"nosync": True}, "nosync: true"),
+])  # fmt: skip
 def test_a_switchover_to_a_member_that_may_not_lead_is_refused_at_once(
     mode: str, tags: dict[str, object], why: str, patroni: FakePatroni
 ) -> None:

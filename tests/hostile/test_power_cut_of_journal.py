@@ -82,15 +82,13 @@ def test_a_noted_change_outlives_a_power_cut(above: str, tmp_path: Path, monkeyp
 
 
 # rows: of-the-file, of-its-folder, of-every-folder, of-the-folder-above, of-the-oldest-folder
-@each(
-    [
-        (lambda descriptor: not is_folder(descriptor), "."),
-        (is_folder, "."),
-        (is_folder, "new"),
-        (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/new"), "new/deeper"),
-        (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/disk"), "new"),
-    ]
-)
+@each([
+    (lambda descriptor: not is_folder(descriptor), "."),
+    (is_folder, "."),
+    (is_folder, "new"),
+    (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/new"), "new/deeper"),
+    (lambda descriptor: os.readlink(f"/proc/self/fd/{descriptor}").endswith("/disk"), "new"),
+])  # fmt: skip
 def test_each_flush_that_is_left_out_loses_the_change(
     forgets: Callable[[int], bool], above: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

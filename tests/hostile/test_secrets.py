@@ -134,15 +134,13 @@ def test_the_leak_finder_finds_a_leak(tmp_path: Path) -> None:
     assert leaks(tmp_path) == [str(tmp_path / "a" / "b")]
 
 
-@each(
-    [
-        f"primary_conninfo = 'user=r password={PW}'",
-        f"primary_conninfo = 'user=r password=''{PW}'' host=a'",
-        f'  password: "{PW}"',
-        f"ALTER ROLE x PASSWORD '{PW}'",
-        f"GET http://u:{PW}@db1:8008/config",
-    ]
-)
+@each([
+    f"primary_conninfo = 'user=r password={PW}'",
+    f"primary_conninfo = 'user=r password=''{PW}'' host=a'",
+    f'  password: "{PW}"',
+    f"ALTER ROLE x PASSWORD '{PW}'",
+    f"GET http://u:{PW}@db1:8008/config",
+])  # fmt: skip
 def test_passwords_in_logs_do_not_enter_a_record(text: str, tmp_path: Path) -> None:
     recorded(tmp_path / "r", "prove", n1_log=f"2026 LOG: {text}\n")
     assert leaks(tmp_path) == []

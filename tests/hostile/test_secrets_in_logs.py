@@ -185,16 +185,14 @@ def quickest(task: Callable[[str], str], text: str) -> float:
 
 
 # rows: quotes, brackets, schemes, colons, identified by, arrow
-@each(
-    [
-        (in_text, "authorization=", '"', "; x"),
-        (in_text, "authorization: ", "('", ","),
-        (without_secrets, "", "://", ""),
-        (without_secrets, "", ":", ""),
-        (in_text, "IDENTIFIED BY", " ", "x"),
-        (in_text, "password =>", " ", "\n"),
-    ]
-)
+@each([
+    (in_text, "authorization=", '"', "; x"),
+    (in_text, "authorization: ", "('", ","),
+    (without_secrets, "", "://", ""),
+    (without_secrets, "", ":", ""),
+    (in_text, "IDENTIFIED BY", " ", "x"),
+    (in_text, "password =>", " ", "\n"),
+])  # fmt: skip
 def test_sixteen_times_the_text_is_not_the_square_of_it(
     task: Callable[[str], str], begin: str, repeated: str, end: str
 ) -> None:

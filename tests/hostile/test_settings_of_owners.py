@@ -118,12 +118,10 @@ def test_a_dsns_own_options_and_those_of_a_question_come_after(hostile: PlainPai
 
 
 @pytest.mark.nightly
-@each(
-    [
-        "price --levels local --workload insert --clients 2 --budget 2s --allow load",
-        "prove --fault none --levels local --writers 1 --allow load",
-    ]
-)
+@each([
+    "price --levels local --workload insert --clients 2 --budget 2s --allow load",
+    "prove --fault none --levels local --writers 1 --allow load",
+])  # fmt: skip
 def test_every_verb_answers(words: str, hostile: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     verb, *more = words.split()
     record = ["--record", str(tmp_path / "record")] if verb in ("price", "prove", "observe") else []

@@ -145,13 +145,11 @@ def test_a_record_brings_no_parameter_of_its_own_into_a_recipe(
     assert ended(capsys, ["apply", str(tmp_path / "r"), "--min-tps", "1", "--target", "sim"])[0] == 2
 
 
-@each(
-    [
-        ClusterProfile(members=("n1\n    option external-check", "n2")),
-        ClusterProfile(members=("n1 n2:1 backup",)),
-        ClusterProfile(patroni="3.0.\narchive_command: evil"),
-    ]
-)
+@each([
+    ClusterProfile(members=("n1\n    option external-check", "n2")),
+    ClusterProfile(members=("n1 n2:1 backup",)),
+    ClusterProfile(patroni="3.0.\narchive_command: evil"),
+])  # fmt: skip
 def test_a_name_from_a_record_is_one_word_of_a_recipe(cluster: ClusterProfile) -> None:
     with pytest.raises(UsageError, match="no name"):
         recipes(advice_of(price_record()).choices[0], cluster)
@@ -185,19 +183,17 @@ def test_a_study_sets_numbers_and_words_on_its_lab(name: str, value: str, tmp_pa
     assert read_study(file).lab.parameters["max_wal_size"] == "4GB"
 
 
-@each(
-    [
-        ("clients", f"clients = {[1] * 33}"),
-        ("clients", "clients = [10001]"),
-        ("levels", f"levels = {['on'] * 33}"),
-        ("scale", "scale = 100001"),
-        ("writers", "writers = 10001"),
-        ("rows", "rows = 100001"),
-        ("repeat", "repeat = 101"),
-        ("share", "share = inf"),
-        ("share", "share = 1e300"),
-    ]
-)
+@each([
+    ("clients", f"clients = {[1] * 33}"),
+    ("clients", "clients = [10001]"),
+    ("levels", f"levels = {['on'] * 33}"),
+    ("scale", "scale = 100001"),
+    ("writers", "writers = 10001"),
+    ("rows", "rows = 100001"),
+    ("repeat", "repeat = 101"),
+    ("share", "share = inf"),
+    ("share", "share = 1e300"),
+])  # fmt: skip
 def test_a_study_has_no_grid_without_end(line: str, instead: str, tmp_path: Path) -> None:
     text = (Path(str(LIBRARY)) / "synchronous_commit" / "study.toml").read_text()
     drill = '[[drill]]\nname = "d"\nfault = "kill"\nlevel = "on"\nwriters = 16\nrepeat = 1\n'

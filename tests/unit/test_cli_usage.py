@@ -119,13 +119,11 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert console().no_color
 
 
-@each(
-    [
-        "price --target sim --levels on --clients 1 --rtt 0,3ms",
-        "prove --target sim --fault kill,isolate",
-        "prove --pitfall P1,P3",
-    ]
-)
+@each([
+    "price --target sim --levels on --clients 1 --rtt 0,3ms",
+    "prove --target sim --fault kill,isolate",
+    "prove --pitfall P1,P3",
+])  # fmt: skip
 def test_a_dry_run_with_json_prints_one_object_and_does_nothing(line: str, run: Run) -> None:
     code, out, err = run(f"{line} --dry-run --json")
     assert (code, err) == (0, "")
@@ -133,15 +131,13 @@ def test_a_dry_run_with_json_prints_one_object_and_does_nothing(line: str, run: 
     assert not Path("records").exists()
 
 
-@each(
-    [
-        ("-c 'select 1'", ["-c", "select 1"]),
-        ("-- -c 'select 1'", ["-c", "select 1"]),
-        ("-AtX --csv -d other -f file.sql", ["-AtX", "--csv", "-d", "other", "-f", "file.sql"]),
-        ("--member n2 -h elsewhere", ["-h", "elsewhere"]),
-        ("", []),
-    ]
-)
+@each([
+    ("-c 'select 1'", ["-c", "select 1"]),
+    ("-- -c 'select 1'", ["-c", "select 1"]),
+    ("-AtX --csv -d other -f file.sql", ["-AtX", "--csv", "-d", "other", "-f", "file.sql"]),
+    ("--member n2 -h elsewhere", ["-h", "elsewhere"]),
+    ("", []),
+])  # fmt: skip
 def test_psql_gets_every_argument_that_is_its_own(
     typed: str, passed: list[str], run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -175,16 +171,14 @@ def test_faults_without_a_lab_are_listed_all_the_same(run: Run) -> None:
     }
 
 
-@each(
-    [
-        ("walproof pr", ["price", "prove"]),
-        ("walproof lab fault k", ["kill", "kill-member"]),
-        ("walproof lab fault kill n", ["n1", "n2", "n3"]),
-        ("walproof lab status --lab ", ["paper"]),
-        ("walproof study run sync", ["synchronous-commit"]),
-        ("walproof price --bre", ["--break-even"]),
-    ]
-)
+@each([
+    ("walproof pr", ["price", "prove"]),
+    ("walproof lab fault k", ["kill", "kill-member"]),
+    ("walproof lab fault kill n", ["n1", "n2", "n3"]),
+    ("walproof lab status --lab ", ["paper"]),
+    ("walproof study run sync", ["synchronous-commit"]),
+    ("walproof price --bre", ["--break-even"]),
+])  # fmt: skip
 def test_a_shell_completes(words: str, offered: list[str], tmp_path: Path) -> None:
     home.store(replace(a_blueprint(tmp_path), home=tmp_path / "paper"))
     asked = {

@@ -73,22 +73,20 @@ def status(message: str) -> dict[str, object]:
     return {"kind": "Status", "status": "Failure", "message": message}
 
 
-@each(
-    [
-        (401, status("Unauthorized"), "does not accept this user (401)", "log in again"),
-        (403, status(FORBIDDEN), "system:serviceaccount:default:probe may not patch clusters.postg", "--print-rbac"),
-        (404, status('clusters "pg" not found'), "there is no clusters.postgresql.cnpg.io pg in namespace default", ""),
-        (404, "404 page not found\n", "CloudNativePG is not installed", "context"),
-        (409, status("the object has been modified"), "changed by another user meanwhile (409)", "once more"),
-        (410, status("too old resource version"), "no longer keeps that version", "once more"),
-        (422, status(INVALID), "Can't set fixed configuration parameter", "kubectl explain"),
-        (429, status("too many requests"), "overloaded", "try again"),
-        (500, status("failed calling webhook vcluster"), "a webhook that the API server asks", "operator"),
-        (503, "<html>upstream is down</html>", "failed to patch clusters.postgresql.cnpg.io pg (503)", "readyz"),
-        (302, "", "redirects (302)", "API server"),
-        (200, "<html>a login page</html>", "is no Kubernetes API", "kubeconfig"),
-    ]
-)
+@each([
+    (401, status("Unauthorized"), "does not accept this user (401)", "log in again"),
+    (403, status(FORBIDDEN), "system:serviceaccount:default:probe may not patch clusters.postg", "--print-rbac"),
+    (404, status('clusters "pg" not found'), "there is no clusters.postgresql.cnpg.io pg in namespace default", ""),
+    (404, "404 page not found\n", "CloudNativePG is not installed", "context"),
+    (409, status("the object has been modified"), "changed by another user meanwhile (409)", "once more"),
+    (410, status("too old resource version"), "no longer keeps that version", "once more"),
+    (422, status(INVALID), "Can't set fixed configuration parameter", "kubectl explain"),
+    (429, status("too many requests"), "overloaded", "try again"),
+    (500, status("failed calling webhook vcluster"), "a webhook that the API server asks", "operator"),
+    (503, "<html>upstream is down</html>", "failed to patch clusters.postgresql.cnpg.io pg (503)", "readyz"),
+    (302, "", "redirects (302)", "API server"),
+    (200, "<html>a login page</html>", "is no Kubernetes API", "kubeconfig"),
+])  # fmt: skip
 def test_an_answer_is_one_sentence_with_a_hint(code: int, body: object, words: str, hint: str) -> None:
     with answering(code, body) as url, pytest.raises(Error) as wrong:
         client(url, "secret-token").patch(CLUSTERS, "pg", {"spec": {}})

@@ -265,15 +265,13 @@ def test_a_parameter_that_never_takes_effect_times_out(
         configuration.wait(plan)
 
 
-@each(
-    [
-        ("ssl", "ssl is fixed by CloudNativePG"),
-        ("restart_after_crash", "restart_after_crash is fixed"),
-        ("synchronous_standby_names", "writes synchronous_standby_names itself"),
-        ("shared_buffers", "CloudNativePG would restart every instance"),
-        ("nonsense_parameter", "PostgreSQL has no parameter nonsense_parameter"),
-    ]
-)
+@each([
+    ("ssl", "ssl is fixed by CloudNativePG"),
+    ("restart_after_crash", "restart_after_crash is fixed"),
+    ("synchronous_standby_names", "writes synchronous_standby_names itself"),
+    ("shared_buffers", "CloudNativePG would restart every instance"),
+    ("nonsense_parameter", "PostgreSQL has no parameter nonsense_parameter"),
+])  # fmt: skip
 def test_what_cannot_be_set_is_refused_by_name(
     name: str, words: str, api: FakeApi, configuration: CnpgConfiguration
 ) -> None:

@@ -53,15 +53,13 @@ def test_how_many_instances_a_commit_waits_for(text: str, number: int) -> None:
     assert seen_of({"standby_names": text, "in_recovery": True}).in_effect == 0, "a standby's setting is none"
 
 
-@each(
-    [
-        ("MaintenanceWindow", {"row": {}, "nodeMaintenanceWindow": {"inProgress": True}}),
-        ("hibernation", {"row": {}, "notes": {HIBERNATION: "on"}}),
-        ("fences", {"row": {}, "notes": {FENCED: '["*"]'}}),
-        ("fences", {"row": {}, "notes": {FENCED: "not to be read"}}),
-        ("reconciliation", {"row": {}, "notes": {RECONCILIATION: "disabled"}}),
-    ]
-)
+@each([
+    ("MaintenanceWindow", {"row": {}, "nodeMaintenanceWindow": {"inProgress": True}}),
+    ("hibernation", {"row": {}, "notes": {HIBERNATION: "on"}}),
+    ("fences", {"row": {}, "notes": {FENCED: '["*"]'}}),
+    ("fences", {"row": {}, "notes": {FENCED: "not to be read"}}),
+    ("reconciliation", {"row": {}, "notes": {RECONCILIATION: "disabled"}}),
+])  # fmt: skip
 def test_why_hands_are_kept_off_is_said(said: str, given: dict[str, Any]) -> None:
     assert said in seen_of(**given).hands_off
     assert (seen_of({}).hands_off, seen_of({}).phase) == ("", HEALTHY)

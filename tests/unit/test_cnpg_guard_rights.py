@@ -46,14 +46,12 @@ def test_no_more_is_granted(verb: str, kind: str, name: str, subresource: str) -
 
 SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "asynchronous": ({"postgresql": {"parameters": {}}}, "dataDurability"),
-    "preferred": (
-        {"postgresql": {"parameters": {}, "synchronous": {**QUORUM, "dataDurability": "preferred"}}},
-        "dataD",
-    ),
+    "preferred": ({"postgresql": {"parameters": {}, "synchronous": {**QUORUM, "dataDurability": "preferred"}}},
+     "dataD"),
     "no quorum": ({"postgresql": {"parameters": {}, "synchronous": {**QUORUM, "failoverQuorum": False}}}, "failoverQ"),
     "not said": ({"postgresql": {"parameters": {}, "synchronous": {"method": "any", "number": 1}}}, "failoverQuorum"),
     "failoverDelay": ({"failoverDelay": 300}, "failoverDelay"),
-}
+}  # fmt: skip
 
 
 @each(SPECS.values())

@@ -264,14 +264,12 @@ def test_context_is_part_of_the_address(monkeypatch: pytest.MonkeyPatch) -> None
         run("--print-rbac", "--context", "a")
 
 
-@each(
-    [
-        {"status": None},
-        {"status": "x"},
-        {"status": {"resourceRules": ["x"]}},
-        {"status": {"resourceRules": [{"verbs": 1}]}},
-    ]
-)
+@each([
+    {"status": None},
+    {"status": "x"},
+    {"status": {"resourceRules": ["x"]}},
+    {"status": {"resourceRules": [{"verbs": 1}]}},
+])  # fmt: skip
 def test_a_review_that_no_api_server_gives_leaves_the_refusal_as_it_is(answer: Tree) -> None:
     class Strange(FakeApi):
         def create(self, kind: Kind, body: Mapping[str, Any]) -> Tree:

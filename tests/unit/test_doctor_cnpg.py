@@ -84,17 +84,15 @@ BOTH = '("pg-2","pg-3")'
 
 
 # rows: all ready, degraded, one of two, no minimum, two instances, both, below the minimum
-@each(
-    [
-        (former(1, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "note")]),
-        (former(1, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "note")]),
-        (former(1, 1, f"ANY 1 {BOTH}"), [("cnpg-preferred", "note")]),
-        (former(0, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "warning")]),
-        (former(1, 1, 'ANY 1 ("pg-2")', instances=2), [("cnpg-preferred", "warning")]),
-        (former(2, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "warning")]),
-        (former(2, 2, 'ANY 1 ("pg-2")'), [("cnpg-acknowledges-alone", "error"), ("cnpg-preferred", "warning")]),
-    ]
-)
+@each([
+    (former(1, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "note")]),
+    (former(1, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "note")]),
+    (former(1, 1, f"ANY 1 {BOTH}"), [("cnpg-preferred", "note")]),
+    (former(0, 2, 'ANY 1 ("pg-2")'), [("cnpg-preferred", "warning")]),
+    (former(1, 1, 'ANY 1 ("pg-2")', instances=2), [("cnpg-preferred", "warning")]),
+    (former(2, 2, f"ANY 2 {BOTH}"), [("cnpg-preferred", "warning")]),
+    (former(2, 2, 'ANY 1 ("pg-2")'), [("cnpg-acknowledges-alone", "error"), ("cnpg-preferred", "warning")]),
+])  # fmt: skip
 def test_the_former_keys_sink_with_the_standbys_that_are_ready(facts: Facts, found: list[tuple[str, str]]) -> None:
     """getSyncReplicasData of the operator: max, min while fewer are ready, then as many as are ready, down to none."""
     assert [(f.id, str(f.severity)) for f in diagnosed(facts)] == found
@@ -224,15 +222,13 @@ def pooler(cluster: str = "pg", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "way"}, "spec": {"cluster": {"name": cluster}, "instances": 2, **spec}}
 
 
-@each(
-    [
-        (pooler(instances=1), ["pooler-alone"]),
-        (pooler(pgbouncer={"paused": True}), ["pooler-paused"]),
-        (pooler(pgbouncer={"parameters": {"server_lifetime": "86400"}}), ["pgbouncer-keeps-server"]),
-        (pooler(), []),
-        (pooler("other", instances=1), []),
-    ]
-)
+@each([
+    (pooler(instances=1), ["pooler-alone"]),
+    (pooler(pgbouncer={"paused": True}), ["pooler-paused"]),
+    (pooler(pgbouncer={"parameters": {"server_lifetime": "86400"}}), ["pgbouncer-keeps-server"]),
+    (pooler(), []),
+    (pooler("other", instances=1), []),
+])  # fmt: skip
 def test_the_live_cluster_has_its_poolers(made: dict[str, Any], found: list[str]) -> None:
     api = apart()
     api.put(POOLERS, made)

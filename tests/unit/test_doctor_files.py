@@ -112,21 +112,19 @@ def test_a_check_is_explained(walproof: Run) -> None:
     assert walproof("doctor", "--explain", "no-such-check")[0] == 2
 
 
-@each(
-    [
-        ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2999-01-01', 0, "slow DCS (until 2999-01-01)"),
-        ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2020-01-01', 1, "accepted until 2020-01-01"),
-        ('check = "patroni-ttl-long"\nfile = "*two-min*"\nreason = "x"\nuntil = 2999-01-01', 0, "(until"),
-        ('check = "patroni-ttl-long"\nfile = "other.yml"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
-        ('check = "level-off"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
-        ('check = "no-such"\nreason = "x"\nuntil = 2999-01-01', 2, "names no check"),
-        ('check = "level-off"\nreason = " "\nuntil = 2999-01-01', 2, "accept.1.reason"),
-        ('check = "level-off"\nreason = "x"\nuntil = "2999-01-01"', 2, "accept.1.until"),
-        ('check = "level-off"\nreason = "x"', 2, "accept.1.until"),
-        ('colour = "red"', 2, "accept.1."),
-        ("check = [", 2, "cannot be read"),
-    ]
-)
+@each([
+    ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2999-01-01', 0, "slow DCS (until 2999-01-01)"),
+    ('check = "patroni-ttl-long"\nreason = "slow DCS"\nuntil = 2020-01-01', 1, "accepted until 2020-01-01"),
+    ('check = "patroni-ttl-long"\nfile = "*two-min*"\nreason = "x"\nuntil = 2999-01-01', 0, "(until"),
+    ('check = "patroni-ttl-long"\nfile = "other.yml"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
+    ('check = "level-off"\nreason = "x"\nuntil = 2999-01-01', 1, "patroni-ttl-long"),
+    ('check = "no-such"\nreason = "x"\nuntil = 2999-01-01', 2, "names no check"),
+    ('check = "level-off"\nreason = " "\nuntil = 2999-01-01', 2, "accept.1.reason"),
+    ('check = "level-off"\nreason = "x"\nuntil = "2999-01-01"', 2, "accept.1.until"),
+    ('check = "level-off"\nreason = "x"', 2, "accept.1.until"),
+    ('colour = "red"', 2, "accept.1."),
+    ("check = [", 2, "cannot be read"),
+])  # fmt: skip
 def test_a_finding_is_accepted_with_a_reason_until_a_day(
     entry: str, code: int, says: str, walproof: Run, tmp_path: Path
 ) -> None:

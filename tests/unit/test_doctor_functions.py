@@ -50,18 +50,16 @@ def nested(depth: int, source: str) -> str:
     return source
 
 
-@each(
-    [
-        (nested(3, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
-        (nested(400, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
-        (nested(2000, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
-        ("DO " + nested(400, "SELECT 'synchronous_commit'"), "sql", ()),
-        ("set " * 24_000 + "synchronous_commit = off", "sql", ()),
-        ("loop set " * 10_000 + "synchronous_commit = off", "plpgsql", ("off",)),
-        ("x " * 60_000 + "; SET LOCAL synchronous_commit = local", "plpgsql", ("local",)),
-        ("\n" * 90_000 + "spi('SET LOCAL synchronous_commit = off')", "plperl", ("off",)),
-    ]
-)
+@each([
+    (nested(3, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+    (nested(400, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+    (nested(2000, "SET LOCAL synchronous_commit = off"), "plpgsql", ("off",)),
+    ("DO " + nested(400, "SELECT 'synchronous_commit'"), "sql", ()),
+    ("set " * 24_000 + "synchronous_commit = off", "sql", ()),
+    ("loop set " * 10_000 + "synchronous_commit = off", "plpgsql", ("off",)),
+    ("x " * 60_000 + "; SET LOCAL synchronous_commit = local", "plpgsql", ("local",)),
+    ("\n" * 90_000 + "spi('SET LOCAL synchronous_commit = off')", "plperl", ("off",)),
+])  # fmt: skip
 def test_a_source_made_to_stop_the_doctor_is_read_all_the_same(
     source: str, language: str, levels: tuple[str, ...]
 ) -> None:
@@ -69,14 +67,12 @@ def test_a_source_made_to_stop_the_doctor_is_read_all_the_same(
     assert levels_set(source, language) == levels
 
 
-@each(
-    [
-        ("source", "off", Severity.WARNING),
-        ("source", COMPUTED, Severity.WARNING),
-        ("source", "remote_apply", Severity.NOTE),
-        ("function", "off", Severity.NOTE),
-    ]
-)
+@each([
+    ("source", "off", Severity.WARNING),
+    ("source", COMPUTED, Severity.WARNING),
+    ("source", "remote_apply", Severity.NOTE),
+    ("function", "off", Severity.NOTE),
+])  # fmt: skip
 def test_the_function_and_its_level_are_named(what: str, value: str, severity: Severity) -> None:
     facts = with_member(well(), "n1", overrides=(Override(what, "enq(integer)", value, "shop", "take it out"),))
     (finding,) = diagnosed(facts)

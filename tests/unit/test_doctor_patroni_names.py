@@ -36,15 +36,13 @@ def named(text: str, mode: str = "off", *, file: str = "", dynamic: bool = True,
 AUTO, WRITTEN = "/data/postgresql.auto.conf", "/data/postgresql.conf"
 
 
-@each(
-    [
-        ("ANY 2 (n2, n3)", "quorum-without-spare"),
-        ("FIRST 1 (n2)", "quorum-without-spare"),
-        ("FIRST 1 (n2, n3)", "first-where-any-would-do"),
-        ("ANY 1 (n2, ghost)", "names-match-nobody"),
-        ("ANY 2 (n2, ghost)", "quorum-larger-than-connected"),
-    ]
-)
+@each([
+    ("ANY 2 (n2, n3)", "quorum-without-spare"),
+    ("FIRST 1 (n2)", "quorum-without-spare"),
+    ("FIRST 1 (n2, n3)", "first-where-any-would-do"),
+    ("ANY 1 (n2, ghost)", "names-match-nobody"),
+    ("ANY 2 (n2, ghost)", "quorum-larger-than-connected"),
+])  # fmt: skip
 def test_names_of_an_operator_are_checked_under_patroni_too(text: str, check: str) -> None:
     assert found(named(text), check), "with synchronous_mode off Patroni writes what the operator set"
     by_patroni = found(named(text, "quorum"), check)
@@ -174,16 +172,14 @@ def test_members_that_may_be_synchronous_are_a_spare(third: PatroniMember) -> No
 
 
 # rows: one each, on, one each, quorum, one each, off, both, the other is behind, behind in quorum mode
-@each(
-    [
-        ({"synchronous_mode": "on"}, tagged(SECOND, nosync=True), tagged(nofailover=True), "error"),
-        ({"synchronous_mode": "quorum"}, tagged(SECOND, nosync=True), tagged(nofailover=True), ""),
-        ({"synchronous_mode": "off"}, tagged(SECOND, nosync=True), tagged(nofailover=True), ""),
-        ({"synchronous_mode": "off"}, tagged(SECOND, failover_priority=0), tagged(nofailover=True), "error"),
-        ({"synchronous_mode": "off"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), "warning"),
-        ({"synchronous_mode": "quorum"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), ""),
-    ]
-)
+@each([
+    ({"synchronous_mode": "on"}, tagged(SECOND, nosync=True), tagged(nofailover=True), "error"),
+    ({"synchronous_mode": "quorum"}, tagged(SECOND, nosync=True), tagged(nofailover=True), ""),
+    ({"synchronous_mode": "off"}, tagged(SECOND, nosync=True), tagged(nofailover=True), ""),
+    ({"synchronous_mode": "off"}, tagged(SECOND, failover_priority=0), tagged(nofailover=True), "error"),
+    ({"synchronous_mode": "off"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), "warning"),
+    ({"synchronous_mode": "quorum"}, tagged(SECOND, nofailover=True), replace(THIRD, lag_bytes=2 << 20), ""),
+])  # fmt: skip
 def test_who_may_take_over_is_counted_as_the_mode_lets_them(
     keys: dict[str, Any], second: PatroniMember, third: PatroniMember, severity: str
 ) -> None:

@@ -26,60 +26,54 @@ def on_standbys(*tags: dict[str, Any], version: str = "4.1.0", **keys: object) -
     return with_patroni_members(facts, first, *(replace(m, tags=t) for m, t in zip(others, tags, strict=True)))
 
 
-@each(
-    [
-        ({LAG: "1MB"}, f'{LAG}: "1MB" is none that Patroni reads: it uses 1048576'),
-        ({LAG: "10 GB"}, f'{LAG}: "10 GB" is none that Patroni reads: it uses 1048576'),
-        ({LAG: True}, f"{LAG}: true is none that Patroni reads: it uses 1048576"),
-        ({LAG: [1]}, f"{LAG}: [1] is none that Patroni reads: it uses 1048576"),
-        ({MODE: "strict"}, f'{MODE}: "strict" is none that Patroni reads: it uses off'),
-        ({MODE: 2}, f"{MODE}: 2 is none that Patroni reads: it uses off"),
-        ({"failsafe_mode": "enabled"}, 'failsafe_mode: "enabled" is none that Patroni reads: it uses off'),
-        ({"primary_start_timeout": "5min"}, 'primary_start_timeout: "5min" is none that Patroni reads: it uses 300'),
-        ({COUNT: "two"}, f'{COUNT}: "two" is none that Patroni reads: it uses 1'),
-        ({COUNT: 0}, f"{COUNT} = 0, less than Patroni's least"),
-        ({"ttl": 10, "loop_wait": 1, "retry_timeout": 3}, "ttl = 10 s: Patroni uses 20 s"),
-        ({"loop_wait": 0}, "loop_wait = 0 s: Patroni uses 1 s"),
-    ]
-)
+@each([
+    ({LAG: "1MB"}, f'{LAG}: "1MB" is none that Patroni reads: it uses 1048576'),
+    ({LAG: "10 GB"}, f'{LAG}: "10 GB" is none that Patroni reads: it uses 1048576'),
+    ({LAG: True}, f"{LAG}: true is none that Patroni reads: it uses 1048576"),
+    ({LAG: [1]}, f"{LAG}: [1] is none that Patroni reads: it uses 1048576"),
+    ({MODE: "strict"}, f'{MODE}: "strict" is none that Patroni reads: it uses off'),
+    ({MODE: 2}, f"{MODE}: 2 is none that Patroni reads: it uses off"),
+    ({"failsafe_mode": "enabled"}, 'failsafe_mode: "enabled" is none that Patroni reads: it uses off'),
+    ({"primary_start_timeout": "5min"}, 'primary_start_timeout: "5min" is none that Patroni reads: it uses 300'),
+    ({COUNT: "two"}, f'{COUNT}: "two" is none that Patroni reads: it uses 1'),
+    ({COUNT: 0}, f"{COUNT} = 0, less than Patroni's least"),
+    ({"ttl": 10, "loop_wait": 1, "retry_timeout": 3}, "ttl = 10 s: Patroni uses 20 s"),
+    ({"loop_wait": 0}, "loop_wait = 0 s: Patroni uses 1 s"),
+])  # fmt: skip
 def test_a_value_that_patroni_does_not_take_is_named_with_what_it_uses(keys: dict[str, object], evidence: str) -> None:
     finding = found(with_patroni(well(), **keys))["patroni-value-ignored"]
     assert (finding.severity, finding.evidence) == ("warning", evidence)
     assert finding.fix.startswith("patronictl edit-config --set ")
 
 
-@each(
-    [
-        {"ttl": "60s"},
-        {"loop_wait": "10.5"},
-        {"retry_timeout": []},
-        {"ttl": float("inf")},
-        {"postgresql": ["use_pg_rewind"]},
-        {"postgresql": {"use_pg_rewind": True, "parameters": "jit=off"}},
-        {"standby_cluster": "n9"},
-    ]
-)
+@each([
+    {"ttl": "60s"},
+    {"loop_wait": "10.5"},
+    {"retry_timeout": []},
+    {"ttl": float("inf")},
+    {"postgresql": ["use_pg_rewind"]},
+    {"postgresql": {"use_pg_rewind": True, "parameters": "jit=off"}},
+    {"standby_cluster": "n9"},
+])  # fmt: skip
 def test_a_configuration_that_patroni_refuses_is_an_error_and_ends_no_check(keys: dict[str, object]) -> None:
     finding = found(with_patroni(well(), **keys))["patroni-value-ignored"]
     assert finding.severity == "error" and "keeps the former" in finding.evidence
 
 
-@each(
-    [
-        {LAG: "1048576"},
-        {LAG: "0x100000"},
-        {MODE: "yes"},
-        {MODE: 1},
-        {MODE: "Quorum"},
-        {"failsafe_mode": "1"},
-        {"failsafe_mode": "ON"},
-        {"ttl": "30", "loop_wait": "10"},
-        {"ttl": 30.9},
-        {"primary_start_timeout": "300"},
-        {"pause": "no", "check_timeline": 0},
-        {"standby_cluster": {}, "postgresql": {"use_pg_rewind": "yes", "parameters": None}},
-    ]
-)
+@each([
+    {LAG: "1048576"},
+    {LAG: "0x100000"},
+    {MODE: "yes"},
+    {MODE: 1},
+    {MODE: "Quorum"},
+    {"failsafe_mode": "1"},
+    {"failsafe_mode": "ON"},
+    {"ttl": "30", "loop_wait": "10"},
+    {"ttl": 30.9},
+    {"primary_start_timeout": "300"},
+    {"pause": "no", "check_timeline": 0},
+    {"standby_cluster": {}, "postgresql": {"use_pg_rewind": "yes", "parameters": None}},
+])  # fmt: skip
 def test_values_that_patroni_takes_are_silent_however_they_are_spelled(keys: dict[str, object]) -> None:
     assert diagnosed(with_patroni(well(), **keys)) == ()
 
@@ -110,19 +104,17 @@ def test_members_of_which_none_may_lead_are_found_by_either_spelling(tags: dict[
     assert name in finding.evidence and f"remove '{name}: " in finding.fix
 
 
-@each(
-    [
-        ({"failover_priority": 0}, "3.1.2", False),
-        ({"failover_priority": 0}, "3.2.0", True),
-        ({"sync_priority": 0}, "4.0.7", False),
-        ({"sync_priority": 0}, "4.1.0", True),
-        ({"nostream": True}, "3.2.2", False),
-        ({"nostream": True}, "3.3.0", True),
-        ({"nosync": True, "nofailover": True}, "2.1.4", True),
-        ({"failover_priority": 0}, "?", True),
-        ({"failover_priority": 0}, "4.²", True),
-    ]
-)
+@each([
+    ({"failover_priority": 0}, "3.1.2", False),
+    ({"failover_priority": 0}, "3.2.0", True),
+    ({"sync_priority": 0}, "4.0.7", False),
+    ({"sync_priority": 0}, "4.1.0", True),
+    ({"nostream": True}, "3.2.2", False),
+    ({"nostream": True}, "3.3.0", True),
+    ({"nosync": True, "nofailover": True}, "2.1.4", True),
+    ({"failover_priority": 0}, "?", True),
+    ({"failover_priority": 0}, "4.²", True),
+])  # fmt: skip
 def test_a_tag_that_this_patroni_does_not_know_yet_bars_nobody(
     tags: dict[str, Any], version: str, barred: bool
 ) -> None:
@@ -139,30 +131,26 @@ def test_members_of_which_none_may_be_synchronous_are_found_by_either_spelling(t
     assert next(iter(tags)) in found(on_standbys(tags, {"nosync": True}))["patroni-nobody-synchronous"].evidence
 
 
-@each(
-    [
-        ({"nofailover": False, "failover_priority": 0}, "nofailover: false wins over failover_priority: 0"),
-        ({"nosync": True, "sync_priority": 2}, "nosync: true wins over sync_priority: 2"),
-        ({"nofailover": "false"}, 'nofailover: "false" is on'),
-        ({"noloadbalance": "no"}, 'noloadbalance: "no" is on'),
-        ({"failover_priority": "high"}, 'failover_priority: "high" is no number: 1'),
-        ({"nostream": "archive"}, 'nostream: "archive" is off'),
-    ]
-)
+@each([
+    ({"nofailover": False, "failover_priority": 0}, "nofailover: false wins over failover_priority: 0"),
+    ({"nosync": True, "sync_priority": 2}, "nosync: true wins over sync_priority: 2"),
+    ({"nofailover": "false"}, 'nofailover: "false" is on'),
+    ({"noloadbalance": "no"}, 'noloadbalance: "no" is on'),
+    ({"failover_priority": "high"}, 'failover_priority: "high" is no number: 1'),
+    ({"nostream": "archive"}, 'nostream: "archive" is off'),
+])  # fmt: skip
 def test_a_tag_that_does_not_mean_what_it_says_is_found(tags: dict[str, Any], clause: str) -> None:
     findings = found(on_standbys(tags, {}))
     assert findings["patroni-tag-misread"].evidence == f"to Patroni {clause}"
     assert "patroni-nobody-eligible" not in findings
 
 
-@each(
-    [
-        {"nofailover": False, "nosync": False, "noloadbalance": False, "clonefrom": True},
-        {"failover_priority": 1, "sync_priority": "2", "nostream": "off"},
-        {"nofailover": False, "failover_priority": 5},
-        {"nofailover": None, "own_tag": "no"},
-    ]
-)
+@each([
+    {"nofailover": False, "nosync": False, "noloadbalance": False, "clonefrom": True},
+    {"failover_priority": 1, "sync_priority": "2", "nostream": "off"},
+    {"nofailover": False, "failover_priority": 5},
+    {"nofailover": None, "own_tag": "no"},
+])  # fmt: skip
 def test_tags_that_mean_what_they_say_are_silent(tags: dict[str, Any]) -> None:
     assert "patroni-tag-misread" not in found(on_standbys(tags, {}))
 

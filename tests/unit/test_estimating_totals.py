@@ -84,16 +84,14 @@ def test_the_trimmed_ratio_does_not_cover_what_stalls_cost() -> None:
     assert ratio_coverage(KINDS["10 % of `on` at half speed"], trimmed_ratio, 60, 0.06)[0] < 0.8
 
 
-@each(
-    [
-        ("0 %", 9, 0.9, 1.0),
-        ("5 %", 60, 0.9, 1.0),
-        ("5 %, 1 s each", 180, 0.9, 1.0),
-        ("lasting, both", 27, 0.9, 1.0),
-        ("5 %, 1 s each", 9, 0.5, 0.8),
-        ("lasting, one", 180, 0.65, 0.9),
-    ]
-)
+@each([
+    ("0 %", 9, 0.9, 1.0),
+    ("5 %", 60, 0.9, 1.0),
+    ("5 %, 1 s each", 180, 0.9, 1.0),
+    ("lasting, both", 27, 0.9, 1.0),
+    ("5 %, 1 s each", 9, 0.5, 0.8),
+    ("lasting, one", 180, 0.65, 0.9),
+])  # fmt: skip
 def test_what_a_run_of_that_length_covers_and_what_it_does_not(
     case: str, seconds: float, least: float, most: float
 ) -> None:

@@ -214,17 +214,15 @@ def test_what_is_done_to_a_lab(walproof: Run, monkeypatch: pytest.MonkeyPatch) -
     assert done == {"fault": "dcs-loss", "member": None}
 
 
-@each(
-    [
-        ("--delay 5ms", {"delay_s": 0.005}),
-        ("--rtt 10ms", {"delay_s": 0.005}),
-        ("--jitter 1ms", {"jitter_s": 0.001}),
-        ("--loss 1%", {"loss": 0.01}),
-        ("--rate 8mbit/s", {"rate_bps": 8e6}),
-        ("--regions us-eu", {}),
-        ("--probes 7", {}),
-    ]
-)
+@each([
+    ("--delay 5ms", {"delay_s": 0.005}),
+    ("--rtt 10ms", {"delay_s": 0.005}),
+    ("--jitter 1ms", {"jitter_s": 0.001}),
+    ("--loss 1%", {"loss": 0.01}),
+    ("--rate 8mbit/s", {"rate_bps": 8e6}),
+    ("--regions us-eu", {}),
+    ("--probes 7", {}),
+])  # fmt: skip
 def test_a_link_is_shaped_as_asked(
     option: str, shaped: dict[str, float], walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,15 +111,13 @@ def test_leaving_reverts_everything_and_the_same_scenario_can_be_entered_again(p
     assert paper.now["commit_delay"] == "100"
 
 
-@each(
-    [
-        (Scenario(rtt_ms=3.0), "--rtt"),
-        (Scenario(regions="europe"), "--regions"),
-        (Scenario(cores=1.0), "--cpu"),
-        (Scenario(fsync=False), "fsync"),
-        (Scenario(wal_volume=True), "WAL"),
-    ]
-)
+@each([
+    (Scenario(rtt_ms=3.0), "--rtt"),
+    (Scenario(regions="europe"), "--regions"),
+    (Scenario(cores=1.0), "--cpu"),
+    (Scenario(fsync=False), "fsync"),
+    (Scenario(wal_volume=True), "WAL"),
+])  # fmt: skip
 def test_what_shapes_machines_is_refused_before_anything_is_changed(
     setting: Scenario, word: str, tmp_path: Path
 ) -> None:
@@ -129,14 +127,12 @@ def test_what_shapes_machines_is_refused_before_anything_is_changed(
     assert paper.changes == 0
 
 
-@each(
-    [
-        (Scenario(quorum=3), "a quorum of 3"),
-        (Scenario(wal_volume=True), "WAL"),
-        (Scenario(rtt_ms=-1.0), "round trip"),
-        (Scenario(regions="atlantis"), "atlantis"),
-    ]
-)
+@each([
+    (Scenario(quorum=3), "a quorum of 3"),
+    (Scenario(wal_volume=True), "WAL"),
+    (Scenario(rtt_ms=-1.0), "round trip"),
+    (Scenario(regions="atlantis"), "atlantis"),
+])  # fmt: skip
 def test_a_lab_refuses_beforehand_what_it_is_not_made_for(setting: Scenario, word: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=word):
         LabScenarios(a_blueprint(tmp_path), RealClock()).check(setting)

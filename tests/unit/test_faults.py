@@ -65,20 +65,18 @@ def test_a_killed_walproof_leaves_its_fault_on_the_list(paper: Blueprint) -> Non
     assert [f.member for f in active.in_effect(paper)] == ["n1"]
 
 
-@each(
-    [
-        ((frozen("n1"),), active.FREEZE, "n1", "already in effect"),
-        ((frozen("n1"),), "kill", "n1", "frozen"),
-        ((frozen("n1"),), active.POWER_CUT, "n1", None),
-        ((frozen("n1"),), "kill", "n2", None),
-        ((ActiveFault(active.POWER_CUT, "n1", 1.0),), "kill", "n1", "already down"),
-        ((ActiveFault(active.POWER_CUT, "n1", 1.0),), active.KILL_MEMBER, "n1", "already down"),
-        ((ActiveFault(active.DCS_LOSS, "", 1.0),), active.DCS_LOSS, "", "already in effect"),
-        ((ActiveFault(active.DCS_LOSS, "", 1.0),), "kill", "n1", None),
-        ((ActiveFault("full-disk", "n1", 1.0),), "kill", "n1", None),
-        ((), "kill", "n1", None),
-    ]
-)
+@each([
+    ((frozen("n1"),), active.FREEZE, "n1", "already in effect"),
+    ((frozen("n1"),), "kill", "n1", "frozen"),
+    ((frozen("n1"),), active.POWER_CUT, "n1", None),
+    ((frozen("n1"),), "kill", "n2", None),
+    ((ActiveFault(active.POWER_CUT, "n1", 1.0),), "kill", "n1", "already down"),
+    ((ActiveFault(active.POWER_CUT, "n1", 1.0),), active.KILL_MEMBER, "n1", "already down"),
+    ((ActiveFault(active.DCS_LOSS, "", 1.0),), active.DCS_LOSS, "", "already in effect"),
+    ((ActiveFault(active.DCS_LOSS, "", 1.0),), "kill", "n1", None),
+    ((ActiveFault("full-disk", "n1", 1.0),), "kill", "n1", None),
+    ((), "kill", "n1", None),
+])  # fmt: skip
 def test_a_fault_is_refused_where_it_makes_no_sense(
     now: tuple[ActiveFault, ...], fault: str, member: str, says: str | None
 ) -> None:
@@ -167,31 +165,29 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS} | kubernetes
 
 
-@each(
-    [
-        (fault_command, "kill"),
-        (fault_command, "kill n9"),
-        (fault_command, "explode n1"),
-        (fault_command, "dcs-loss n1"),
-        (fault_command, "kill n1 n2"),
-        (fault_command, "list n1"),
-        (fault_command, "clear n9"),
-        (fault_command, "slow-disk n1"),
-        (fault_command, "failing-disk n9"),
-        (fault_command, "full-disk n1 --delay 5ms"),
-        (fault_command, "slow-disk n1 --delay fast"),
-        (fault_command, "slow-disk n1 --delay 0ms"),
-        (fault_command, "partition"),
-        (fault_command, "partition n9"),
-        (fault_command, "partition n1 n1"),
-        (fault_command, "partition-one-way n1"),
-        (fault_command, "partition-one-way n1 n1"),
-        (fault_command, "partition-one-way n1 n9"),
-        (fault_command, "isolate n9"),
-        (cpu, "much"),
-        (cpu, "1 --clear"),
-    ]
-)
+@each([
+    (fault_command, "kill"),
+    (fault_command, "kill n9"),
+    (fault_command, "explode n1"),
+    (fault_command, "dcs-loss n1"),
+    (fault_command, "kill n1 n2"),
+    (fault_command, "list n1"),
+    (fault_command, "clear n9"),
+    (fault_command, "slow-disk n1"),
+    (fault_command, "failing-disk n9"),
+    (fault_command, "full-disk n1 --delay 5ms"),
+    (fault_command, "slow-disk n1 --delay fast"),
+    (fault_command, "slow-disk n1 --delay 0ms"),
+    (fault_command, "partition"),
+    (fault_command, "partition n9"),
+    (fault_command, "partition n1 n1"),
+    (fault_command, "partition-one-way n1"),
+    (fault_command, "partition-one-way n1 n1"),
+    (fault_command, "partition-one-way n1 n9"),
+    (fault_command, "isolate n9"),
+    (cpu, "much"),
+    (cpu, "1 --clear"),
+])  # fmt: skip
 def test_bad_input_is_one_sentence_and_changes_nothing(
     command: click.Command, arguments: str, paper: Blueprint
 ) -> None:

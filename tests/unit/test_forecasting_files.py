@@ -41,23 +41,21 @@ def test_half_of_a_rack_networks_repairs_take_less_than_six_minutes() -> None:
     assert math.exp(median) == pytest.approx(360.0, rel=0.01)
 
 
-@each(
-    [
-        ("per_year = 0.25", "per_year = -1", "greater than or equal to 0"),
-        ("per_year = 0.25", "per_year = nan", "finite number"),
-        ("per_year = 0.25", "per_year = inf", "finite number"),
-        ("per_year = 0.25", "per_year = 1e300", "less than or equal to"),
-        ("per_year = 0.25", "per_year = 0.9", "not between low 0.05 and high 0.5"),
-        ("per_year = 0.25", 'per_year = 0.25\nper_yaer = "x"', "extra inputs"),
-        ("repair_s = 30.0", "repair_s = 0", "greater than 0"),
-        ("repair_s = 30.0", "repair_s = 1e99", "less than or equal to"),
-        ('source = "widely used software', '# "widely used software', "field required"),
-        ('name = "os crash"', 'name = "postgres crash"', "twice"),
-        ("[people]", "[people", "not TOML"),
-        ("decide_s = 1800.0", "decide_s = -3", "greater than or equal to 0"),
-        ('per = "server"', 'per = "planet"', "failure.'os crash'.per: input should be"),
-    ]
-)
+@each([
+    ("per_year = 0.25", "per_year = -1", "greater than or equal to 0"),
+    ("per_year = 0.25", "per_year = nan", "finite number"),
+    ("per_year = 0.25", "per_year = inf", "finite number"),
+    ("per_year = 0.25", "per_year = 1e300", "less than or equal to"),
+    ("per_year = 0.25", "per_year = 0.9", "not between low 0.05 and high 0.5"),
+    ("per_year = 0.25", 'per_year = 0.25\nper_yaer = "x"', "extra inputs"),
+    ("repair_s = 30.0", "repair_s = 0", "greater than 0"),
+    ("repair_s = 30.0", "repair_s = 1e99", "less than or equal to"),
+    ('source = "widely used software', '# "widely used software', "field required"),
+    ('name = "os crash"', 'name = "postgres crash"', "twice"),
+    ("[people]", "[people", "not TOML"),
+    ("decide_s = 1800.0", "decide_s = -3", "greater than or equal to 0"),
+    ('per = "server"', 'per = "planet"', "failure.'os crash'.per: input should be"),
+])  # fmt: skip
 def test_a_hostile_file_gets_one_sentence(
     old: str, new: str, stated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,15 +71,13 @@ def test_a_hostile_file_gets_one_sentence(
 
 
 # rows: binary, empty, no failures, a number, twice
-@each(
-    [
-        (b"\xff\xfe\x00", "not TOML: 'utf-8'"),
-        (b"", "people: field required"),
-        (GOOD.split("[[failure]]")[0].encode(), "failure: field required"),
-        (b"failure = 3\n" + GOOD.split("[[failure]]")[0].encode(), "tuple"),
-        (GOOD.encode() * 2, "not TOML"),
-    ]
-)
+@each([
+    (b"\xff\xfe\x00", "not TOML: 'utf-8'"),
+    (b"", "people: field required"),
+    (GOOD.split("[[failure]]")[0].encode(), "failure: field required"),
+    (b"failure = 3\n" + GOOD.split("[[failure]]")[0].encode(), "tuple"),
+    (GOOD.encode() * 2, "not TOML"),
+])  # fmt: skip
 def test_a_file_that_is_no_file_of_rates_gets_one_sentence(content: bytes, stated: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_bytes(content)
     with pytest.raises(UsageError, match=stated) as wrong:
@@ -207,14 +203,12 @@ def _run(*words: str) -> tuple[int, str, Exception | None]:
 
 @pytest.mark.usefixtures("quick_forecasts")
 # rows: one-node, two-nodes, put-apart, apart
-@each(
-    [
-        ("aaa", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z1/k1/a", "members share a node and fail with it (pg-1 on a, pg-2 on a"),
-        ("aab", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z2/k2/b", "members share a node and fail with it"),
-        ("aaa", ("--layout", "z1,z2,z3"), "z1,z2,z3", "the layout keeps apart what shared a node when it was drilled"),
-        ("abc", (), "r1/z1/k1/a,r1/z2/k2/b,r1/z3/k3/c", ""),
-    ]
-)
+@each([
+    ("aaa", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z1/k1/a", "members share a node and fail with it (pg-1 on a, pg-2 on a"),
+    ("aab", (), "r1/z1/k1/a,r1/z1/k1/a,r1/z2/k2/b", "members share a node and fail with it"),
+    ("aaa", ("--layout", "z1,z2,z3"), "z1,z2,z3", "the layout keeps apart what shared a node when it was drilled"),
+    ("abc", (), "r1/z1/k1/a,r1/z2/k2/b,r1/z3/k3/c", ""),
+])  # fmt: skip
 def test_members_on_one_node_fail_together(
     nodes: str, words: tuple[str, ...], layout: str, caveat: str, tmp_path: Path
 ) -> None:
@@ -250,22 +244,20 @@ def test_the_command_prints_one_conclusion_and_json_holds_the_same() -> None:
     assert minutes["low"] <= minutes["value"] <= minutes["high"]
 
 
-@each(
-    [
-        (("--years", "nan"), "--years"),
-        (("--years", "1e99"), "--years"),
-        (("--quorum", "ANY 3"), "impossible"),
-        (("--quorum", "SOME 1"), "not a quorum"),
-        (("--layout", "z1"), "2 to 7 members"),
-        (("--levels", "sometimes"), "not a commit level"),
-        (("--failures", "/nowhere.toml"), "cannot be read"),
-        (("--ttl", "0s"), "not valid"),
-        (("--witness", "a,b,c,d,e"), "at most 4 witnesses"),
-        (("--quorum", "FIRST 0"), "is not a quorum"),
-        (("--period", "0s"), "--period"),
-        (("--period", "9999h"), "--period"),
-    ]
-)
+@each([
+    (("--years", "nan"), "--years"),
+    (("--years", "1e99"), "--years"),
+    (("--quorum", "ANY 3"), "impossible"),
+    (("--quorum", "SOME 1"), "not a quorum"),
+    (("--layout", "z1"), "2 to 7 members"),
+    (("--levels", "sometimes"), "not a commit level"),
+    (("--failures", "/nowhere.toml"), "cannot be read"),
+    (("--ttl", "0s"), "not valid"),
+    (("--witness", "a,b,c,d,e"), "at most 4 witnesses"),
+    (("--quorum", "FIRST 0"), "is not a quorum"),
+    (("--period", "0s"), "--period"),
+    (("--period", "9999h"), "--period"),
+])  # fmt: skip
 def test_bad_input_gets_one_sentence(words: tuple[str, ...], stated: str) -> None:
     _, _, wrong = _run(str(RECORDS / "prove-matrix"), *words)
     assert isinstance(wrong, UsageError)
@@ -278,15 +270,13 @@ def test_a_record_without_drills_is_refused() -> None:
     assert "no decided drill" in wrong.message
 
 
-@each(
-    [
-        (Description("patroni", ("n1", "n2"), {"timeouts": "fast"}, ttl_s=45.0), 45.0),
-        (Description("patroni", ("n1", "n2"), ttl_s=math.nan), None),
-        (Description("lab a", ("n1", "n2"), {"timeouts": "fast"}), 20.0),
-        (Description("lab a", ("n1", "n2"), {"timeouts": "default"}), 30.0),
-        (Description("lab a", ("n1", "n2")), None),
-    ]
-)
+@each([
+    (Description("patroni", ("n1", "n2"), {"timeouts": "fast"}, ttl_s=45.0), 45.0),
+    (Description("patroni", ("n1", "n2"), ttl_s=math.nan), None),
+    (Description("lab a", ("n1", "n2"), {"timeouts": "fast"}), 20.0),
+    (Description("lab a", ("n1", "n2"), {"timeouts": "default"}), 30.0),
+    (Description("lab a", ("n1", "n2")), None),
+])  # fmt: skip
 def test_patronis_ttl_is_that_of_the_cluster_that_was_drilled(description: Description, ttl_s: float | None) -> None:
     events: list[Event] = [Described(0.0, description), DrillDone(1.0, drill(rto_s=22.0))]
     assert measured([("a", events)], failures(failure("crash", 1.0))).takeovers["crash"].ttls_s == (ttl_s,)

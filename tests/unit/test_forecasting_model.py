@@ -62,14 +62,12 @@ def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Con
 
 
 # rows: three zones, two regions, five members, FIRST 2
-@each(
-    [
-        (ANY_2, "z1,z2,z3", ""),
-        (ANY_2, "r1/z1,r1/z2,r2/z3", "r3/z4,r3/z5"),
-        (ANY_2, "z1,z1,z2,z2,z3", ""),
-        (replace(ANY_2, quorum_kind=QuorumKind.FIRST), "z1,z2,z3", ""),
-    ]
-)
+@each([
+    (ANY_2, "z1,z2,z3", ""),
+    (ANY_2, "r1/z1,r1/z2,r2/z3", "r3/z4,r3/z5"),
+    (ANY_2, "z1,z1,z2,z2,z3", ""),
+    (replace(ANY_2, quorum_kind=QuorumKind.FIRST), "z1,z2,z3", ""),
+])  # fmt: skip
 def test_every_batch_of_importance_sampling_holds_losses(what: Configuration, layout: str, witnesses: str) -> None:
     """Of three disks lost at once, which happens once in a hundred billion years: else few batches make the mean."""
     kinds = failures_of()

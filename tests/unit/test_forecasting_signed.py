@@ -133,16 +133,14 @@ def test_near_losses_are_none_where_both_standbys_return_first() -> None:
 
 
 # rows: each lost, clean, never drilled, half of them lost, one clean, one that lost
-@each(
-    [
-        ([lost(500)] * 10, 4 * 10.5 / 11),
-        ([drill(Level.LOCAL, fault="switchover")] * 10, 4 * 0.5 / 11),
-        ([], 0.0),
-        ([lost(500)] * 5 + [drill(Level.LOCAL)] * 5, 2.0),
-        ([drill(Level.LOCAL)], 4 * 0.5 / 2),
-        ([lost(500)], 4 * 1.5 / 2),
-    ]
-)
+@each([
+    ([lost(500)] * 10, 4 * 10.5 / 11),
+    ([drill(Level.LOCAL, fault="switchover")] * 10, 4 * 0.5 / 11),
+    ([], 0.0),
+    ([lost(500)] * 5 + [drill(Level.LOCAL)] * 5, 2.0),
+    ([drill(Level.LOCAL)], 4 * 0.5 / 2),
+    ([lost(500)], 4 * 1.5 / 2),
+])  # fmt: skip
 def test_commits_lost_in_planned_switchovers_count(drills: list[object], expected: float) -> None:
     switchover = failure("planned switchover", 4.0, drills="switchover", place=Place.CLUSTER)
     kinds = failures(switchover)

@@ -14,15 +14,13 @@ TARGETS = {
 }
 
 
-@each(
-    [
-        (["--suspect-after", "1ms"], "--suspect-after must be from 0.2s"),
-        (["--listen", "9189"], "is not HOST:PORT"),
-        (["--listen", "0.0.0.0:9189"], "lets other machines read"),
-        (["--allow", "takeovers"], "is no consent"),
-        (["--allow", "etcd-leader"], "is no consent"),
-    ]
-)
+@each([
+    (["--suspect-after", "1ms"], "--suspect-after must be from 0.2s"),
+    (["--listen", "9189"], "is not HOST:PORT"),
+    (["--listen", "0.0.0.0:9189"], "lets other machines read"),
+    (["--allow", "takeovers"], "is no consent"),
+    (["--allow", "etcd-leader"], "is no consent"),
+])  # fmt: skip
 def test_what_is_not_valid_is_refused(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = ended(capsys, ["guard", "--target", "cnpg:db/pg", *words])
     assert (code, out) == (2, "")

@@ -108,20 +108,18 @@ def test_routes_lead_to_the_loopback_or_to_every_member() -> None:
     assert "pw" not in made.endpoint("multi-host").conninfo().replace("pgpass", "")
 
 
-@each(
-    [
-        ("any1", None, 3, (SyncMode.QUORUM, 1)),
-        ("any 2", None, 4, (SyncMode.QUORUM, 2)),
-        ("ANY 2", None, 4, (SyncMode.QUORUM, 2)),
-        ("first2", None, 4, (SyncMode.ON, 2)),
-        ("FIRST  1", None, 3, (SyncMode.ON, 1)),
-        ("all", None, 4, (SyncMode.ON, 3)),
-        (None, None, 3, (SyncMode.QUORUM, 1)),
-        (None, None, 1, (SyncMode.OFF, 1)),
-        ("first1", "strict", 3, (SyncMode.STRICT, 1)),
-        ("all", "quorum", 3, (SyncMode.QUORUM, 2)),
-    ]
-)
+@each([
+    ("any1", None, 3, (SyncMode.QUORUM, 1)),
+    ("any 2", None, 4, (SyncMode.QUORUM, 2)),
+    ("ANY 2", None, 4, (SyncMode.QUORUM, 2)),
+    ("first2", None, 4, (SyncMode.ON, 2)),
+    ("FIRST  1", None, 3, (SyncMode.ON, 1)),
+    ("all", None, 4, (SyncMode.ON, 3)),
+    (None, None, 3, (SyncMode.QUORUM, 1)),
+    (None, None, 1, (SyncMode.OFF, 1)),
+    ("first1", "strict", 3, (SyncMode.STRICT, 1)),
+    ("all", "quorum", 3, (SyncMode.QUORUM, 2)),
+])  # fmt: skip
 def test_a_lab_takes_the_quorum_that_price_takes(
     quorum: str | None, sync: str | None, members: int, result: tuple[SyncMode, int]
 ) -> None:
@@ -129,17 +127,15 @@ def test_a_lab_takes_the_quorum_that_price_takes(
     assert mode_and_number(SyncMode(sync) if sync else None, asked, members) == result
 
 
-@each(
-    [
-        ("any3", None, 3),
-        ("any1", None, 1),
-        ("all", None, 1),
-        (None, "on", 1),
-        ("any1", "strict", 3),
-        ("first1", "quorum", 3),
-        ("any1", "off", 3),
-    ]
-)
+@each([
+    ("any3", None, 3),
+    ("any1", None, 1),
+    ("all", None, 1),
+    (None, "on", 1),
+    ("any1", "strict", 3),
+    ("first1", "quorum", 3),
+    ("any1", "off", 3),
+])  # fmt: skip
 def test_a_quorum_that_members_or_mode_cannot_fill_is_refused(
     quorum: str | None, sync: str | None, members: int
 ) -> None:
@@ -172,16 +168,14 @@ LEADER = member("n1", Role.LEADER)
 QUORUM = {"synchronous_mode": "quorum", "synchronous_node_count": 1}
 
 
-@each(
-    [
-        (view(member("n1", Role.STANDBY)), {}, "no leader"),
-        (view(LEADER, member("n2", Role.STANDBY, state="starting")), {}, "not streaming"),
-        (view(LEADER, member("n2", Role.STANDBY, timeline=2)), {}, "timeline"),
-        (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
-        (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "not synchronous yet"),
-        (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in effect"),
-    ]
-)
+@each([
+    (view(member("n1", Role.STANDBY)), {}, "no leader"),
+    (view(LEADER, member("n2", Role.STANDBY, state="starting")), {}, "not streaming"),
+    (view(LEADER, member("n2", Role.STANDBY, timeline=2)), {}, "timeline"),
+    (view(LEADER, member("n2", Role.STANDBY, "async")), QUORUM, "no standby is named"),
+    (view(LEADER, member("n2", Role.STANDBY, "async"), names='ANY 1 ("n2")'), QUORUM, "not synchronous yet"),
+    (view(LEADER, member("n2", Role.STANDBY, "sync"), names="n2"), {}, "still in effect"),
+])  # fmt: skip
 def test_a_cluster_that_is_not_whole_says_why(seen: ClusterView, config: dict[str, Any], word: str) -> None:
     assert word in health_problem(tuple(m.name for m in seen.members), seen, config)
 

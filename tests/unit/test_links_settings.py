@@ -13,14 +13,12 @@ from walproof.links.settings import Change, Links, LinkSetting, all_directions, 
 MEMBERS = ("n1", "n2", "n3")
 
 
-@each(
-    [
-        ((), "n1-n2 n1-n3 n2-n1 n2-n3 n3-n1 n3-n2"),
-        (("n1",), "n1-n2 n1-n3 n2-n1 n3-n1"),
-        (("n1", "n3"), "n1-n3 n3-n1"),
-        (("n1..n2",), "n1-n2"),
-    ]
-)
+@each([
+    ((), "n1-n2 n1-n3 n2-n1 n2-n3 n3-n1 n3-n2"),
+    (("n1",), "n1-n2 n1-n3 n2-n1 n3-n1"),
+    (("n1", "n3"), "n1-n3 n3-n1"),
+    (("n1..n2",), "n1-n2"),
+])  # fmt: skip
 def test_no_words_mean_all_a_member_its_own_two_their_pair_and_dots_one_way(words: tuple[str, ...], meant: str) -> None:
     assert sorted(directions_of(words, MEMBERS)) == [tuple(pair.split("-")) for pair in meant.split()]
 

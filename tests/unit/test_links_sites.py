@@ -50,19 +50,17 @@ def test_members_may_be_put_where_they_are(tmp_path: Path) -> None:
     assert matrix(regions, MEMBERS)["n1", "n3"].delay_s == pytest.approx(0.0035)
 
 
-@each(
-    [
-        ("not toml at all [", "not TOML"),
-        ('title = "t"\nsource = "s"\n', "sites"),
-        (HEAD + "colour = 1\n", "colour"),
-        (HEAD, "does not name"),
-        (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "-7ms"\n', "-7ms"),
-        (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "1h"\n', "not between"),
-        (HEAD + '[members]\nn9 = "a"\n', "n9"),
-        (HEAD + '[members]\nn1 = "z"\n', "z"),
-        (HEAD.replace('"a", "b"', ""), "no site"),
-    ]
-)
+@each([
+    ("not toml at all [", "not TOML"),
+    ('title = "t"\nsource = "s"\n', "sites"),
+    (HEAD + "colour = 1\n", "colour"),
+    (HEAD, "does not name"),
+    (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "-7ms"\n', "-7ms"),
+    (HEAD + '[[round_trip]]\nbetween = ["a", "b"]\nrtt = "1h"\n', "not between"),
+    (HEAD + '[members]\nn9 = "a"\n', "n9"),
+    (HEAD + '[members]\nn1 = "z"\n', "z"),
+    (HEAD.replace('"a", "b"', ""), "no site"),
+])  # fmt: skip
 def test_a_bad_file_is_refused_with_its_reason(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)

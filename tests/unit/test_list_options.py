@@ -17,23 +17,21 @@ PLAN = "price --target sim --dry-run --json"
 DRILLS = "prove --target sim --dry-run --json"
 
 
-@each(
-    [
-        (PLAN, "--levels off,on", "--levels off --levels on"),
-        (PLAN, "--clients 1,4,16", "--clients 1 --clients 4,16"),
-        (PLAN, "--rtt 0,3ms", "--rtt 0 --rtt 3ms"),
-        (PLAN, "--quorum any1,all", "--quorum any1 --quorum all"),
-        (PLAN, "--quorum any1,first1", "--quorum 'ANY 1' --quorum 'FIRST 1' --quorum any1"),
-        (PLAN, "--cpu 1,2", "--cpu 1 --cpu 2 --cpu 1"),
-        (PLAN, "--fsync on,off", "--fsync on --fsync off"),
-        (PLAN, "--mix on=10,local=90", "--mix on=10 --mix local=90"),
-        (PLAN, "--load 0.5,0.8", "--load 0.5 --load 80%"),
-        (PLAN, "--workload insert@3,select-only@1", "--workload insert@3 --workload select-only@1"),
-        (PLAN, "--quorum any1 --mode strict,degrading", "--quorum any1 --mode strict --mode degrading"),
-        (DRILLS, "--fault kill,freeze", "--fault kill --fault freeze"),
-        (DRILLS, "--levels off,local,on", "--levels off --levels local,on"),
-    ]
-)
+@each([
+    (PLAN, "--levels off,on", "--levels off --levels on"),
+    (PLAN, "--clients 1,4,16", "--clients 1 --clients 4,16"),
+    (PLAN, "--rtt 0,3ms", "--rtt 0 --rtt 3ms"),
+    (PLAN, "--quorum any1,all", "--quorum any1 --quorum all"),
+    (PLAN, "--quorum any1,first1", "--quorum 'ANY 1' --quorum 'FIRST 1' --quorum any1"),
+    (PLAN, "--cpu 1,2", "--cpu 1 --cpu 2 --cpu 1"),
+    (PLAN, "--fsync on,off", "--fsync on --fsync off"),
+    (PLAN, "--mix on=10,local=90", "--mix on=10 --mix local=90"),
+    (PLAN, "--load 0.5,0.8", "--load 0.5 --load 80%"),
+    (PLAN, "--workload insert@3,select-only@1", "--workload insert@3 --workload select-only@1"),
+    (PLAN, "--quorum any1 --mode strict,degrading", "--quorum any1 --mode strict --mode degrading"),
+    (DRILLS, "--fault kill,freeze", "--fault kill --fault freeze"),
+    (DRILLS, "--levels off,local,on", "--levels off --levels local,on"),
+])  # fmt: skip
 def test_lists_in_several_options_add_up(line: str, once: str, apart: str, walproof: Run) -> None:
     together, separate = (walproof(*shlex.split(f"{line} {words}")) for words in (once, apart))
     assert together[0] == separate[0] == 0, (together, separate)
@@ -63,19 +61,17 @@ def test_every_option_whose_value_is_a_list_may_be_repeated(path: tuple[str, ...
             assert option.multiple, f"{path}: {option.opts}"
 
 
-@each(
-    [
-        "price --target sim --levels off,,on",
-        "price --target sim --quorum any1, --dry-run",
-        "prove --target sim --fault ,kill",
-        "prove --target sim --levels ,",
-        "prove --pitfall P1,,P2",
-        "watch --target sim --levels on,",
-        "price --target sim --allow load,",
-        "revert --ended-on host,",
-        "target cnpg --print-rbac --for price,,prove",
-    ]
-)
+@each([
+    "price --target sim --levels off,,on",
+    "price --target sim --quorum any1, --dry-run",
+    "prove --target sim --fault ,kill",
+    "prove --target sim --levels ,",
+    "prove --pitfall P1,,P2",
+    "watch --target sim --levels on,",
+    "price --target sim --allow load,",
+    "revert --ended-on host,",
+    "target cnpg --print-rbac --for price,,prove",
+])  # fmt: skip
 def test_an_empty_entry_is_refused_by_every_list(line: str, walproof: Run) -> None:
     one_sentence(walproof(*shlex.split(line)), "is empty or has an empty entry")
 

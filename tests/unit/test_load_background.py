@@ -80,13 +80,11 @@ class Beside:
 
 
 # rows: every client ended, one client ended, silent, and another leads
-@each(
-    [
-        (lambda one: setattr(one, "ended", True), [GONE, BACK]),
-        (lambda one: setattr(one, "sockets", 1), [GONE, BACK]),
-        (lambda one: None, [HUNG, BACK]),
-    ]
-)
+@each([
+    (lambda one: setattr(one, "ended", True), [GONE, BACK]),
+    (lambda one: setattr(one, "sockets", 1), [GONE, BACK]),
+    (lambda one: None, [HUNG, BACK]),
+])  # fmt: skip
 def test_clients_that_are_gone_or_hang_are_started_again_and_it_is_told_once(lost: Any, says: list[str]) -> None:
     beside = Beside([FakeLoad(), FakeLoad(ended=True), TargetError("no leader", ""), FakeLoad(ended=True), FakeLoad()])
     load = beside.opened()

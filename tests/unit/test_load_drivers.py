@@ -59,17 +59,15 @@ def test_the_output_of_sysbench_is_read_into_rate_errors_and_latencies() -> None
     assert sysbench_rate("FATAL: unable to connect") is None
 
 
-@each(
-    [
-        ("tps 1234.5", 1234.5),
-        ("warming\nTPS = 7\n\n", 7.0),
-        ("tps: 12.5\n", 12.5),
-        ("tps 5\ndone", None),
-        ("", None),
-        ("tps -5", None),
-        ("tps 1e9", None),
-    ]
-)
+@each([
+    ("tps 1234.5", 1234.5),
+    ("warming\nTPS = 7\n\n", 7.0),
+    ("tps: 12.5\n", 12.5),
+    ("tps 5\ndone", None),
+    ("", None),
+    ("tps -5", None),
+    ("tps 1e9", None),
+])  # fmt: skip
 def test_the_rate_of_a_command_is_its_last_line(output: str, tps: float | None) -> None:
     found = command_rate(output)
     assert (found and found.tps) == tps
@@ -159,20 +157,18 @@ def test_a_command_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
     wait_for(Wait.PROGRAM_GONE, dead, RealClock())  # killed, it still needs a processor to end on
 
 
-@each(
-    [
-        ({"driver": "sysbench", "workload": "tpcb-like"}, "not a sysbench test"),
-        ({"driver": "sysbench", "protocol": "simple"}, "--protocol needs"),
-        ({"driver": "sysbench", "max_tries": "3"}, "--max-tries needs"),
-        ({"driver": "sysbench", "route": "pgbouncer"}, "transaction pool cannot pass on"),
-        ({"driver": "sh bench.sh", "mix": "on=1,local=1"}, "mix of levels cannot pass on"),
-        ({"driver": "sh bench.sh", "workload": "insert"}, "--workload cannot be used"),
-        ({"driver": "sh bench.sh", "tune": True, "limit": "5ms"}, "--tune needs latencies"),
-        ({"driver": "sysbench", "soak": "10min"}, "--soak needs --driver pgbench"),
-        ({"driver": "sh 'bench"}, "cannot be read"),
-        ({"driver": " "}, "names no program"),
-    ]
-)
+@each([
+    ({"driver": "sysbench", "workload": "tpcb-like"}, "not a sysbench test"),
+    ({"driver": "sysbench", "protocol": "simple"}, "--protocol needs"),
+    ({"driver": "sysbench", "max_tries": "3"}, "--max-tries needs"),
+    ({"driver": "sysbench", "route": "pgbouncer"}, "transaction pool cannot pass on"),
+    ({"driver": "sh bench.sh", "mix": "on=1,local=1"}, "mix of levels cannot pass on"),
+    ({"driver": "sh bench.sh", "workload": "insert"}, "--workload cannot be used"),
+    ({"driver": "sh bench.sh", "tune": True, "limit": "5ms"}, "--tune needs latencies"),
+    ({"driver": "sysbench", "soak": "10min"}, "--soak needs --driver pgbench"),
+    ({"driver": "sh 'bench"}, "cannot be read"),
+    ({"driver": " "}, "names no program"),
+])  # fmt: skip
 def test_what_a_driver_cannot_measure_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_workload(raw)

@@ -141,22 +141,20 @@ def test_a_missing_attempt_file_is_an_empty_ledger(tmp_path: Path) -> None:
     assert len(last_rows(tmp_path / "none", 5)) == 0
 
 
-@each(
-    [
-        (Answer(SUCCESS), Outcome.ACKNOWLEDGED),
-        (Answer(SUCCESS, warnings=("01000",)), Outcome.DOWNGRADED),
-        (Answer(SUCCESS, warnings=("57P01",)), Outcome.DOWNGRADED),
-        (Answer(SUCCESS, warnings=("01004",)), Outcome.ACKNOWLEDGED),
-        (Answer("25006", "ERROR"), Outcome.REFUSED),
-        (Answer("53100", "ERROR"), Outcome.REFUSED),
-        (Answer("57014", "ERROR"), Outcome.REFUSED),
-        (Answer("57P01", "FATAL"), Outcome.UNKNOWN),
-        (Answer("57P01", "ERROR"), Outcome.UNKNOWN),
-        (Answer("08006", "ERROR"), Outcome.UNKNOWN),
-        (Answer("XX000", "PANIC"), Outcome.UNKNOWN),
-        (Answer(""), Outcome.UNKNOWN),
-    ]
-)
+@each([
+    (Answer(SUCCESS), Outcome.ACKNOWLEDGED),
+    (Answer(SUCCESS, warnings=("01000",)), Outcome.DOWNGRADED),
+    (Answer(SUCCESS, warnings=("57P01",)), Outcome.DOWNGRADED),
+    (Answer(SUCCESS, warnings=("01004",)), Outcome.ACKNOWLEDGED),
+    (Answer("25006", "ERROR"), Outcome.REFUSED),
+    (Answer("53100", "ERROR"), Outcome.REFUSED),
+    (Answer("57014", "ERROR"), Outcome.REFUSED),
+    (Answer("57P01", "FATAL"), Outcome.UNKNOWN),
+    (Answer("57P01", "ERROR"), Outcome.UNKNOWN),
+    (Answer("08006", "ERROR"), Outcome.UNKNOWN),
+    (Answer("XX000", "PANIC"), Outcome.UNKNOWN),
+    (Answer(""), Outcome.UNKNOWN),
+])  # fmt: skip
 def test_an_answer_means_one_of_four_outcomes(answer: Answer, expected: Outcome) -> None:
     assert answer.outcome is expected
     assert outcome(answer.sqlstate or None, answer.severity, answer.warnings) is expected

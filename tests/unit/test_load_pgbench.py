@@ -204,17 +204,15 @@ def test_a_window_is_the_difference_of_its_ends() -> None:
 
 
 # rows: nothing reported yet, too little, half of it, none in all, older WAL too, no WAL, an old record
-@each(
-    [
-        (100_000, 0, 0, None),
-        (100_000, 49_000, 20, None),
-        (100_000, 50_000, 20, 40),
-        (100_000, 100_000, 0, 0),
-        (100_000, 200_000, 40, 20),
-        (0, 0, 0, None),
-        (100_000, None, 20, None),
-    ]
-)
+@each([
+    (100_000, 0, 0, None),
+    (100_000, 49_000, 20, None),
+    (100_000, 50_000, 20, 40),
+    (100_000, 100_000, 0, 0),
+    (100_000, 200_000, 40, 20),
+    (0, 0, 0, None),
+    (100_000, None, 20, None),
+])  # fmt: skip
 def test_full_pages_are_those_of_the_wal_that_statistics_report(
     written: int, reported: int | None, pages: int, known: int | None
 ) -> None:

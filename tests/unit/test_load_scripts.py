@@ -81,15 +81,13 @@ def test_a_quote_that_is_not_closed_is_refused_with_its_line(script: str, line: 
         script_parts(script)
 
 
-@each(
-    [
-        "SET synchronous_commit = off",
-        "SET LOCAL SYNCHRONOUS_COMMIT TO local",
-        "SELECT set_config('synchronous_commit', 'off', true)",
-        "RESET ALL",
-        "DO $$ BEGIN SET LOCAL synchronous_commit = off; END $$",
-    ]
-)
+@each([
+    "SET synchronous_commit = off",
+    "SET LOCAL SYNCHRONOUS_COMMIT TO local",
+    "SELECT set_config('synchronous_commit', 'off', true)",
+    "RESET ALL",
+    "DO $$ BEGIN SET LOCAL synchronous_commit = off; END $$",
+])  # fmt: skip
 def test_a_script_that_sets_the_level_itself_is_refused(statement: str) -> None:
     with pytest.raises(UsageError, match="sets synchronous_commit itself"):
         check_script(f"BEGIN; {statement}; END;", "a.sql")

@@ -114,20 +114,18 @@ def test_a_privileged_job_runs_for_no_pull_request_that_nobody_has_labelled() ->
                 assert job["if"].startswith("github.event_name == 'push' || (github.event.action == 'labeled'"), name
 
 
-@each(
-    [
-        ("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "cp311", "x86_64", True),
-        ("numpy-2.4.6-cp311-cp311-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl", "cp311", "aarch64", True),
-        ("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "cp311", "aarch64", False),
-        ("numpy-2.4.6-cp311-cp311-musllinux_1_2_x86_64.whl", "cp311", "x86_64", False),
-        ("numpy-2.4.6-cp311-cp311-win_amd64.whl", "cp311", "x86_64", False),
-        ("psutil-7.2.2-cp36-abi3-manylinux2010_x86_64.whl", "cp313", "x86_64", True),
-        ("later-1-cp313-abi3-manylinux2010_x86_64.whl", "cp311", "x86_64", False),
-        ("psutil-7.2.2-cp313-cp313t-manylinux2010_x86_64.whl", "cp313", "x86_64", False),
-        ("click-8.5.1-py3-none-any.whl", "cp314", "aarch64", True),
-        ("ruff-0.17.6-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "cp312", "aarch64", True),
-    ]
-)
+@each([
+    ("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "cp311", "x86_64", True),
+    ("numpy-2.4.6-cp311-cp311-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl", "cp311", "aarch64", True),
+    ("numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", "cp311", "aarch64", False),
+    ("numpy-2.4.6-cp311-cp311-musllinux_1_2_x86_64.whl", "cp311", "x86_64", False),
+    ("numpy-2.4.6-cp311-cp311-win_amd64.whl", "cp311", "x86_64", False),
+    ("psutil-7.2.2-cp36-abi3-manylinux2010_x86_64.whl", "cp313", "x86_64", True),
+    ("later-1-cp313-abi3-manylinux2010_x86_64.whl", "cp311", "x86_64", False),
+    ("psutil-7.2.2-cp313-cp313t-manylinux2010_x86_64.whl", "cp313", "x86_64", False),
+    ("click-8.5.1-py3-none-any.whl", "cp314", "aarch64", True),
+    ("ruff-0.17.6-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.whl", "cp312", "aarch64", True),
+])  # fmt: skip
 def test_the_wheels_that_a_machine_can_use(wheel: str, python: str, machine: str, fits: bool) -> None:
     assert suits(wheel, python, machine) is fits
 

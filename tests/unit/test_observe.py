@@ -98,14 +98,12 @@ def of(monkeypatch: pytest.MonkeyPatch, waits: Waits | None) -> None:
 GOOD = [seen(group(standby=24, flush=40))] * 12
 
 
-@each(
-    [
-        ("commit-wait<=9ms", 0),
-        ("commit-wait<=7ms", 1),
-        ("standby-wait<=3.5ms,flush-wait<=6ms", 0),
-        ("lock-wait<=1ms,flush-wait<=1ms", 1),
-    ]
-)
+@each([
+    ("commit-wait<=9ms", 0),
+    ("commit-wait<=7ms", 1),
+    ("standby-wait<=3.5ms,flush-wait<=6ms", 0),
+    ("lock-wait<=1ms,flush-wait<=1ms", 1),
+])  # fmt: skip
 def test_what_is_required_decides_the_exit_code(
     asked: str, code: int, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,14 +172,12 @@ def test_distress_keeps_what_was_seen_and_is_no_answer(
     assert ("A commit on n1" in out) is (kept > 0)
 
 
-@each(
-    [
-        (("--require", "on>=0.9"), "is not a requirement of a wait"),
-        (("--require", "commit-wait<=5"), "met"),
-        (("--duration", "0"), "--duration must be greater than 0"),
-        (("--every", "1ms"), "--every 0.001 s is not valid"),
-    ]
-)
+@each([
+    (("--require", "on>=0.9"), "is not a requirement of a wait"),
+    (("--require", "commit-wait<=5"), "met"),
+    (("--duration", "0"), "--duration must be greater than 0"),
+    (("--every", "1ms"), "--every 0.001 s is not valid"),
+])  # fmt: skip
 def test_what_cannot_be_asked(
     typed: tuple[str, ...], says: str, walproof: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,26 +95,22 @@ def test_loads_are_told_apart_and_predicted_from_loads_alike() -> None:
             assert (base.levels, base.clients, base.trouble) == (("on",), load.clients, "")
 
 
-@each(
-    [
-        (Load(("on",), 1), {}, True),
-        (Load(("on",), 1), {"end_ms": 9.2}, True),
-        (Load(("on",), 1), {"end_ms": 9.6}, False),
-        (Load(("off",), 1), {}, False),
-        (Load(("remote_apply",), 1, trouble="replay paused"), {"end_ms": 1000.0}, False),
-    ]
-)
+@each([
+    (Load(("on",), 1), {}, True),
+    (Load(("on",), 1), {"end_ms": 9.2}, True),
+    (Load(("on",), 1), {"end_ms": 9.6}, False),
+    (Load(("off",), 1), {}, False),
+    (Load(("remote_apply",), 1, trouble="replay paused"), {"end_ms": 1000.0}, False),
+])  # fmt: skip
 def test_waits_are_right_within_a_tenth(load: Load, more: dict[str, float], right: bool) -> None:
     assert observe_true._right([Done(load, run(**more), 0.5)]) == [right]
 
 
-@each(
-    [
-        ((0.0, 0.001), 0.004, [0, 0]),
-        ((-0.1, -0.1001), 0.004, [0, 1]),
-        ((-0.1, 0.1), 0.02, [1, 4]),
-    ]
-)
+@each([
+    ((0.0, 0.001), 0.004, [0, 0]),
+    ((-0.1, -0.1001), 0.004, [0, 1]),
+    ((-0.1, 0.1), 0.02, [1, 4]),
+])  # fmt: skip
 def test_what_watching_costs_is_judged_by_its_interval(
     logs: tuple[float, ...], session: float, codes: list[int]
 ) -> None:

@@ -22,17 +22,15 @@ def behind(*standbys: tuple[StandbySeen, tuple[int, int, int]]) -> tuple[Standby
     return tuple(replace(one, behind=bytes_) for one, bytes_ in standbys)
 
 
-@each(
-    [
-        ("ANY 1 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 0, 900))), "n2", Cause.REPLAY),
-        ("ANY 2 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 900, 900))), "n3", Cause.STANDBY_FLUSH),
-        ("ANY 2 (n2, n3)", behind((N2, (0, 0, 0)), (N3, (900, 900, 900))), "n3", Cause.NETWORK),
-        ("FIRST 1 (n3, n2)", behind((N2, (0, 0, 5)), (N3, (0, 0, 900))), "n3", Cause.REPLAY),
-        ("FIRST 2 (n4, n3, n2)", behind((N2, (0, 0, 5)), (N3, (0, 9, 9)), (N4, (0, 0, 3))), "n3", Cause.STANDBY_FLUSH),
-        ("ANY 1 (n3)", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n3", Cause.NETWORK),
-        ("", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n2", Cause.REPLAY),
-    ]
-)
+@each([
+    ("ANY 1 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 0, 900))), "n2", Cause.REPLAY),
+    ("ANY 2 (n2, n3)", behind((N2, (0, 0, 5)), (N3, (0, 900, 900))), "n3", Cause.STANDBY_FLUSH),
+    ("ANY 2 (n2, n3)", behind((N2, (0, 0, 0)), (N3, (900, 900, 900))), "n3", Cause.NETWORK),
+    ("FIRST 1 (n3, n2)", behind((N2, (0, 0, 5)), (N3, (0, 0, 900))), "n3", Cause.REPLAY),
+    ("FIRST 2 (n4, n3, n2)", behind((N2, (0, 0, 5)), (N3, (0, 9, 9)), (N4, (0, 0, 3))), "n3", Cause.STANDBY_FLUSH),
+    ("ANY 1 (n3)", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n3", Cause.NETWORK),
+    ("", behind((N2, (0, 0, 5)), (N3, (7, 7, 900))), "n2", Cause.REPLAY),
+])  # fmt: skip
 def test_commits_hang_at_the_standby_that_would_complete_the_quorum(
     names: str, standbys: tuple[StandbySeen, ...], name: str, cause: Cause
 ) -> None:
@@ -42,18 +40,16 @@ def test_commits_hang_at_the_standby_that_would_complete_the_quorum(
     assert held and (held[0].name, held[1]) == (name, cause)
 
 
-@each(
-    [
-        ({"standby": 60}, "ANY 2 (n2, n3)", (N2,), "1 of 2 standbys of the quorum (ANY 2 (n2, n3)) stream"),
-        ({"standby": 60}, "ANY 3 (*)", (N2, N3), "2 of 3 standbys"),
-        ({"standby": 60}, "FIRST 1 (n4)", (N2, N3), "0 of 1 standbys"),
-        ({"standby": 60}, "ANY 1 (n2)", (replace(N2, state="catchup", behind=(9, 9, 9)),), "0 of 1 standbys"),
-        ({"standby": 60}, "ANY 1 (n2)", (replace(N2, state="no standby", behind=(9, 9, 9)),), "0 of 1 standbys"),
-        ({"standby": 60}, "ANY 1 (n2)", (N2, N3), "none of which was behind when last looked at"),
-        ({"flush": 60}, "ANY 1 (n2)", (N2, N3), "most for the local flush: look at the disk of n1"),
-        ({"flush": 60, "standby": 3}, "ANY 2 (n2)", (N2,), "most for the local flush"),
-    ]
-)
+@each([
+    ({"standby": 60}, "ANY 2 (n2, n3)", (N2,), "1 of 2 standbys of the quorum (ANY 2 (n2, n3)) stream"),
+    ({"standby": 60}, "ANY 3 (*)", (N2, N3), "2 of 3 standbys"),
+    ({"standby": 60}, "FIRST 1 (n4)", (N2, N3), "0 of 1 standbys"),
+    ({"standby": 60}, "ANY 1 (n2)", (replace(N2, state="catchup", behind=(9, 9, 9)),), "0 of 1 standbys"),
+    ({"standby": 60}, "ANY 1 (n2)", (replace(N2, state="no standby", behind=(9, 9, 9)),), "0 of 1 standbys"),
+    ({"standby": 60}, "ANY 1 (n2)", (N2, N3), "none of which was behind when last looked at"),
+    ({"flush": 60}, "ANY 1 (n2)", (N2, N3), "most for the local flush: look at the disk of n1"),
+    ({"flush": 60, "standby": 3}, "ANY 2 (n2)", (N2,), "most for the local flush"),
+])  # fmt: skip
 def test_what_hangs_is_not_blamed_on_standbys_that_stream(
     waiting: dict[str, Any], names: str, standbys: tuple[StandbySeen, ...], says: str
 ) -> None:
@@ -116,13 +112,11 @@ def test_many_sightings_are_the_bootstraps(number: int) -> None:
 
 
 # rows: long transactions, many of them, the other way round
-@each(
-    [
-        ({"writing": 200, "writing_s": 90.0, "standby": 4}, {"writing": 200, "writing_s": 0.5, "standby": 100}),
-        ({"writing": 800, "writing_s": 300.0, "standby": 3}, {"writing": 20, "writing_s": 0.1, "standby": 15}),
-        ({"writing": 20, "writing_s": 0.1, "standby": 15}, {"writing": 200, "writing_s": 90.0, "standby": 2}),
-    ]
-)
+@each([
+    ({"writing": 200, "writing_s": 90.0, "standby": 4}, {"writing": 200, "writing_s": 0.5, "standby": 100}),
+    ({"writing": 800, "writing_s": 300.0, "standby": 3}, {"writing": 20, "writing_s": 0.1, "standby": 15}),
+    ({"writing": 20, "writing_s": 0.1, "standby": 15}, {"writing": 200, "writing_s": 90.0, "standby": 2}),
+])  # fmt: skip
 def test_long_transactions_that_wait_now_and_then_are_not_at_local(slow: Any, quick: Any) -> None:
     """They are seen to write far more often than to wait: by the transactions that begin they wait like all others."""
     levels, _ = levels_of([seen(at("slow", "slow", **slow), at("quick", "quick", **quick))] * 3)
@@ -148,14 +142,12 @@ def test_what_streams_but_is_no_standby_completes_no_quorum(names: str, expected
     assert sum(p.what.startswith("ANY") for p in predictions(every)) == expected
 
 
-@each(
-    [
-        ((N2,), (N2, N3), "standbys that came: n3"),
-        ((N2, N3), (N2,), "standbys that streamed and went: n3"),
-        ((N2,), (N3,), "standbys that came: n3"),
-        ((N2, N3), (N2, N3), ""),
-    ]
-)
+@each([
+    ((N2,), (N2, N3), "standbys that came: n3"),
+    ((N2, N3), (N2,), "standbys that streamed and went: n3"),
+    ((N2,), (N3,), "standbys that came: n3"),
+    ((N2, N3), (N2, N3), ""),
+])  # fmt: skip
 def test_standbys_that_come_and_go_are_named(first: Any, last: Any, says: str) -> None:
     every = [seen(group(standby=20), standbys=one) for one in (first, last)] * 1
     made: Observation = observation(every)

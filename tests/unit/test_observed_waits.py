@@ -62,20 +62,18 @@ def test_known_waits_come_back_and_their_intervals_hold_them(sessions: int, flus
     assert made.causes_ms[Cause.NETWORK].value == pytest.approx(standby.value / 3)
 
 
-@each(
-    [
-        (Level.ON, "ANY 1 (n2, n3)", None, (0.5, 1.5)),
-        (Level.ON, "ANY 2 (n2, n3)", None, (2.0, 2.5)),
-        (Level.ON, "ANY 1 (n2, n3)", "ANY 2 (*)", (2.0, 2.5)),
-        (Level.ON, "FIRST 1 (n3, n2)", None, (2.0, 2.5)),
-        (Level.ON, "FIRST 1 (n3, n2)", "ANY 1 (*)", (0.5, 1.5)),
-        (Level.REMOTE_APPLY, "FIRST 1 (n3, n2)", "ANY 2 (*)", (2.0, 2.5, 9.0)),
-        (Level.REMOTE_APPLY, "FIRST 2 (n3, n2)", "ANY 1 (*)", (0.5, 1.5, 2.0)),
-        (Level.REMOTE_WRITE, 'ANY 1 ("N3")', None, (2.0,)),
-        (Level.ON, "ANY 3 (n2, n3, n4)", None, None),
-        (Level.ON, "", None, (0.5, 1.5)),
-    ]
-)
+@each([
+    (Level.ON, "ANY 1 (n2, n3)", None, (0.5, 1.5)),
+    (Level.ON, "ANY 2 (n2, n3)", None, (2.0, 2.5)),
+    (Level.ON, "ANY 1 (n2, n3)", "ANY 2 (*)", (2.0, 2.5)),
+    (Level.ON, "FIRST 1 (n3, n2)", None, (2.0, 2.5)),
+    (Level.ON, "FIRST 1 (n3, n2)", "ANY 1 (*)", (0.5, 1.5)),
+    (Level.REMOTE_APPLY, "FIRST 1 (n3, n2)", "ANY 2 (*)", (2.0, 2.5, 9.0)),
+    (Level.REMOTE_APPLY, "FIRST 2 (n3, n2)", "ANY 1 (*)", (0.5, 1.5, 2.0)),
+    (Level.REMOTE_WRITE, 'ANY 1 ("N3")', None, (2.0,)),
+    (Level.ON, "ANY 3 (n2, n3, n4)", None, None),
+    (Level.ON, "", None, (0.5, 1.5)),
+])  # fmt: skip
 def test_the_wait_ends_with_the_standby_that_completes_the_quorum(
     level: Level, names: str, other: str | None, expected: object
 ) -> None:
@@ -87,15 +85,13 @@ def test_standbys_with_the_same_lag_and_an_unknown_stage_are_still_in_order() ->
     assert completing(seen(standbys=both), Level.ON, read_standby_names("ANY 2 (*)")) == (1.0, 1.5)
 
 
-@each(
-    [
-        ((0.5, 1.5, None), "remote_apply", None),
-        ((0.5, None, None), "on", None),
-        ((None, None, None), "remote_write", None),
-        ((None, 1.5, 2.0), "on", (math.nan, 1.5)),
-        ((0.5, 1.5, None), "on", (0.5, 1.5)),
-    ]
-)
+@each([
+    ((0.5, 1.5, None), "remote_apply", None),
+    ((0.5, None, None), "on", None),
+    ((None, None, None), "remote_write", None),
+    ((None, 1.5, 2.0), "on", (math.nan, 1.5)),
+    ((0.5, 1.5, None), "on", (0.5, 1.5)),
+])  # fmt: skip
 def test_a_lag_that_was_not_reported_is_unknown_and_never_nothing(
     lags: tuple[float | None, float | None, float | None], level: str, split: tuple[float | None, ...] | None
 ) -> None:
@@ -131,30 +127,26 @@ def test_locks_behind_commits_count_by_the_share_of_their_blockers() -> None:
     assert observation([one] * 10).causes_ms[Cause.LOCKS].value == pytest.approx(1000 * 4 * 0.7 / 400)
 
 
-@each(
-    [
-        (0, 0, 0, "no commit that wrote"),
-        (1000, 400, 0, "subtransactions"),
-        (400, 300, 100, "transactions rolled back: how many of them wrote is not known"),
-    ]
-)
+@each([
+    (0, 0, 0, "no commit that wrote"),
+    (1000, 400, 0, "subtransactions"),
+    (400, 300, 100, "transactions rolled back: how many of them wrote is not known"),
+])  # fmt: skip
 def test_what_commits_are_counted_by_is_said(ids: int, commits: int, rollbacks: int, says: str) -> None:
     one = seen(group(standby=20), transaction_ids=ids, commits=commits, rollbacks=rollbacks)
     assert any(says in caveat for caveat in observation([one] * 10).caveats)
 
 
-@each(
-    [
-        ({"commits": 400, "rollbacks": 3600, "committed": 64}, 2.5),
-        ({"commits": 4000, "rollbacks": 36_000, "committed": 64}, 2.5),
-        ({"commits": 300, "rollbacks": 100, "committed": 48, "aborted": 16}, 1000 / 300),
-        ({"commits": 40, "rollbacks": 360, "committed": 6, "aborted": 54}, 25.0),
-        ({"commits": 300, "rollbacks": 4000, "committed": 48, "aborted": 16}, 1000 / 300),
-        ({"transaction_ids": 4000, "commits": 400, "committed": 64}, 2.5),
-        ({"commits": 400, "rollbacks": 3600}, 2.5),
-        ({"commits": 4, "rollbacks": 396, "aborted": 64}, math.inf),
-    ]
-)
+@each([
+    ({"commits": 400, "rollbacks": 3600, "committed": 64}, 2.5),
+    ({"commits": 4000, "rollbacks": 36_000, "committed": 64}, 2.5),
+    ({"commits": 300, "rollbacks": 100, "committed": 48, "aborted": 16}, 1000 / 300),
+    ({"commits": 40, "rollbacks": 360, "committed": 6, "aborted": 54}, 25.0),
+    ({"commits": 300, "rollbacks": 4000, "committed": 48, "aborted": 16}, 1000 / 300),
+    ({"transaction_ids": 4000, "commits": 400, "committed": 64}, 2.5),
+    ({"commits": 400, "rollbacks": 3600}, 2.5),
+    ({"commits": 4, "rollbacks": 396, "aborted": 64}, math.inf),
+])  # fmt: skip
 def test_commits_are_those_that_wrote_whatever_rolls_back(counted: dict[str, int], expected_ms: float) -> None:
     """The share of transaction ids that committed, not that of transactions, reads among them."""
     assert observation([seen(group(standby=20), **counted)] * 10).commit_wait_ms.value == pytest.approx(expected_ms)
@@ -183,13 +175,11 @@ def test_sessions_at_other_levels_of_their_own_are_predicted_at_them(level: str,
     assert any("several levels: about 75 % at local" in caveat for caveat in observation(every).caveats)
 
 
-@each(
-    [
-        ("local", (("shop", "", "on"), ("audit", "", "remote_apply")), 0.5 * 1.5 + 0.5 * 2.0),
-        ("on", (("", "", "remote_write"), ("audit", "", "remote_apply")), 0.5 * 0.5 + 0.5 * 2.0),
-        ("local", (), 1.5),
-    ]
-)
+@each([
+    ("local", (("shop", "", "on"), ("audit", "", "remote_apply")), 0.5 * 1.5 + 0.5 * 2.0),
+    ("on", (("", "", "remote_write"), ("audit", "", "remote_apply")), 0.5 * 0.5 + 0.5 * 2.0),
+    ("local", (), 1.5),
+])  # fmt: skip
 def test_two_levels_that_both_wait_are_scaled_from_their_own_lags(
     default: str, own: tuple[tuple[str, str, str], ...], lag_ms: float
 ) -> None:
@@ -289,14 +279,12 @@ def test_statements_before_a_commit_make_none() -> None:
     assert {p.wal_share for p in found.values()} == {None}
 
 
-@each(
-    [
-        (Cause.FLUSH, {"flush": 10}, {"flush": 30}),
-        (Cause.NETWORK, {"standby": 10}, {"standby": 30}),
-        (Cause.STANDBY_FLUSH, {"standby": 10}, {"standby": 30}),
-        (Cause.LOCKS, {"lock": 40}, {"lock": 40}),
-    ]
-)
+@each([
+    (Cause.FLUSH, {"flush": 10}, {"flush": 30}),
+    (Cause.NETWORK, {"standby": 10}, {"standby": 30}),
+    (Cause.STANDBY_FLUSH, {"standby": 10}, {"standby": 30}),
+    (Cause.LOCKS, {"lock": 40}, {"lock": 40}),
+])  # fmt: skip
 def test_an_interval_holds_what_differs_from_stretch_to_stretch(
     cause: Cause, low: dict[str, Any], high: dict[str, Any]
 ) -> None:
@@ -346,14 +334,12 @@ def test_what_no_standby_reported_is_not_predicted(standbys: tuple[StandbySeen, 
     assert not found["local"].unknown
 
 
-@each(
-    [
-        ((), Level.ON),
-        ((("", "db", "remote_write"),), Level.REMOTE_WRITE),
-        ((("role", "", "remote_apply"), ("", "db", "remote_write")), Level.REMOTE_APPLY),
-        ((("other", "", "remote_apply"), ("role", "db", "local")), Level.ON),
-    ]
-)
+@each([
+    ((), Level.ON),
+    ((("", "db", "remote_write"),), Level.REMOTE_WRITE),
+    ((("role", "", "remote_apply"), ("", "db", "remote_write")), Level.REMOTE_APPLY),
+    ((("other", "", "remote_apply"), ("role", "db", "local")), Level.ON),
+])  # fmt: skip
 def test_the_level_is_that_of_the_role_or_database_that_waits(
     overrides: tuple[tuple[str, str, str], ...], level: Level
 ) -> None:

@@ -165,14 +165,12 @@ def test_a_session_in_a_database_of_others_is_opened_where_transaction_timeout_i
 
 
 # rows: at once, later, never on the first, never on the second
-@each(
-    [
-        ({"n2": 0.0, "n3": 0.0}, ""),
-        ({"n2": 5.0, "n3": 20.0}, ""),
-        ({"n2": 99.0, "n3": 0.0}, "n2"),
-        ({"n2": 0.0, "n3": 99.0}, "n3"),
-    ]
-)
+@each([
+    ({"n2": 0.0, "n3": 0.0}, ""),
+    ({"n2": 5.0, "n3": 20.0}, ""),
+    ({"n2": 99.0, "n3": 0.0}, "n2"),
+    ({"n2": 0.0, "n3": 99.0}, "n3"),
+])  # fmt: skip
 def test_a_standby_that_does_not_replay_walproofs_database_is_named(
     made_after_s: dict[str, float], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

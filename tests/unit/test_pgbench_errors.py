@@ -53,35 +53,31 @@ def test_an_error_of_the_script_is_usage_with_its_line(text: str, messages: list
     assert "client" not in message
 
 
-@each(
-    [
-        ["connection to server on socket failed: No such file or directory", "could not create connection for setup"],
-        [ABORTED.format(1, "x").replace("ERROR:  x", "FATAL:  terminating connection due to administrator command")],
-        [ABORTED.format(1, "x").replace("ERROR:  x", "server closed the connection unexpectedly")],
-        [ABORTED.format(1, "x").replace("ERROR:  x", "FATAL:  query_wait_timeout")],
-        [ABORTED.format(1, "cannot execute INSERT in a read-only transaction")],
-        [ABORTED.format(1, "canceling statement due to statement timeout")],
-        [ABORTED.format(1, 'could not extend file "base/5/1": No space left on device')],
-        [ABORTED.format(1, 'prepared statement "P_1" does not exist')],
-        ["client 0 aborted while rolling back the transaction after an error; perhaps the backend died"],
-        [ABORTED.format(2, UNIQUE), "connection to server at 10.0.0.1 failed: FATAL:  the database system is starting"],
-        [],
-    ]
-)
+@each([
+    ["connection to server on socket failed: No such file or directory", "could not create connection for setup"],
+    [ABORTED.format(1, "x").replace("ERROR:  x", "FATAL:  terminating connection due to administrator command")],
+    [ABORTED.format(1, "x").replace("ERROR:  x", "server closed the connection unexpectedly")],
+    [ABORTED.format(1, "x").replace("ERROR:  x", "FATAL:  query_wait_timeout")],
+    [ABORTED.format(1, "cannot execute INSERT in a read-only transaction")],
+    [ABORTED.format(1, "canceling statement due to statement timeout")],
+    [ABORTED.format(1, 'could not extend file "base/5/1": No space left on device')],
+    [ABORTED.format(1, 'prepared statement "P_1" does not exist')],
+    ["client 0 aborted while rolling back the transaction after an error; perhaps the backend died"],
+    [ABORTED.format(2, UNIQUE), "connection to server at 10.0.0.1 failed: FATAL:  the database system is starting"],
+    [],
+])  # fmt: skip
 def test_an_outage_is_never_the_scripts_fault(messages: list[str]) -> None:
     code, message = told(SCRIPT, *messages)
     assert code == ExitCode.ENVIRONMENT, message
     assert message.startswith("pgbench: ")
 
 
-@each(
-    [
-        ABORTED.replace("script 0", "script " + "9" * 5000).format(1, "x"),
-        ABORTED.format("9" * 5000, "x"),
-        META.replace("script 0", "script " + "9" * 5000).format(0, "set", "evaluation"),
-        f"script.sql:{'9' * 5000}: x",
-    ]
-)
+@each([
+    ABORTED.replace("script 0", "script " + "9" * 5000).format(1, "x"),
+    ABORTED.format("9" * 5000, "x"),
+    META.replace("script 0", "script " + "9" * 5000).format(0, "set", "evaluation"),
+    f"script.sql:{'9' * 5000}: x",
+])  # fmt: skip
 def test_a_server_that_writes_endless_numbers_breaks_nothing(message: str) -> None:
     assert told(SCRIPT, message)[0] == ExitCode.ENVIRONMENT
 

@@ -25,16 +25,14 @@ def table(ratio: Estimate, *caveats: Caveat) -> PriceTable:
     return PriceTable(Level.LOCAL, (price,))
 
 
-@each(
-    [
-        ("on>=0.9@16", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
-        ("on>=0.9@16", Estimate(0.93, 0.89, 0.97), Answer.UNDECIDED, 4),
-        ("on>=0.9@16", Estimate(0.85, 0.82, 0.88), Answer.NOT_MET, 1),
-        ("on>=90%", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
-        ("on>=0.9@16", Estimate(0.99, float("nan"), float("nan")), Answer.UNDECIDED, 4),
-        ("on>=0.9@4", Estimate(0.93, 0.91, 0.95), Answer.UNDECIDED, 4),
-    ]
-)
+@each([
+    ("on>=0.9@16", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
+    ("on>=0.9@16", Estimate(0.93, 0.89, 0.97), Answer.UNDECIDED, 4),
+    ("on>=0.9@16", Estimate(0.85, 0.82, 0.88), Answer.NOT_MET, 1),
+    ("on>=90%", Estimate(0.93, 0.91, 0.95), Answer.MET, 0),
+    ("on>=0.9@16", Estimate(0.99, float("nan"), float("nan")), Answer.UNDECIDED, 4),
+    ("on>=0.9@4", Estimate(0.93, 0.91, 0.95), Answer.UNDECIDED, 4),
+])  # fmt: skip
 def test_the_interval_decides_never_the_value(asked: str, ratio: Estimate, answer: Answer, code: int) -> None:
     found = required(parse_requirements(asked), table(ratio))
     assert [one.answer for one in found] == [answer]

@@ -275,22 +275,20 @@ def samples(window: Window, arm: Arm = ON, scenario: Scenario = Scenario(), fail
 FINE = Window(standby_names="ANY 1 (a)")
 
 
-@each(
-    [
-        (Caveat.STOLEN, samples(replace(FINE, stolen=0.2))),
-        (Caveat.CHECKPOINT, samples(replace(FINE, checkpoints=1))),
-        (Caveat.CLIENT_BOUND, samples(replace(FINE, client_cores=0.95))),
-        (Caveat.LOCK_BOUND, samples(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
-        (Caveat.LOCK_BOUND, samples(replace(FINE, waits={"Lock:transactionid": 0.5}))),
-        (Caveat.UNVERIFIED_LINK, samples(FINE, scenario=Scenario(rtt_ms=3.0))),
-        (Caveat.STANDBY_BEHIND, samples(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
-        (Caveat.NOT_IN_EFFECT, samples(Window())),
-        (Caveat.NOT_IN_EFFECT, samples(FINE, LOCAL, Scenario(fsync=False))),
-        (Caveat.NOT_IN_EFFECT, samples(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
-        (Caveat.FAILURES, samples(FINE, failed=1)),
-        (Caveat.FEW_BLOCKS, samples(FINE)[:5]),
-    ]
-)
+@each([
+    (Caveat.STOLEN, samples(replace(FINE, stolen=0.2))),
+    (Caveat.CHECKPOINT, samples(replace(FINE, checkpoints=1))),
+    (Caveat.CLIENT_BOUND, samples(replace(FINE, client_cores=0.95))),
+    (Caveat.LOCK_BOUND, samples(FINE, Arm(Level.ON, 64, Workload(scale=10)))),
+    (Caveat.LOCK_BOUND, samples(replace(FINE, waits={"Lock:transactionid": 0.5}))),
+    (Caveat.UNVERIFIED_LINK, samples(FINE, scenario=Scenario(rtt_ms=3.0))),
+    (Caveat.STANDBY_BEHIND, samples(replace(FINE, members={"n2": MemberWindow(replay_lag_ms=900.0)}))),
+    (Caveat.NOT_IN_EFFECT, samples(Window())),
+    (Caveat.NOT_IN_EFFECT, samples(FINE, LOCAL, Scenario(fsync=False))),
+    (Caveat.NOT_IN_EFFECT, samples(Window(), Arm(Level.ON, 4, mix=((Level.ON, 1.0), (Level.OFF, 9.0))))),
+    (Caveat.FAILURES, samples(FINE, failed=1)),
+    (Caveat.FEW_BLOCKS, samples(FINE)[:5]),
+])  # fmt: skip
 def test_each_caveat_stands_with_the_number_it_concerns(caveat: Caveat, results: list[SampleResult]) -> None:
     assert caveats_of(results, np.array([])) == (caveat,)
 

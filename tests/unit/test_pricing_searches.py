@@ -95,12 +95,10 @@ def test_a_search_ends_soon_after_its_budget_and_leaves_the_target() -> None:
     assert result.stopped_by == "budget"
 
 
-@each(
-    [
-        {"tune": True, "limit": "30ms", "budget": "20min", "sample": "1s"},
-        {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
-    ]
-)
+@each([
+    {"tune": True, "limit": "30ms", "budget": "20min", "sample": "1s"},
+    {"break_even": True, "levels": "on", "rtt": "5ms", "budget": "30min"},
+])  # fmt: skip
 def test_a_resumed_search_goes_on_where_it_was_interrupted(raw: dict[str, Any]) -> None:
     uninterrupted, bench = priced(FakePriced(noise=0.01), **raw)
     first = Bench(FakePriced(noise=0.01, interrupt_after=20), lambda _: None, 1)

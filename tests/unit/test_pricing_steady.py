@@ -98,13 +98,11 @@ def test_falling_wal_per_transaction_is_a_caveat() -> None:
     assert caveats_of(steady, np.array([])) == ()
 
 
-@each(
-    [
-        (Window(checkpointing=0.3), Caveat.CHECKPOINT),
-        (Window(vacuuming=0.3), Caveat.AUTOVACUUM),
-        (Window(settled_s=math.inf), Caveat.CARRY_OVER),
-    ]
-)
+@each([
+    (Window(checkpointing=0.3), Caveat.CHECKPOINT),
+    (Window(vacuuming=0.3), Caveat.AUTOVACUUM),
+    (Window(settled_s=math.inf), Caveat.CARRY_OVER),
+])  # fmt: skip
 def test_background_work_and_standbys_that_lag_are_caveats(window: Window, caveat: Caveat) -> None:
     results = [sampled(n, replace(window, standby_names="n2")) for n in range(1, 9)]
     assert caveats_of(results, np.array([])) == (caveat,)
@@ -144,14 +142,12 @@ def test_a_step_cheaper_than_its_round_trip_is_shown_as_it_is() -> None:
 
 
 # rows: once, five times, eight times, in two rounds
-@each(
-    [
-        ([[1.0]], math.nan, math.nan),
-        ([[1.0] * 5], math.nan, math.nan),
-        ([[0.9, 0.9, 1.0, 1.0, 1.0, 1.1, 1.1, 1.3]], 0.9, 1.3),
-        ([[0.9, 1.0, 1.0], [0.8, 1.0, 1.2]], 0.8, 1.2),
-    ]
-)
+@each([
+    ([[1.0]], math.nan, math.nan),
+    ([[1.0] * 5], math.nan, math.nan),
+    ([[0.9, 0.9, 1.0, 1.0, 1.0, 1.1, 1.1, 1.3]], 0.9, 1.3),
+    ([[0.9, 1.0, 1.0], [0.8, 1.0, 1.2]], 0.8, 1.2),
+])  # fmt: skip
 def test_the_network_has_the_error_of_the_round_trips_it_was_measured_by(
     entries: list[list[float]], low: float, high: float
 ) -> None:

@@ -65,31 +65,29 @@ def test_the_matrix_brings_five_levels_and_its_own_faults() -> None:
     assert {d.fault.name for d in full} == {"crash-in-place", "kill", "double-kill", "double-power", "none"}
 
 
-@each(
-    [
-        {"fault": "earthquake"},
-        {"fault": ","},
-        {"levels": "on,sometimes"},
-        {"victim": "bystander"},
-        {"repeat": "0"},
-        {"writers": "-3"},
-        {"writers": "many"},
-        {"storm": "0"},
-        {"storm": "2", "victim": "leader"},
-        {"storm": "2", "storm_faults": "0"},
-        {"storm": "2", "shrink": "-1"},
-        {"fault": "kill", "shrink": "3"},
-        {"storm_faults": "3"},
-        {"until_bound": "0%"},
-        {"matrix": True, "fault": "kill"},
-        {"return_order": "all", "fault": "kill"},
-        {"return_order": "all", "fault": "power-cut-all,kill-all"},
-        {"return_order": "all", "storm": "1"},
-        {"return_order": "all", "matrix": True},
-        {"return_order": " "},
-        {"levels": " "},
-    ]
-)
+@each([
+    {"fault": "earthquake"},
+    {"fault": ","},
+    {"levels": "on,sometimes"},
+    {"victim": "bystander"},
+    {"repeat": "0"},
+    {"writers": "-3"},
+    {"writers": "many"},
+    {"storm": "0"},
+    {"storm": "2", "victim": "leader"},
+    {"storm": "2", "storm_faults": "0"},
+    {"storm": "2", "shrink": "-1"},
+    {"fault": "kill", "shrink": "3"},
+    {"storm_faults": "3"},
+    {"until_bound": "0%"},
+    {"matrix": True, "fault": "kill"},
+    {"return_order": "all", "fault": "kill"},
+    {"return_order": "all", "fault": "power-cut-all,kill-all"},
+    {"return_order": "all", "storm": "1"},
+    {"return_order": "all", "matrix": True},
+    {"return_order": " "},
+    {"levels": " "},
+])  # fmt: skip
 def test_an_option_that_is_not_valid_is_refused(raw: dict[str, object]) -> None:
     with pytest.raises(UsageError) as refused:
         parse_options(raw)
@@ -101,15 +99,13 @@ def test_a_fault_that_cannot_fall_on_the_victim_is_refused() -> None:
         planned(parse_options({"fault": "switchover,kill", "victim": "cluster"}))
 
 
-@each(
-    [
-        ("n9", "no member"),
-        ("n1,n1", "no order"),
-        (",", "no order"),
-        ("standby-3", "no member"),
-        ("all,n1", "no member"),
-    ]
-)
+@each([
+    ("n9", "no member"),
+    ("n1,n1", "no order"),
+    (",", "no order"),
+    ("standby-3", "no member"),
+    ("all,n1", "no member"),
+])  # fmt: skip
 def test_an_order_of_others_than_the_members_is_refused(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as refused:
         orders(text, NAMES)
@@ -125,14 +121,12 @@ def test_every_order_is_a_drill_and_of_five_members_none_is_left_out_in_silence(
         orders("all", [f"n{place}" for place in range(5)])
 
 
-@each(
-    [
-        (("standby-1",), ("n1", "n2", "n3")),
-        (("leader",), ("n2", "n1", "n3")),
-        (("standby-2", "leader"), ("n3", "n2", "n1")),
-        (("n3", "standby-2", "n1"), ("n3", "n1", "n2")),
-    ]
-)
+@each([
+    (("standby-1",), ("n1", "n2", "n3")),
+    (("leader",), ("n2", "n1", "n3")),
+    (("standby-2", "leader"), ("n3", "n2", "n1")),
+    (("n3", "standby-2", "n1"), ("n3", "n1", "n2")),
+])  # fmt: skip
 def test_members_that_an_order_does_not_name_come_last(order: tuple[str, ...], names: tuple[str, ...]) -> None:
     view = ClusterView(0.0, tuple(MemberView(n, Role.STANDBY, "streaming", 1) for n in NAMES), "n2")
     assert by_name(order, view) == names

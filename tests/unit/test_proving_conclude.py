@@ -118,18 +118,16 @@ def test_what_nobody_can_ask_is_noticed_by_clients_or_not_at_all() -> None:
     assert judge(replace(unnoticed, readings=held, run=moved)).drill.verdict is Verdict.HELD
 
 
-@each(
-    [
-        ({"recovered": False}, "the cluster did not recover"),
-        ({"recovered": False, "error": "n1 is gone"}, "n1 is gone"),
-        ({"timed_out": "timed out after 90 s"}, "timed out after 90 s"),
-        ({"incomplete": "a writer was killed"}, "a writer was killed"),
-        ({"refused": "kill could not be done: no"}, "kill could not be done: no"),
-        ({"before": replace(view(), leader=None)}, "the cluster was not healthy before the fault"),
-        ({"fault_at": 70.0}, "the writers had only 0 commits acknowledged before the fault"),
-        ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: no standby was promoted"),
-    ]
-)
+@each([
+    ({"recovered": False}, "the cluster did not recover"),
+    ({"recovered": False, "error": "n1 is gone"}, "n1 is gone"),
+    ({"timed_out": "timed out after 90 s"}, "timed out after 90 s"),
+    ({"incomplete": "a writer was killed"}, "a writer was killed"),
+    ({"refused": "kill could not be done: no"}, "kill could not be done: no"),
+    ({"before": replace(view(), leader=None)}, "the cluster was not healthy before the fault"),
+    ({"fault_at": 70.0}, "the writers had only 0 commits acknowledged before the fault"),
+    ({"after": view("n2", 1)}, "n2 is reported as leader, on the old timeline: no standby was promoted"),
+])  # fmt: skip
 def test_a_failed_assumption_is_undecided_and_named(change: dict[str, object], sentence: str) -> None:
     drill = judged(drill=replace(KILLED, **change))  # type: ignore[arg-type]
     assert drill.verdict is Verdict.UNDECIDED

@@ -138,17 +138,15 @@ def two_servers(late_start: float) -> Attempts:
 # rows: a late answer of the old leader is not two leaders, an attempt started on the old leader after the new one
 # served is, two timelines of one server are one leader, servers that are not known differ by their timelines, unknown
 # timelines prove nothing, a refused attempt is no sign, an unanswered attempt is no sign
-@each(
-    [
-        (9.5, {}, 0.0),
-        (10.7, {}, 0.7),
-        (10.7, {"server": np.zeros(4, np.int16)}, 0.0),
-        (10.7, {"server": np.full(4, -1, np.int16)}, 0.7),
-        (10.7, {"timeline": np.array([0, 0, 2, 2], np.int32)}, 0.0),
-        (10.7, {"outcome": np.array([A, R, A, A], np.int8)}, 0.0),
-        (10.7, {"outcome": np.array([A, U, A, A], np.int8), "ended": np.array([1.0, np.nan, 10.0, 12.0])}, 0.0),
-    ]
-)
+@each([
+    (9.5, {}, 0.0),
+    (10.7, {}, 0.7),
+    (10.7, {"server": np.zeros(4, np.int16)}, 0.0),
+    (10.7, {"server": np.full(4, -1, np.int16)}, 0.7),
+    (10.7, {"timeline": np.array([0, 0, 2, 2], np.int32)}, 0.0),
+    (10.7, {"outcome": np.array([A, R, A, A], np.int8)}, 0.0),
+    (10.7, {"outcome": np.array([A, U, A, A], np.int8), "ended": np.array([1.0, np.nan, 10.0, 12.0])}, 0.0),
+])  # fmt: skip
 def test_two_leaders_are_proven_by_an_attempt_that_started(
     late_start: float, change: dict[str, Any], seconds: float
 ) -> None:

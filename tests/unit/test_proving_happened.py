@@ -242,40 +242,36 @@ def test_a_takeover_needs_another_member_and_a_higher_timeline() -> None:
 SAME = view("n1", 1)
 
 
-@each(
-    [
-        ("kill", run(BACK), Loss.LEADER_GONE),
-        ("kill", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
-        ("kill", replace(run(after=SAME), states=()), Loss.POSTGRES_CRASH),
-        ("kill", run(state(at=125.0), after=SAME), None),
-        ("power-cut", run(BACK, after=SAME), Loss.POWER_CUT),
-        ("power-cut", run(BACK), Loss.LEADER_GONE),
-        ("freeze", run(state(at=125.0), after=SAME), None),
-        ("freeze", replace(run(after=SAME), states=()), None),
-        ("freeze", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
-        ("kill-all", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
-        ("kill-all", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
-        ("double-kill", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
-        ("double-power", run(BACK), Loss.LEADER_AND_STANDBY_POWER),
-        ("double-power", run(BACK, after=SAME), Loss.POWER_CUT),
-        ("stop", run(ORDERLY), None),
-        ("switchover", run(), None),
-    ]
-)
+@each([
+    ("kill", run(BACK), Loss.LEADER_GONE),
+    ("kill", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+    ("kill", replace(run(after=SAME), states=()), Loss.POSTGRES_CRASH),
+    ("kill", run(state(at=125.0), after=SAME), None),
+    ("power-cut", run(BACK, after=SAME), Loss.POWER_CUT),
+    ("power-cut", run(BACK), Loss.LEADER_GONE),
+    ("freeze", run(state(at=125.0), after=SAME), None),
+    ("freeze", replace(run(after=SAME), states=()), None),
+    ("freeze", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+    ("kill-all", run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+    ("kill-all", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
+    ("double-kill", run(BACK), Loss.LEADER_AND_STANDBY_POSTGRES),
+    ("double-power", run(BACK), Loss.LEADER_AND_STANDBY_POWER),
+    ("double-power", run(BACK, after=SAME), Loss.POWER_CUT),
+    ("stop", run(ORDERLY), None),
+    ("switchover", run(), None),
+])  # fmt: skip
 def test_what_was_gone_in_fact(fault: str, drill: DrillRun, loss: Loss | None) -> None:
     entry = CATALOGUE[fault]
     assert loss_in_fact(entry, entry.victims[0], drill) is loss
 
 
-@each(
-    [
-        (run(), Loss.LEADER_GONE),
-        (run(BACK, after=SAME), Loss.POSTGRES_CRASH),
-        (run(ORDERLY, after=SAME), None),
-        (run(*UNCHANGED, after=SAME), None),
-        (replace(run(after=SAME), states=()), None),
-    ]
-)
+@each([
+    (run(), Loss.LEADER_GONE),
+    (run(BACK, after=SAME), Loss.POSTGRES_CRASH),
+    (run(ORDERLY, after=SAME), None),
+    (run(*UNCHANGED, after=SAME), None),
+    (replace(run(after=SAME), states=()), None),
+])  # fmt: skip
 def test_a_leader_that_went_although_no_fault_was_meant_for_it_is_gone_all_the_same(
     drill: DrillRun, loss: Loss | None
 ) -> None:

@@ -151,16 +151,14 @@ NOISE = np.random.default_rng(1).bytes(100_000).hex()
 
 
 # rows: longer, repeated, values, fields, nested, cut
-@each(
-    [
-        (f'["{NOISE}",' + " " * (64 << 20) + "0]", "longer than any drill's"),
-        (" " * (8 << 20), "longer than any drill's"),
-        (f'["{NOISE}",' + "[0]," * 500_000 + "0]", "1 field of its header cannot be read"),
-        (f'{{"{NOISE}": [' + "[0,0]," * 200_000 + "0]}", "15 fields of its header cannot be read"),
-        (f'["{NOISE}"' + "," + "[" * 1_000_000, "levels deep"),
-        ("{", "header|property name"),
-    ]
-)
+@each([
+    (f'["{NOISE}",' + " " * (64 << 20) + "0]", "longer than any drill's"),
+    (" " * (8 << 20), "longer than any drill's"),
+    (f'["{NOISE}",' + "[0]," * 500_000 + "0]", "1 field of its header cannot be read"),
+    (f'{{"{NOISE}": [' + "[0,0]," * 200_000 + "0]}", "15 fields of its header cannot be read"),
+    (f'["{NOISE}"' + "," + "[" * 1_000_000, "levels deep"),
+    ("{", "header|property name"),
+])  # fmt: skip
 def test_a_header_that_no_drill_leaves_is_refused_at_little_cost(plain: str, sentence: str) -> None:
     data = with_header(plain.encode())
     tracemalloc.start()

@@ -146,16 +146,14 @@ def parts(
 # rows: they add up to the outage, what was not seen is left out, no routing where the attempt began before the
 # promotion was seen, the manager's log of the election counts more than views, the old leader still shown after the
 # election is no promotion, a leader restarted in place leads again, and is not promoted
-@each(
-    [
-        (partial(parts, (4.5, "n1"), (5.5, "n1"), (6.0, None), (7.5, "n2"), began=8.8), (1.0, 1.5, 1.3, 0.2)),
-        (partial(parts, (4.0, "n1"), (8.0, "n1")), (None, None, 3.9, 0.1)),
-        (partial(parts, (6.0, None), (7.5, "n2"), began=7.0), (1.0, 1.5, None, 1.5)),
-        (partial(parts, (4.5, "n1"), (5.1, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
-        (partial(parts, (4.5, "n1"), (7.1, "n1"), (7.3, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
-        (partial(parts, (6.0, None), (7.5, "n1")), (1.0, 1.5, 1.4, 0.1)),
-    ]
-)
+@each([
+    (partial(parts, (4.5, "n1"), (5.5, "n1"), (6.0, None), (7.5, "n2"), began=8.8), (1.0, 1.5, 1.3, 0.2)),
+    (partial(parts, (4.0, "n1"), (8.0, "n1")), (None, None, 3.9, 0.1)),
+    (partial(parts, (6.0, None), (7.5, "n2"), began=7.0), (1.0, 1.5, None, 1.5)),
+    (partial(parts, (4.5, "n1"), (5.1, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
+    (partial(parts, (4.5, "n1"), (7.1, "n1"), (7.3, None), (7.5, "n2"), elected_at=7.0), (2.0, 0.5, 1.4, 0.1)),
+    (partial(parts, (6.0, None), (7.5, "n1")), (1.0, 1.5, 1.4, 0.1)),
+])  # fmt: skip
 def test_the_parts(seen: Callable[[], tuple[Recovery, tuple[Mark, ...]]], seconds: tuple[float | None, ...]) -> None:
     recovery, marks = seen()
     again = recovery.promotion_s if recovery.restart_s is None else recovery.restart_s

@@ -194,15 +194,13 @@ def test_what_belongs_to_a_workload_is_refused_without_one(words: list[str], run
     assert code == 2 and f"{option} needs --workload" in err
 
 
-@each(
-    [
-        (("--target", "sim", "--workload", "insert"), "a simulated cluster has no server that could run it"),
-        (("--pitfall", "P1", "--workload", "insert"), "a pitfall brings its own load"),
-        (("--target", "sim", "--workload", "insert", "--clients", "0"), "value of --clients"),
-        (("--target", "sim", "--workload", "nowhere.sql"), "cannot be read"),
-        (("--target", "sim", "--workload", "own.sql", "-D", "stepp=1"), "is used by no script"),
-    ]
-)
+@each([
+    (("--target", "sim", "--workload", "insert"), "a simulated cluster has no server that could run it"),
+    (("--pitfall", "P1", "--workload", "insert"), "a pitfall brings its own load"),
+    (("--target", "sim", "--workload", "insert", "--clients", "0"), "value of --clients"),
+    (("--target", "sim", "--workload", "nowhere.sql"), "cannot be read"),
+    (("--target", "sim", "--workload", "own.sql", "-D", "stepp=1"), "is used by no script"),
+])  # fmt: skip
 def test_where_a_workload_cannot_run_it_is_refused_with_the_reason(words: list[str], says: str, run: Run) -> None:
     code, _, err = run(*words)
     assert code == 2 and says in err

@@ -179,14 +179,12 @@ def failing(monkeypatch: pytest.MonkeyPatch, capability: Capability, error: Exce
     monkeypatch.setattr(Simulated, "capabilities", capabilities)
 
 
-@each(
-    [
-        (MachineError("no answer"), True),
-        (OSError("full"), True),
-        (TargetError("refused"), False),
-        (PartlyDone("cut off"), True),
-    ]
-)
+@each([
+    (MachineError("no answer"), True),
+    (OSError("full"), True),
+    (TargetError("refused"), False),
+    (PartlyDone("cut off"), True),
+])  # fmt: skip
 def test_a_fault_that_fails_half_way_is_undone_and_counts_as_perhaps_done(
     error: Exception, partly: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

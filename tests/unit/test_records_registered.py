@@ -207,14 +207,12 @@ CONTAINER, HOST = b"pid:[4026532761]", b"pid:[4026531836]"
 
 
 # rows: no-machine-id, first-boot, machine-id-of-an-image, another-container
-@each(
-    [
-        ("", HOST, True),
-        ("uninitialized\n", HOST, True),
-        ("3d1219c7c4c5404aaa1f6d2a48adfda4\n", CONTAINER, True),
-        ("", CONTAINER, False),
-    ]
-)
+@each([
+    ("", HOST, True),
+    ("uninitialized\n", HOST, True),
+    ("3d1219c7c4c5404aaa1f6d2a48adfda4\n", CONTAINER, True),
+    ("", CONTAINER, False),
+])  # fmt: skip
 def test_a_run_on_another_machine_of_the_same_name_may_go_on(
     machine_id: str, pids: bytes, another_boot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,15 +175,13 @@ NARROW = {"drop": ["extra"], "letter": ["note"]}
 
 
 # rows: whole, narrow, its letters, upright, list
-@each(
-    [
-        (NARROW, 60, "on     a long note about it             0      1"),
-        (NARROW, 45, "on     a           0"),
-        (NARROW, 45, "  note: a a long note about it; b a note"),
-        ({}, 42, "commits lost                     0      12"),
-        ({}, 30, "      commits lost: 12"),
-    ]
-)
+@each([
+    (NARROW, 60, "on     a long note about it             0      1"),
+    (NARROW, 45, "on     a           0"),
+    (NARROW, 45, "  note: a a long note about it; b a note"),
+    ({}, 42, "commits lost                     0      12"),
+    ({}, 30, "      commits lost: 12"),
+])  # fmt: skip
 def test_a_table_takes_the_first_form_that_fits(ways: dict[str, list[str]], width: int, line: str) -> None:
     heads = columns("level", "note", ">commits lost", ">extra", **ways)
     rows = (row("on", "a long note about it", "0", "1"), row("local", "a note", "12", "2"))

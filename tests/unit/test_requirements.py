@@ -18,15 +18,13 @@ def limited(name: str) -> set[str]:
     return {row.subject for row in rows_of(name) if row.state is State.LIMITED}
 
 
-@each(
-    [
-        ("this-machine-root", set()),
-        ("this-machine-user", {"/dev/net/tun", "control groups", "loop devices"}),
-        ("debian-12-user", {"control groups", "loop devices"}),
-        ("arm64-user", {"control groups", "loop devices"}),
-        ("wsl2-user", {"control groups", "loop devices"}),
-    ]
-)
+@each([
+    ("this-machine-root", set()),
+    ("this-machine-user", {"/dev/net/tun", "control groups", "loop devices"}),
+    ("debian-12-user", {"control groups", "loop devices"}),
+    ("arm64-user", {"control groups", "loop devices"}),
+    ("wsl2-user", {"control groups", "loop devices"}),
+])  # fmt: skip
 def test_a_machine_that_can_have_a_lab_says_what_it_lacks(name: str, lost: set[str]) -> None:
     rows = rows_of(name)
     assert requirements.blocking(rows) is None

@@ -157,15 +157,13 @@ def test_a_complete_apply_hides_none_of_another_target_that_was_killed(
     assert journal_of_apply(target).path != old == journal_of_apply(other).path
 
 
-@each(
-    [
-        ({"config": {"ttl": 20}}, {"ttl": 10}, True),
-        ({"config": {"ttl": 20}}, {}, True),
-        ({"config": {}}, {"postgresql": {"parameters": {"jit": "off"}}}, False),
-        ({"spec": []}, [[["postgresql", "parameters", "jit"], "off"]], False),
-        ("odd", ["odd"], True),
-    ]
-)
+@each([
+    ({"config": {"ttl": 20}}, {"ttl": 10}, True),
+    ({"config": {"ttl": 20}}, {}, True),
+    ({"config": {}}, {"postgresql": {"parameters": {"jit": "off"}}}, False),
+    ({"spec": []}, [[["postgresql", "parameters", "jit"], "off"]], False),
+    ("odd", ["odd"], True),
+])  # fmt: skip
 def test_a_complete_apply_covers_the_keys_alone_that_it_changed(
     before: object, after: object, covers: bool, walproof: Walproof, tmp_path: Path
 ) -> None:

@@ -153,15 +153,13 @@ def test_every_fault_ends_and_on_holds(fault: str) -> None:
         assert [e.cleared for e in events if isinstance(e, FaultChanged)] == [False, True]
 
 
-@each(
-    [
-        ("kill", Level.OFF),
-        ("kill-all", Level.OFF),
-        ("partition", Level.LOCAL),
-        ("power-cut", Level.OFF),
-        ("double-power", Level.REMOTE_WRITE),
-    ]
-)
+@each([
+    ("kill", Level.OFF),
+    ("kill-all", Level.OFF),
+    ("partition", Level.LOCAL),
+    ("power-cut", Level.OFF),
+    ("double-power", Level.REMOTE_WRITE),
+])  # fmt: skip
 def test_what_a_level_does_not_promise_is_lost(fault: str, level: Level) -> None:
     drill, _ = drilled("sim?slowness=2", fault, level, writers=16)
     assert drill.verdict is Verdict.EXPECTED_LOSS, drill.why

@@ -25,21 +25,19 @@ from walproof.watching.picture import sync_status
 ANY, FIRST = QuorumKind.ANY, QuorumKind.FIRST
 
 
-@each(
-    [
-        ('1 ("East,2")', FIRST, 1, ("East,2",)),
-        ('ANY 1 ("a""b", """")', ANY, 1, ('a"b', '"')),
-        ("any 2 (a , b)", ANY, 2, ("a", "b")),
-        ("FirSt\t3(a)", FIRST, 3, ("a",)),
-        ("1, 2", FIRST, 1, ("1", "2")),
-        ('"any", "FIRST"', FIRST, 1, ("any", "FIRST")),
-        ('"(", ")", ""', FIRST, 1, ("(", ")", "")),
-        ('"*"', FIRST, 1, ("*",)),
-        ("anyone, first_1, é$", FIRST, 1, ("anyone", "first_1", "é$")),
-        ("ANY 4294967297 (a)", ANY, 1, ("a",)),
-        (f"{'0' * 5000}2 (a)", FIRST, 2, ("a",)),
-    ]
-)
+@each([
+    ('1 ("East,2")', FIRST, 1, ("East,2",)),
+    ('ANY 1 ("a""b", """")', ANY, 1, ('a"b', '"')),
+    ("any 2 (a , b)", ANY, 2, ("a", "b")),
+    ("FirSt\t3(a)", FIRST, 3, ("a",)),
+    ("1, 2", FIRST, 1, ("1", "2")),
+    ('"any", "FIRST"', FIRST, 1, ("any", "FIRST")),
+    ('"(", ")", ""', FIRST, 1, ("(", ")", "")),
+    ('"*"', FIRST, 1, ("*",)),
+    ("anyone, first_1, é$", FIRST, 1, ("anyone", "first_1", "é$")),
+    ("ANY 4294967297 (a)", ANY, 1, ("a",)),
+    (f"{'0' * 5000}2 (a)", FIRST, 2, ("a",)),
+])  # fmt: skip
 def test_a_list_is_read_by_postgresqls_grammar(text: str, kind: QuorumKind, k: int, names: tuple[str, ...]) -> None:
     assert read_standby_names(text) == Quorum(kind, k, names)
 
@@ -65,16 +63,14 @@ def test_what_is_written_is_read_back(names: list[str], kind: QuorumKind) -> Non
 # compared without case, as PostgreSQL does
 
 
-@each(
-    [
-        ("FIRST 1 (N2, n3)", "n2", 1),
-        ("FIRST 1 (n3, N2)", "n2", 2),
-        ("ANY 1 (n3, N2)", "n2", 1),
-        ("ANY 1 (n3, *)", "x", 1),
-        ("K", "\u212a", 0),
-        ("É", "é", 0),
-    ]
-)
+@each([
+    ("FIRST 1 (N2, n3)", "n2", 1),
+    ("FIRST 1 (n3, N2)", "n2", 2),
+    ("ANY 1 (n3, N2)", "n2", 1),
+    ("ANY 1 (n3, *)", "x", 1),
+    ("K", "\u212a", 0),
+    ("É", "é", 0),
+])  # fmt: skip
 def test_a_name_counts_whatever_its_case_in_ascii(text: str, name: str, priority: int) -> None:
     quorum = read_standby_names(text)
     assert quorum is not None and quorum.priority(name) == priority
@@ -88,14 +84,12 @@ def standby(name: str, streams_as: str | None = None) -> MemberView:
     return MemberView(name, Role.STANDBY, "streaming", streams_as=streams_as)
 
 
-@each(
-    [
-        ("ANY 1 (N2)", standby("n2")),
-        ('ANY 1 ("East,2")', standby("East,2")),
-        ('1 ("a""b")', standby('a"b')),
-        ("ANY 1 (n2)", standby("10.0.0.2:5432", "N2")),
-    ]
-)
+@each([
+    ("ANY 1 (N2)", standby("n2")),
+    ('ANY 1 ("East,2")', standby("East,2")),
+    ('1 ("a""b")', standby('a"b')),
+    ("ANY 1 (n2)", standby("10.0.0.2:5432", "N2")),
+])  # fmt: skip
 def test_watch_says_blocked_only_where_commits_are(names: str, member: MemberView) -> None:
     assert sync_status(view(member, names=names), 1).spare == 0
     assert sync_status(view(standby("other"), names=names), 1).spare == -1
@@ -114,14 +108,12 @@ def plain(names: str, *senders: str) -> Facts:
     return with_member(facts, "n1", senders=rows)
 
 
-@each(
-    [
-        ('1 ("East,2")', ("East,2", "n3")),
-        ('ANY 1 ("a""b", n3)', ('a"b', "n3")),
-        ("ANY 1 (N2, N3)", ("n2", "n3")),
-        ("ANY 1 (1, 007)", ("1", "007")),
-    ]
-)
+@each([
+    ('1 ("East,2")', ("East,2", "n3")),
+    ('ANY 1 ("a""b", n3)', ('a"b', "n3")),
+    ("ANY 1 (N2, N3)", ("n2", "n3")),
+    ("ANY 1 (1, 007)", ("1", "007")),
+])  # fmt: skip
 def test_the_doctor_raises_no_false_error(names: str, senders: tuple[str, ...]) -> None:
     found = {finding.id for finding in diagnosed(plain(names, *senders))}
     assert not found & {"names-match-nobody", "quorum-larger-than-connected"}
@@ -162,29 +154,25 @@ def test_what_was_planned_is_set_whoever_streams_by_then(monkeypatch: pytest.Mon
     assert wanted == [{one.name: one.value for one in plan.settings}]
 
 
-@each(
-    [
-        (standby("east:send"), '"east:send"'),
-        (standby("a,b"), '"a,b"'),
-        (standby('a"b'), '"a""b"'),
-        (standby("10.0.0.2:5432", "db:5432"), '"db:5432"'),
-        (standby("label", "n2"), '"n2"'),
-    ]
-)
+@each([
+    (standby("east:send"), '"east:send"'),
+    (standby("a,b"), '"a,b"'),
+    (standby('a"b'), '"a""b"'),
+    (standby("10.0.0.2:5432", "db:5432"), '"db:5432"'),
+    (standby("label", "n2"), '"n2"'),
+])  # fmt: skip
 def test_every_standby_that_streams_is_listed_as_it_streams(member: MemberView, listed: str) -> None:
     names = sorted([listed, '"n1"', '"west"'])
     assert written(standby("west"), member) == f"ANY 1 ({', '.join(names)})"
 
 
-@each(
-    [
-        ((standby("10.0.0.2:5432", "walreceiver"),), "'walreceiver' cannot stand in"),
-        ((standby("10.0.0.2", ""),), "'' cannot stand in"),
-        ((standby("*"),), "'\\*' cannot stand in"),
-        ((standby("\\xc3" * 15 + "\\xc"),), "no more than 63 characters"),
-        ((standby("a", "n2"), standby("b", "N2")), "cannot tell apart"),
-    ]
-)
+@each([
+    ((standby("10.0.0.2:5432", "walreceiver"),), "'walreceiver' cannot stand in"),
+    ((standby("10.0.0.2", ""),), "'' cannot stand in"),
+    ((standby("*"),), "'\\*' cannot stand in"),
+    ((standby("\\xc3" * 15 + "\\xc"),), "no more than 63 characters"),
+    ((standby("a", "n2"), standby("b", "N2")), "cannot tell apart"),
+])  # fmt: skip
 def test_a_name_that_cannot_be_expressed_is_refused_and_not_left_out(
     members: tuple[MemberView, ...], words: str
 ) -> None:
@@ -193,13 +181,11 @@ def test_a_name_that_cannot_be_expressed_is_refused_and_not_left_out(
     assert refused.value.exit_code == 2
 
 
-@each(
-    [
-        (MemberView("10.0.0.1:5432", Role.LEADER, "running"), '"west"'),
-        (MemberView("label", Role.LEADER, "running", streams_as="15/main"), '"15/main", "west"'),
-        (MemberView("label", Role.LEADER, "running", streams_as="WEST"), '"WEST"'),
-    ]
-)
+@each([
+    (MemberView("10.0.0.1:5432", Role.LEADER, "running"), '"west"'),
+    (MemberView("label", Role.LEADER, "running", streams_as="15/main"), '"15/main", "west"'),
+    (MemberView("label", Role.LEADER, "running", streams_as="WEST"), '"WEST"'),
+])  # fmt: skip
 def test_the_leader_is_listed_as_it_will_stream(leader: MemberView, listed: str) -> None:
     assert written(standby("west"), leader=leader) == f"ANY 1 ({listed})"
 
@@ -215,14 +201,12 @@ def sender(name: str, address: str | None = "127.0.0.1") -> dict[str, Any]:
     return {"name": name, "state": "streaming", "sync_state": "quorum", "address": address}
 
 
-@each(
-    [
-        ("application_name='East,2' host=x", "", "East,2"),
-        ("fallback_application_name=N2", "", "N2"),
-        (None, "15/main", "15/main"),
-        ("application_name=é", "x", "\\xc3\\xa9"),
-    ]
-)
+@each([
+    ("application_name='East,2' host=x", "", "East,2"),
+    ("fallback_application_name=N2", "", "N2"),
+    (None, "15/main", "15/main"),
+    ("application_name=é", "x", "\\xc3\\xa9"),
+])  # fmt: skip
 def test_a_member_is_known_by_the_name_it_streams_under_whatever_it_is_called(
     conninfo: str | None, cluster_name: str, name: str
 ) -> None:

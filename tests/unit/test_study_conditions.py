@@ -34,20 +34,18 @@ LAB = LabNeeded.model_validate({"members": 3, "quorum": "any1", "wal_volume": Tr
 ANY_1 = 'ANY 1 ("n2", "n3")'
 
 
-@each(
-    [
-        (LAB, True, view(ANY_1), ()),
-        (LAB, False, view(ANY_1), ("WAL is with the data, the study has it on a volume of its own",)),
-        (LAB, None, view(ANY_1), ("where WAL is written is not known, the study has it on a volume of its own",)),
-        (LAB, True, view('ANY 2 ("n2", "n3")'), ("ANY 2, the study has ANY 1",)),
-        (LAB, True, view(""), ("asynchronous, the study has ANY 1",)),
-        (LAB, True, view(ANY_1, 5), ("5 members, the study has 3",)),
-        (LabNeeded(), False, view("", 1), ()),
-        (LabNeeded.model_validate({"sync": "off"}), None, view(""), ()),
-        (LabNeeded(cores=0.5), None, view(""), ("processors per member: all, the study has 0.5",)),
-        (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
-    ]
-)
+@each([
+    (LAB, True, view(ANY_1), ()),
+    (LAB, False, view(ANY_1), ("WAL is with the data, the study has it on a volume of its own",)),
+    (LAB, None, view(ANY_1), ("where WAL is written is not known, the study has it on a volume of its own",)),
+    (LAB, True, view('ANY 2 ("n2", "n3")'), ("ANY 2, the study has ANY 1",)),
+    (LAB, True, view(""), ("asynchronous, the study has ANY 1",)),
+    (LAB, True, view(ANY_1, 5), ("5 members, the study has 3",)),
+    (LabNeeded(), False, view("", 1), ()),
+    (LabNeeded.model_validate({"sync": "off"}), None, view(""), ()),
+    (LabNeeded(cores=0.5), None, view(""), ("processors per member: all, the study has 0.5",)),
+    (LabNeeded(parameters={"commit_delay": "50"}), None, view(""), ("commit_delay is 0, the study has 50",)),
+])  # fmt: skip
 def test_only_what_the_study_declares_and_the_target_misses_is_named(
     lab: LabNeeded, wal_volume: bool | None, seen: ClusterView, sentences: tuple[str, ...]
 ) -> None:

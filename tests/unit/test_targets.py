@@ -56,30 +56,26 @@ def test_a_target_file_is_read_and_everything_unknown_refused(tmp_path: Path) ->
     assert read_address(str(path))[0] == str(path)
 
 
-@each(
-    [
-        ({"dsn": "host=a"}, "kind"),
-        ({"kind": "postgres", "dsn": "host=a", "colour": 1}, "colour"),
-        ({"kind": "postgres", "dsn": "host=a", "faults": {"explode": "x"}}, "explode"),
-        ({"kind": "postgres", "dsn": "host=a", "caps": {"max_clients": 0}}, "max_clients"),
-        ({"kind": "postgres", "dsn": "host=a", "routes": {"nginx": "x"}}, "nginx"),
-        ({"kind": "postgres", "dsn": "host=a", "faults": {"cut-power": "x"}}, "cut-power"),
-    ]
-)
+@each([
+    ({"dsn": "host=a"}, "kind"),
+    ({"kind": "postgres", "dsn": "host=a", "colour": 1}, "colour"),
+    ({"kind": "postgres", "dsn": "host=a", "faults": {"explode": "x"}}, "explode"),
+    ({"kind": "postgres", "dsn": "host=a", "caps": {"max_clients": 0}}, "max_clients"),
+    ({"kind": "postgres", "dsn": "host=a", "routes": {"nginx": "x"}}, "nginx"),
+    ({"kind": "postgres", "dsn": "host=a", "faults": {"cut-power": "x"}}, "cut-power"),
+])  # fmt: skip
 def test_a_target_that_is_not_valid_names_the_key(tree: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError) as wrong:
         validated(TargetFile, tree, "c.toml")
     assert words in wrong.value.message
 
 
-@each(
-    [
-        ('kind = "oracle"', "'oracle' is not known"),
-        ('kind = "postgres"', "dsn or service"),
-        ('kind = "patroni"', "rest"),
-        ('dsn = "host=a"', "kind"),
-    ]
-)
+@each([
+    ('kind = "oracle"', "'oracle' is not known"),
+    ('kind = "postgres"', "dsn or service"),
+    ('kind = "patroni"', "rest"),
+    ('dsn = "host=a"', "kind"),
+])  # fmt: skip
 def test_a_file_that_no_target_accepts_says_what_is_missing(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(text)
@@ -104,21 +100,19 @@ def test_routes_are_named_by_the_file_and_say_whether_they_pool() -> None:
     assert file.routes["rw"].host == ("b", 5432)
 
 
-@each(
-    [
-        ("isolate", None, set()),
-        ("isolate", "recover", {Capability.ISOLATE}),
-        ("partition", "thaw", set()),
-        ("power-cut", None, set()),
-        ("freeze", None, set()),
-        ("freeze", "recover", set()),
-        ("freeze", "thaw", {Capability.FREEZE}),
-        ("kill", None, {Capability.KILL}),
-        ("hang-postmaster", "thaw", set()),
-        ("hang-manager", "resume", {Capability.HANG_MANAGER}),
-        ("hang-rest", None, set()),
-    ]
-)
+@each([
+    ("isolate", None, set()),
+    ("isolate", "recover", {Capability.ISOLATE}),
+    ("partition", "thaw", set()),
+    ("power-cut", None, set()),
+    ("freeze", None, set()),
+    ("freeze", "recover", set()),
+    ("freeze", "thaw", {Capability.FREEZE}),
+    ("kill", None, {Capability.KILL}),
+    ("hang-postmaster", "thaw", set()),
+    ("hang-manager", "resume", {Capability.HANG_MANAGER}),
+    ("hang-rest", None, set()),
+])  # fmt: skip
 def test_a_command_makes_only_its_own_fault_possible(fault: str, undo: str | None, there: set[Capability]) -> None:
     given = {fault: "true", **({undo: "true"} if undo else {})}
     commands = UserCommands(given, lambda member: Endpoint((("h", 1),)))
@@ -314,21 +308,19 @@ def test_a_users_command_is_filled_in_and_its_failure_shown() -> None:
         commands.run("echo no such thing >&2; exit 3")
 
 
-@each(
-    [
-        ("15s", "15000", "ms", True),
-        ("1min", "60000", "ms", True),
-        ("256MB", "32768", "8kB", True),
-        ("5000", "5000", "ms", True),
-        ("true", "on", "", True),
-        ("0", "off", "", True),
-        ("on", "on", "", True),
-        ("5s", "15000", "ms", False),
-        ("1GB", "1", "GB", True),
-        ("replica", "logical", "", False),
-        ("on", "remote_apply", "", False),
-    ]
-)
+@each([
+    ("15s", "15000", "ms", True),
+    ("1min", "60000", "ms", True),
+    ("256MB", "32768", "8kB", True),
+    ("5000", "5000", "ms", True),
+    ("true", "on", "", True),
+    ("0", "off", "", True),
+    ("on", "on", "", True),
+    ("5s", "15000", "ms", False),
+    ("1GB", "1", "GB", True),
+    ("replica", "logical", "", False),
+    ("on", "remote_apply", "", False),
+])  # fmt: skip
 def test_values_are_compared_by_what_they_mean(written: str, setting: str, unit: str, same: bool) -> None:
     assert same_value(written, setting, unit) is same
 

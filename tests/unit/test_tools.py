@@ -52,34 +52,30 @@ def test_long_files_are_refused(
     assert f"3 files, {sum(lengths)} lines" in capsys.readouterr().out
 
 
-@each(
-    [
-        "from walproof.targets.lab.target import LabTarget",
-        "from walproof.targets import simulated",
-        "def later():\n    import walproof.targets.patroni.target",
-        "importlib.import_module('walproof.targets.lab')",
-        "isinstance(place, CanBreak)",
-        "isinstance(place, (str, ports.CanBreak))",
-        "issubclass(kind, CanBreak | Other)",
-        "match place:\n    case CanBreak():\n        pass",
-        "getattr(target, 'members', ())",
-        "hasattr(self.target, 'route')",
-        "place.virtual",
-    ]
-)
+@each([
+    "from walproof.targets.lab.target import LabTarget",
+    "from walproof.targets import simulated",
+    "def later():\n    import walproof.targets.patroni.target",
+    "importlib.import_module('walproof.targets.lab')",
+    "isinstance(place, CanBreak)",
+    "isinstance(place, (str, ports.CanBreak))",
+    "issubclass(kind, CanBreak | Other)",
+    "match place:\n    case CanBreak():\n        pass",
+    "getattr(target, 'members', ())",
+    "hasattr(self.target, 'route')",
+    "place.virtual",
+])  # fmt: skip
 def test_knowing_a_target_by_more_than_its_ports_is_found(source: str) -> None:
     assert len(list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"})))) == 1
 
 
-@each(
-    [
-        "from walproof.targets.choose import choose",
-        "from walproof.targets.external import consent",
-        "from walproof.model.ports import CanBreak\nisinstance(event, SampleDone)",
-        "getattr(event, 'at')",
-        "target.observe()",
-    ]
-)
+@each([
+    "from walproof.targets.choose import choose",
+    "from walproof.targets.external import consent",
+    "from walproof.model.ports import CanBreak\nisinstance(event, SampleDone)",
+    "getattr(event, 'at')",
+    "target.observe()",
+])  # fmt: skip
 def test_using_a_target_by_its_ports_is_not(source: str) -> None:
     assert list(ports_only.violations(ast.parse(source), frozenset({"CanBreak"}))) == []
 

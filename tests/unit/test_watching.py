@@ -220,17 +220,15 @@ class _Refused(psycopg.errors.lookup("53100")):  # type: ignore[misc]
     diag = SimpleNamespace(severity_nonlocalized="ERROR")
 
 
-@each(
-    [
-        (None, (), Outcome.ACKNOWLEDGED),
-        (None, ("01000",), Outcome.DOWNGRADED),
-        (None, ("57P01",), Outcome.DOWNGRADED),
-        (None, ("00000",), Outcome.ACKNOWLEDGED),
-        (psycopg.OperationalError("server closed the connection"), (), Outcome.UNKNOWN),
-        (_Severe(), (), Outcome.UNKNOWN),
-        (_Refused(), (), Outcome.REFUSED),
-    ]
-)
+@each([
+    (None, (), Outcome.ACKNOWLEDGED),
+    (None, ("01000",), Outcome.DOWNGRADED),
+    (None, ("57P01",), Outcome.DOWNGRADED),
+    (None, ("00000",), Outcome.ACKNOWLEDGED),
+    (psycopg.OperationalError("server closed the connection"), (), Outcome.UNKNOWN),
+    (_Severe(), (), Outcome.UNKNOWN),
+    (_Refused(), (), Outcome.REFUSED),
+])  # fmt: skip
 def test_the_canary_classifies_answers_by_sqlstate_in_any_language(
     error: psycopg.Error | None, warnings: tuple[str, ...], outcome: Outcome
 ) -> None:

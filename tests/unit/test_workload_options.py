@@ -114,19 +114,17 @@ def test_keys_are_skewed_in_our_own_scripts_and_nowhere_else(two_scripts: tuple[
             parse_workload({"skew": wrong})
 
 
-@each(
-    [
-        ({"workload": "tpcb-like@0,insert"}, "weight of tpcb-like"),
-        ({"workload": "tpcb-like@1,"}, "empty entry"),
-        ({"workload": "batch:2@1,batch:3@1"}, "two sizes"),
-        ({"workload": "nothing@1,insert@1"}, "neither a workload nor a file"),
-        ({"protocol": "fast"}, "not a protocol"),
-        ({"max_tries": "0"}, "tries"),
-        ({"init": "/nowhere.sql"}, "cannot be read"),
-        ({"tables": "new"}, "not a choice of --tables"),
-        ({"tables": "existing", "init": __file__}, "cannot be used with --tables existing"),
-    ]
-)
+@each([
+    ({"workload": "tpcb-like@0,insert"}, "weight of tpcb-like"),
+    ({"workload": "tpcb-like@1,"}, "empty entry"),
+    ({"workload": "batch:2@1,batch:3@1"}, "two sizes"),
+    ({"workload": "nothing@1,insert@1"}, "neither a workload nor a file"),
+    ({"protocol": "fast"}, "not a protocol"),
+    ({"max_tries": "0"}, "tries"),
+    ({"init": "/nowhere.sql"}, "cannot be read"),
+    ({"tables": "new"}, "not a choice of --tables"),
+    ({"tables": "existing", "init": __file__}, "cannot be used with --tables existing"),
+])  # fmt: skip
 def test_what_is_not_valid_is_refused_with_the_reason(raw: dict[str, str], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_workload(raw)
@@ -173,15 +171,13 @@ def test_variables_that_pgbench_refuses_or_walproof_sets_or_no_script_reads_are_
     assert "geheim" not in refused.value.message
 
 
-@each(
-    [
-        ("UPDATE t SET a = a + :step;", 1),
-        ("SELECT 1;\n\nSELECT '12:30';", 3),
-        ("SELECT a[1:2]\n  FROM t;", 1),
-        ("\\set steps 1\nSELECT :step, :steps;", 2),
-        ("SELECT 1 -- :x\n  + :y;", 2),
-    ]
-)
+@each([
+    ("UPDATE t SET a = a + :step;", 1),
+    ("SELECT 1;\n\nSELECT '12:30';", 3),
+    ("SELECT a[1:2]\n  FROM t;", 1),
+    ("\\set steps 1\nSELECT :step, :steps;", 2),
+    ("SELECT 1 -- :x\n  + :y;", 2),
+])  # fmt: skip
 def test_a_variable_that_nothing_defines_is_refused_with_its_line(script: str, line: int, tmp_path: Path) -> None:
     """pgbench would send NULL for it with prepared statements, and measure that."""
     (tmp_path / "any.sql").write_text(script)
@@ -190,18 +186,16 @@ def test_a_variable_that_nothing_defines_is_refused_with_its_line(script: str, l
     assert parse_workload({"workload": str(tmp_path / "any.sql"), "protocol": "simple"})
 
 
-@each(
-    [
-        "SELECT 1::int, now()::timestamp;",
-        "SELECT 1; -- of :x\n/* :y */ SELECT 2;",
-        "\\set step random(1, 9)\nUPDATE t SET a = :step;",
-        "SELECT 7 AS step \\gset\nSELECT :step;",
-        "\\SET step 7\nSELECT :step;",
-        "SELECT :scale, :client_id, :random_seed;",
-        "\\if :client_id > 1\n\\set step 2\n\\else\n\\set step 3\n\\endif\nSELECT :step;",
-        "SELECT a[1 : 2] FROM t;",
-    ]
-)
+@each([
+    "SELECT 1::int, now()::timestamp;",
+    "SELECT 1; -- of :x\n/* :y */ SELECT 2;",
+    "\\set step random(1, 9)\nUPDATE t SET a = :step;",
+    "SELECT 7 AS step \\gset\nSELECT :step;",
+    "\\SET step 7\nSELECT :step;",
+    "SELECT :scale, :client_id, :random_seed;",
+    "\\if :client_id > 1\n\\set step 2\n\\else\n\\set step 3\n\\endif\nSELECT :step;",
+    "SELECT a[1 : 2] FROM t;",
+])  # fmt: skip
 def test_a_variable_that_something_defines_is_taken(script: str, tmp_path: Path) -> None:
     (tmp_path / "any.sql").write_text(script)
     assert parse_workload({"workload": str(tmp_path / "any.sql")})
