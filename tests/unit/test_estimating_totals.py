@@ -74,7 +74,7 @@ def test_without_two_blocks_that_moved_there_is_no_interval(arm: Totals) -> None
     assert not ratio_interval(arm, arm).known
 
 
-@each(["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"])
+@each(["symmetric", "5 % of `on` at half speed", "10 % of `on` at half speed", "drift"], push=2)
 def test_runs_stopped_early_cover_the_ratio_of_totals(kind: str) -> None:
     covered, _, _ = ratio_coverage(KINDS[kind], lambda blocks: ratio_of(blocks, ON, Level.LOCAL)[0], 100, 0.06)
     assert covered >= 0.9

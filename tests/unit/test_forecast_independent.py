@@ -87,7 +87,7 @@ CONFIGURATIONS["without service, who led last still has every commit"] = Cluster
 )
 
 
-@each(CONFIGURATIONS)
+@each(CONFIGURATIONS, push=8)
 def test_the_program_agrees_with_a_simulator_written_from_the_page(name: str) -> None:
     assert not differing(compare(CONFIGURATIONS[name], 25, 1))
 
@@ -130,7 +130,7 @@ NEVER_BETTER = {
 }
 
 
-@each(NEVER_BETTER)
+@each(NEVER_BETTER, push=5)
 def test_minutes_never_fall_with(name: str) -> None:
     better, worse = (program(cluster) for cluster in NEVER_BETTER[name])
     assert worse[0] > better[0] - 4 * (better[2] + worse[2])

@@ -33,7 +33,7 @@ def _kept_and_lost(kept: float, lost: float) -> Failures:
     return failures(failure("kept", kept), failure("disk", lost, data=Data.LOST))
 
 
-@each([ANY_1, ANY_2, FIRST_1, DEGRADING])
+@each([ANY_1, DEGRADING, ANY_2, FIRST_1], push=2)
 def test_the_simulation_agrees_with_the_exact_chain(what: Configuration) -> None:
     """But for FIRST 1 in half a percent of takeovers: which of two that have everything leads is drawn, in the chain it
     is the one that is written first.
@@ -67,7 +67,7 @@ def test_importance_sampling_finds_what_a_billion_years_would_not_show(what: Con
     (ANY_2, "r1/z1,r1/z2,r2/z3", "r3/z4,r3/z5"),
     (ANY_2, "z1,z1,z2,z2,z3", ""),
     (replace(ANY_2, quorum_kind=QuorumKind.FIRST), "z1,z2,z3", ""),
-])  # fmt: skip
+], push=1)  # fmt: skip
 def test_every_batch_of_importance_sampling_holds_losses(what: Configuration, layout: str, witnesses: str) -> None:
     """Of three disks lost at once, which happens once in a hundred billion years: else few batches make the mean."""
     kinds = failures_of()

@@ -64,7 +64,7 @@ def test_three_servers_at_half_load_serve_no_more_than_the_closed_form(what: Con
     assert minutes > least - 4 * error
 
 
-@each([LOCAL, ANY_1, DEGRADING, Configuration(Level.OFF)])
+@each([LOCAL, ANY_1, DEGRADING, Configuration(Level.OFF)], push=2)
 def test_the_order_in_which_members_are_written_does_not_matter(what: Configuration) -> None:
     kinds = replace(
         failures(failure("disk", 20.0, data=Data.LOST), failure("zone", 20.0, place=Place.ZONE)), force_s=3600.0

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures import drills
-from tests.fixtures.tiers import each
+from tests.fixtures.tiers import each, many
 from walproof.errors import TargetError, UsageError
 from walproof.model.drill import Capability, Drill, Verdict, Victim
 from walproof.model.event import DrillDone, Event, FaultChanged, Observed
@@ -251,7 +251,7 @@ def test_commits_while_a_fault_is_still_being_injected_do_not_end_the_wait(monke
     assert drill.rto_s > 10
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=many(120, 400), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(HONEST)
 def test_an_honest_cluster_raises_no_false_alarm(history: tuple[int, str, Level, str, int, int, str]) -> None:
     """What is reported is exactly what happened: lost only where the simulator itself lost it, and nothing else."""
