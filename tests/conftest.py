@@ -1,6 +1,7 @@
 """Fixtures for every test, and checks: ignored signals or another's umask would be inherited by what is started."""
 
 import os
+import re
 import signal
 from typing import Any
 
@@ -11,12 +12,15 @@ from xdist.scheduler import LoadFileScheduling
 from tests.fixtures.browsers import one_chromium
 from tests.fixtures.command_line import walproof
 from tests.fixtures.durations import Durations
-from tests.fixtures.labs import lab, own_state, shared_lab
+from tests.fixtures.labs import healthy_again, lab, own_state, shared_lab
 from tests.fixtures.plain_pair import debian, pair
 from tests.fixtures.quick_forecasts import quick_forecasts
 from tests.fixtures.runs_on_a_pair import runs
 
-__all__ = ["debian", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "runs", "shared_lab", "walproof"]
+__all__ = [
+    "debian", "healthy_again", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "runs", "shared_lab",
+    "walproof",
+]  # fmt: skip
 
 # The same examples each time, however slow the machine: an example that fails is mended, not met by chance.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -45,29 +49,29 @@ def pytest_runtest_teardown() -> None:
     assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN, "the test left SIGPIPE as it set it"
 
 
-SHARE_A_LAB = tuple(
-    f"/test_{name}.py"
-    for name in (
-        "external_patroni", "lab_superuser", "links_of_lab", "load", "price", "prove_workload", "stream_faults",
-        "watch",
-    )
-)  # fmt: skip
-"""Files whose tests want a lab as any lab is made."""
-SHARED = "shared lab"
+LABS = {
+    "shared lab A": re.compile("/test_(lab_life|faults|links_of_lab|lab_superuser|lab_ports)[.]py"),
+    "shared lab B": re.compile(
+        r"/test_(external_patroni|prove|price|prove_\w+)[.]py|watch[.]py::test_a_fault_pressed|contract/.*\[(lab|patroni)"
+        "|::test_the_labs_factors|::test_live_and_files_agree_on_a_lab"
+    ),
+}
+"""Tests that want a lab as any lab is made, of two workers."""
+FIRST = ("lab B", "lab A", "lab/test_cnpg", "tests/lab/", "tests/contract/", "on_servers", "tests/hostile/", "")
 
 
 class Spread(LoadFileScheduling):  # type: ignore[misc]
     """One worker runs a file's tests, which share its fixtures, and those of all files that share a lab."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return SHARED if any(name in nodeid for name in SHARE_A_LAB) else str(super()._split_scope(nodeid))
+        own = nodeid.partition("[")[2] if "tests/contract/" in nodeid else ""
+        shared = (scope for scope, names in LABS.items() if names.search(nodeid))
+        return next(shared, f"{super()._split_scope(nodeid)}{own}")
 
     def _assign_work_unit(self, node: Any) -> None:
-        """The first worker computes; the others begin with what waits for clusters."""
-        wanted = () if node is next(iter(self.nodes)) else (SHARED, "tests/lab/", "tests/contract/")
-        scope = next((one for one in self.workqueue if any(word in one for word in wanted)), None)
-        if scope is not None:
-            self.workqueue.move_to_end(scope, last=False)
+        """What takes longest first: the shared labs, the stand-in, other servers, and then what computes."""
+        of = {scope: next(n for n, word in enumerate(FIRST) if word in scope) for scope in self.workqueue}
+        self.workqueue.move_to_end(min(of, key=of.__getitem__), last=False)
         super()._assign_work_unit(node)
 
 

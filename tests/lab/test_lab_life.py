@@ -1,13 +1,16 @@
-"""A lab's life through the command line: up, status, psql, switchover, down; killed on its way; bad input."""
+"""A lab's life through the command line: up, status, psql, switchover, down; killed on its way; bad input.
+
+The shared lab is made by `lab up` and ended by `lab down`, which leaves nothing (tests/fixtures/labs.py).
+"""
 
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -15,7 +18,8 @@ import pytest
 
 from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.labs import lab_command as run
-from tests.fixtures.labs import port_base, state_of_its_own, what_is_left, why_no_lab
+from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
+from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.lab import configuration, home, members, network_links
 from walproof.lab.blueprint import Blueprint
@@ -27,77 +31,54 @@ from walproof.model.waiting import Wait, wait_for
 from walproof.patroni.config import SyncMode
 
 pytestmark = [pytest.mark.lab, pytest.mark.skipif(bool(why_no_lab()), reason=why_no_lab() or "-")]
+UP = [sys.executable, "-m", "walproof", "lab", "up", "--port"]
 
 
-@pytest.fixture(scope="module")
-def created() -> Iterator[Blueprint]:
-    with state_of_its_own():
-        output = run("up", "--port", str(port_base()), "--param", "work_mem=7MB", "--json")
-        assert output.returncode == 0, output.stderr
-        blueprint = home.load()
-        assert json.loads(output.stdout)["ports"] == blueprint.ports
-        yield blueprint
-        ended = run("down")
-        assert ended.returncode == 0, ended.stderr
-        assert what_is_left(blueprint) == []
-        again = run("down")
-        assert (again.returncode, "nothing to remove" in again.stdout) == (0, True)
-
-
-def test_every_standby_is_streaming_and_synchronous_once_up_returns(created: Blueprint) -> None:
-    output = run("status", "--json")
-    status = json.loads(output.stdout)
+def test_every_standby_is_streaming_and_synchronous_and_a_second_up_says_that_it_is_up(lab: Blueprint) -> None:
+    status = json.loads(run("status", "--json").stdout)
     assert set(status) == {"members", "leader", "synchronous_standby_names"}
     assert [set(m) for m in status["members"]] == [{"name", "role", "state", "timeline", "lag_bytes", "address"}] * 3
     assert sorted(m["state"] for m in status["members"]) == ["running", "streaming", "streaming"]
     assert status["synchronous_standby_names"].startswith("ANY 1 (")
     assert status["leader"] in run("status").stdout
+    again = run("up")
+    assert (again.returncode, "is up already" in again.stderr, "Traceback" in again.stderr) == (3, True, False)
 
 
-def test_a_second_up_says_that_the_lab_is_up(created: Blueprint) -> None:
-    output = run("up")
-    assert output.returncode == 3
-    assert "is up already" in output.stderr
-    assert "Traceback" not in output.stderr
-
-
-def test_psql_asks_the_leader_or_a_member_and_parameters_are_in_effect(created: Blueprint) -> None:
+def test_psql_asks_the_leader_or_a_member_and_logs_are_shown(lab: Blueprint) -> None:
+    _, standby = leader_and_standby(lab)
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
-    leader = json.loads(run("status", "--json").stdout)["leader"]
-    standby = next(m for m in created.members if m != leader)
     assert " t" in run("psql", "--member", standby, "-c", "SELECT pg_is_in_recovery()").stdout
     assert run("psql", "--member", "n9", "-c", "SELECT 1").returncode == 2
-
-
-def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(created: Blueprint) -> None:
-    for route in ("multi-host", "haproxy", "pgbouncer"):
-        with psycopg.connect(created.endpoint(route).client_conninfo(), autocommit=True) as connection:
-            assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
-    conninfo = created.member_endpoint("n1").client_conninfo(passfile="/dev/null", password="guessed")
-    with pytest.raises(psycopg.OperationalError):
-        psycopg.connect(conninfo)
-
-
-def test_secrets_are_in_files_that_only_their_owner_reads(created: Blueprint) -> None:
-    password = home.read_secrets(created)["postgres"]
-    holding = [path for path in created.home.rglob("*") if path.is_file() and password.encode() in path.read_bytes()]
-    assert len(holding) >= 5
-    assert all(path.stat().st_mode & 0o037 == 0 for path in holding)
-    assert {path.stat().st_gid for path in holding if path.stat().st_mode & 0o040} == users_of_lab(created.number)
-    assert not any(path.suffix == ".log" for path in holding)
-    for member in created.members:
-        lines = [process.cmdline() for process in members.processes(created, member)]
-        assert lines and password not in str(lines)
-
-
-def test_logs_of_a_member_and_of_the_access_layer_are_shown(created: Blueprint) -> None:
     assert "patroni.log" in run("logs", "n1", "--lines", "5").stdout
     assert "haproxy.log" in run("logs", "access").stdout
     assert run("logs", "n9").returncode == 2
 
 
-def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(created: Blueprint) -> None:
-    conninfo = created.endpoint("pgbouncer").client_conninfo(connect_timeout="60")
+def test_clients_reach_the_leader_over_every_route_and_nobody_without_the_password(lab: Blueprint) -> None:
+    for route in ("multi-host", "haproxy", "pgbouncer"):
+        with psycopg.connect(lab.endpoint(route).client_conninfo(), autocommit=True) as connection:
+            assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+    conninfo = lab.member_endpoint("n1").client_conninfo(passfile="/dev/null", password="guessed")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(conninfo)
+
+
+def test_secrets_are_in_files_that_only_their_owner_reads(lab: Blueprint) -> None:
+    password = home.read_secrets(lab)["postgres"]
+    files = [path for path in lab.home.rglob("*") if path.is_file() and path.suffix != ".img"]
+    holding = [path for path in files if password.encode() in path.read_bytes()]
+    assert len(holding) >= 5
+    assert all(path.stat().st_mode & 0o037 == 0 for path in holding)
+    assert {path.stat().st_gid for path in holding if path.stat().st_mode & 0o040} == users_of_lab(lab.number)
+    assert not any(path.suffix == ".log" for path in holding)
+    for member in lab.members:
+        lines = [process.cmdline() for process in members.processes(lab, member)]
+        assert lines and password not in str(lines)
+
+
+def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(lab: Blueprint) -> None:
+    conninfo = lab.endpoint("pgbouncer").client_conninfo(connect_timeout="60")
     over, failed, done = threading.Event(), [], []
 
     def write() -> None:
@@ -110,7 +91,7 @@ def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(cre
             failed.append(str(wrong))
 
     with psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute("CREATE TABLE handed (a int)")
+        connection.execute("DROP TABLE IF EXISTS handed; CREATE TABLE handed (a int)")
     writers = [threading.Thread(target=write) for _ in range(4)]
     for writer in writers:
         writer.start()
@@ -124,61 +105,50 @@ def test_a_switchover_hands_over_and_clients_of_the_pool_lose_no_transaction(cre
     assert failed == []
     with psycopg.connect(conninfo, autocommit=True) as connection:
         assert connection.execute("SELECT count(*) FROM handed").fetchone() == (len(done),)
-    leader = json.loads(run("status", "--json").stdout)["leader"]
+    leader, _ = leader_and_standby(lab)
     assert f"The leader is {leader}" in output.stdout
-    assert routed_leader(created) == leader
+    assert routed_leader(lab) == leader
     assert run("switchover", "--to", leader).returncode == 2
 
 
-def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(created: Blueprint) -> None:
-    wait_until_healthy(created, RealClock())
-    configuration.set_parameters(created, {"max_connections": "410", "work_mem": "5MB"})
-    for member in created.members:
-        with psycopg.connect(created.member_endpoint(member).client_conninfo()) as connection:
+def test_parameters_and_names_are_in_effect_everywhere_once_they_are_set(lab: Blueprint) -> None:
+    wait_until_healthy(lab, RealClock())
+    configuration.set_parameters(lab, {"max_connections": "410", "work_mem": "5MB"})
+    for member in lab.members:
+        with psycopg.connect(lab.member_endpoint(member).client_conninfo()) as connection:
             assert connection.execute("SHOW max_connections").fetchone() == ("410",)
             assert connection.execute("SHOW work_mem").fetchone() == ("5MB",)
-    configuration.set_parameters(created, {"work_mem": None})
+    configuration.set_parameters(lab, {"work_mem": None, "max_connections": None})
     assert "7MB" in run("psql", "-c", "SHOW work_mem").stdout
     with pytest.raises(UsageError):
-        configuration.set_parameters(created, {"work_mem": "much"})
+        configuration.set_parameters(lab, {"work_mem": "much"})
     try:
-        configuration.set_sync(created, SyncMode.STRICT, 2)
-        assert observe(created).standby_names.startswith("2 (")
-        configuration.set_sync(created, SyncMode.OFF, 1)
-        assert observe(created).standby_names == ""
+        configuration.set_sync(lab, SyncMode.STRICT, 2)
+        assert observe(lab).standby_names.startswith("2 (")
+        configuration.set_sync(lab, SyncMode.OFF, 1)
+        assert observe(lab).standby_names == ""
     finally:
-        # The next test begins with a healthy cluster, whatever became of this one.
-        configuration.set_sync(created, SyncMode.QUORUM, 1)
-    assert observe(created).standby_names.startswith("ANY 1 (")
+        configuration.set_sync(lab, SyncMode.QUORUM, 1)
+    assert observe(lab).standby_names.startswith("ANY 1 (")
 
 
-def _reached(folder: Path, moment: str) -> bool:
-    name = home.lab_name()
-    blueprint = home.stored(name)
-    if blueprint is None:
-        return False
-    checks: dict[str, Callable[[], bool]] = {
-        "planned": lambda: True,
-        "wired": lambda: bool(network_links.leftovers({blueprint.number})),
-        "started": lambda: all(members.processes(blueprint, m) for m in blueprint.members),
-    }
-    return checks[moment]()
+MOMENTS: dict[str, Callable[[Blueprint], bool]] = {
+    "planned": lambda blueprint: True,
+    "wired": lambda blueprint: bool(network_links.leftovers({blueprint.number})),
+    "started": lambda blueprint: all(members.processes(blueprint, m) for m in blueprint.members),
+}
 
 
-@pytest.mark.parametrize(
-    ("moment", "verb"),
-    [
-        pytest.param("planned", "down", marks=pytest.mark.nightly),
-        ("wired", "down"),
-        pytest.param("started", "up", marks=pytest.mark.nightly),
-    ],
-)
-def test_what_a_killed_up_left_is_destroyed_by_the_next_command(own_state: Path, moment: str, verb: str) -> None:
-    words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
-    up = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not _reached(own_state, moment) and time.monotonic() < until:
+@each([("wired", "down"), ("planned", "down"), ("started", "up")], push=1)
+def test_what_a_killed_up_left_is_destroyed_by_the_next_command(moment: str, verb: str, own_state: Path) -> None:
+    up = subprocess.Popen([*UP, str(port_base() + 20)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def reached() -> bool:
         assert up.poll() is None
+        blueprint = home.stored(home.lab_name())
+        return blueprint is not None and MOMENTS[moment](blueprint)
+
+    wait_for(Wait.PROGRAM_READY, reached, RealClock(), pace_s=0.001)
     os.kill(up.pid, signal.SIGKILL)
     up.wait()
     left = home.stored(home.lab_name())
@@ -192,7 +162,7 @@ def test_what_a_killed_up_left_is_destroyed_by_the_next_command(own_state: Path,
 
 
 def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> None:
-    words = [sys.executable, "-m", "walproof", "lab", "up", "--port", str(port_base() + 20)]
+    words = [*UP, str(port_base() + 20)]
     up = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert up.stdout is not None
     said: list[str] = []
@@ -202,59 +172,41 @@ def test_an_up_that_is_interrupted_ends_what_it_had_started(own_state: Path) -> 
     up.send_signal(signal.SIGINT)
     blueprint = home.stored(home.lab_name())
     output, _ = up.communicate(timeout=120)
-    assert up.returncode == 130, output
-    assert "Traceback" not in output
+    assert (up.returncode, "Traceback" in output) == (130, False), output
     assert blueprint is not None
     assert what_is_left(blueprint) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("up", "--members", "0"), 2, "1 to 7"),
-        (("up", "--members", "8"), 2, "1 to 7"),
-        (("up", "--quorum", "3"), 2, "quorum"),
-        (("up", "--quorum", "0"), 2, "quorum"),
-        (("up", "--param", "no_such_thing=1"), 2, "no_such_thing"),
-        (("up", "--param", "work_mem=much"), 2, "work_mem"),
-        (("up", "--param", "port=1"), 2, "port"),
-        (("up", "--param", "work_mem"), 2, "parameter"),
-        (("up", "--sync", "maybe"), 2, "maybe"),
-        (("up", "--disk-size", "-3"), 2, "size"),
-        (("up", "--postgres", "9"), 3, "postgresql"),
-        (("up", "--postgres", "/nowhere"), 3, "/nowhere"),
-        (("psql", "-c", "SELECT 1"), 3, "no lab is up"),
-        (("status",), 3, "no lab is up"),
-        (("logs", "n1"), 3, "no lab is up"),
-        (("nonsense",), 2, "nonsense"),
-    ],
-)
+BAD = (
+    ("up --quorum 0", 2, "quorum"), ("up --param no_such_thing=1", 2, "no_such_thing"),
+    ("up --param work_mem=much", 2, "work_mem"), ("up --param port=1", 2, "port"), ("up --sync maybe", 2, "maybe"),
+    ("up --disk-size -3", 2, "size"), ("up --postgres 9", 3, "postgresql"), ("up --postgres /nowhere", 3, "/nowhere"),
+    ("logs n1", 3, "no lab is up"), ("nonsense", 2, "nonsense"),
+)  # fmt: skip
+
+
+@each(BAD)
 def test_bad_input_is_answered_in_one_sentence(
-    own_state: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, says: str
+    words: str, code: int, says: str, own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one_sentence(ended(capsys, ["lab", *words]), says, code)
+    one_sentence(ended(capsys, ["lab", *words.split()]), says, code)
     assert not (own_state / home.lab_name()).exists()
 
 
-def test_a_taken_address_is_named_and_nothing_is_started(own_state: Path) -> None:
-    import socket
+HIDDEN = (
+    "import shutil; which = shutil.which\n"
+    "shutil.which = lambda name, **more: None if name == 'haproxy' else which(name, **more)\n"
+    "from walproof.cli.main import main; main(['lab', 'up'])"
+)
 
+
+def test_a_taken_address_and_a_missing_program_are_named_and_nothing_is_started(own_state: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port_base() + 20))
         taken.listen()
         output = run("up", "--port", str(port_base() + 20))
+    assert (output.returncode, f"127.0.0.1:{port_base() + 20}" in output.stderr) == (3, True), output.stderr
+    output = subprocess.run([sys.executable, "-c", HIDDEN], capture_output=True, text=True, check=False)
     assert output.returncode == 3
-    assert f"127.0.0.1:{port_base() + 20}" in output.stderr
+    assert "haproxy" in output.stderr and "make install" in output.stderr
     assert not (own_state / home.lab_name()).exists()
-
-
-def test_a_missing_program_is_named_with_its_package(own_state: Path) -> None:
-    script = (
-        "import shutil, sys; which = shutil.which\n"
-        "shutil.which = lambda name, **more: None if name == 'haproxy' else which(name, **more)\n"
-        "from walproof.cli.main import main; main(['lab', 'up'])"
-    )
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert output.returncode == 3
-    assert "haproxy" in output.stderr
-    assert "make install" in output.stderr
