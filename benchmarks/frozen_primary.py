@@ -17,9 +17,10 @@ from pathlib import Path
 
 from benchmarks.command import command
 from tests.fixtures.kubernetes.guarded import Guarded, guarded
+from tests.fixtures.kubernetes.port import Port
 from tests.fixtures.kubernetes.state import HEALTHY, Cut, Server
 from tests.fixtures.kubernetes.target import settled
-from tests.fixtures.kubernetes.virtual_guard import InProcess, World, world
+from tests.fixtures.kubernetes.virtual_guard import World, world
 from walproof.machine.clock import RealClock
 from walproof.model.waiting import Wait, wait_for
 from walproof.targets.cnpg.guard import SERVICE
@@ -47,7 +48,7 @@ DISTURBANCES = (
 )  # fmt: skip
 
 
-def disturbed(w: World, api: InProcess, name: str, begins: bool) -> None:
+def disturbed(w: World, api: Port, name: str, begins: bool) -> None:
     """Begin it, or end it where it does not end by itself."""
     c, cnpg = w.cnpg.state, w.cnpg
     first, standby = c.primary, next(m.name for m in c.members if m.name != c.primary)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures import row_folders
-from tests.fixtures.cnpg.fake_api import FakeApi, view
+from tests.fixtures.kubernetes.port import FakeApi, view
 from tests.fixtures.kubernetes.stand_in import make_anew, stand_in
 from tests.fixtures.kubernetes.virtual_guard import world
 from tests.fixtures.tiers import each
@@ -48,7 +48,7 @@ CHANGES: dict[str, Callable[[CnpgCluster], Any]] = {
 
 
 def opened(folder: Path, api: FakeApi) -> CnpgCluster:
-    api.groups.add("chaos-mesh.org")
+    api.api.chaos_mesh = True
     file = CnpgFile(kind="cnpg", cluster="default/pg", reach="pods", load=LoadPart(image="walproof"))
     cluster = CnpgCluster(NAME, file, api)
     cluster.clock, cluster.journal = VirtualClock(), Journal(folder / "journal")

@@ -15,8 +15,8 @@ from typing import cast
 import psycopg
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.fake_patroni import fake_patroni
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.plain_pair import wheel_bin
 from tests.fixtures.tiers import each
 from walproof.errors import TargetError

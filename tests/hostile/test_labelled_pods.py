@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi, recorded
+from tests.fixtures.kubernetes.port import FakeApi
+from tests.fixtures.kubernetes.store import recorded
 from tests.fixtures.kubernetes.virtual_guard import world
 from tests.fixtures.tiers import each, every
 from walproof.errors import TargetError, UsageError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import Account, Rule, applied, role_in
 from tests.fixtures.kubernetes.kinds import CHAOS, named
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from tests.fixtures.kubernetes.state import HEALTHY
 from tests.fixtures.tiers import every

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.command_line import Run, walproof
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.fixtures.records import recorded
 from walproof.cli import main

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi, recorded
 from tests.fixtures.kubernetes.access import Account, Rule
 from tests.fixtures.kubernetes.admission import custom, pruned, schema_of
 from tests.fixtures.kubernetes.chaos_mesh import seconds_of
 from tests.fixtures.kubernetes.kinds import CHAOS
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import Cut
+from tests.fixtures.kubernetes.store import recorded
 from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.machine.pid_files import here, machine

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.priced_records import price_record, prove_record
 from tests.fixtures.tiers import each
 from walproof.advising.advise import advise, choose_environment

@@ -1,6 +1,6 @@
 """Steps of a failover as they are asked for: at full pace while something happens, and little while nothing does."""
 
-from tests.fixtures.cnpg.fake_api import FakeApi
+from tests.fixtures.kubernetes.port import FakeApi
 from walproof.targets.cnpg.kubernetes_api import CLUSTERS, LEASES
 from walproof.targets.cnpg.member_states_and_failover_steps import CnpgFailoverSteps
 from walproof.targets.simulated.clock import VirtualClock

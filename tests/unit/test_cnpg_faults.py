@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi, view
+from tests.fixtures.kubernetes.port import FakeApi, view
 from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
@@ -147,7 +147,7 @@ def test_what_the_operator_must_do_is_refused_before_anything_where_it_would_not
         with pytest.raises(TargetError, match=r"cnpg\.io/reconciliationLoop is disabled, so the operator does nothing"):
             act()
     api.change(CLUSTERS, "pg", {"metadata": {"annotations": {"cnpg.io/reconciliationLoop": None}}})
-    api.operator_away = True
+    api.api.oddities.operator_away = True
     for act in needing_the_operator(api, journal):
         with pytest.raises(TargetError, match=r"operator does not answer: .* no endpoints available") as wrong:
             act()

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.state import HEALTHY
+from tests.fixtures.kubernetes.store import recorded
 from tests.fixtures.kubernetes.virtual_guard import VirtualClock, world
 from tests.fixtures.tiers import each
 from walproof.cli.guard import guard

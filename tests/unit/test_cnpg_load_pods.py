@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.access import Account, Rule, role_in, rules_of
 from tests.fixtures.kubernetes.jobs import Finished, LoadPodRunner
 from tests.fixtures.kubernetes.kinds import named
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
+from tests.fixtures.kubernetes.store import recorded
 from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.load.ledger.processes import RunningLedger

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes import admission
 from tests.fixtures.kubernetes.kinds import named
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.kubernetes.postgres import Executed, MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.state import HEALTHY

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.kubernetes.access import applied, role_in
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.kubernetes.under_the_role import Session, under_the_role
 from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
@@ -119,7 +119,7 @@ def test_instances_that_cannot_be_asked_for_are_guessed_with_a_comment() -> None
     api = FakeApi()
     api.forbidden = {("get", "clusters")}
     text = CnpgRights(FILE, lambda: api).role(["doctor"])
-    assert "pg-1, pg-2, pg-3. They are guessed (this user may not get clusters.postgresql.cnpg.io" in text
+    assert "pg-1, pg-2, pg-3. They are guessed (" in text and "may not get clusters.postgresql.cnpg.io" in text
     assert "kubectl get cluster pg shows them" in text and role_in(text)["kind"] == "Role"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi, view
 from tests.fixtures.command_line import Run, walproof  # noqa: F401
 from tests.fixtures.kubernetes.kinds import named
+from tests.fixtures.kubernetes.port import FakeApi, view
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
 from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_role_and_revert import NAME as FAKE
@@ -189,7 +189,7 @@ def test_what_may_not_be_read_is_said_in_one_sentence(
 ) -> None:
     api = FakeApi()
     api.forbidden = {("get", "jobs"), ("list", "iochaos")}
-    api.groups |= {created_objects.IO.group} if chaos else set()
+    api.api.chaos_mesh = chaos
     said: list[str] = []
     assert reverted(api, Journal(tmp_path / "journal.jsonl"), monkeypatch, warn=said.append) == []
     kinds = "iochaos, jobs" if chaos else "jobs"

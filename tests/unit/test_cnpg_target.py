@@ -9,7 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.fixtures.cnpg.fake_api import FakeApi, recorded, secret
+from tests.fixtures.kubernetes.port import FakeApi, secret
+from tests.fixtures.kubernetes.store import recorded
 from walproof.errors import TargetError, UsageError
 from walproof.model.topology import ClusterView, MemberView, Role
 from walproof.targets.choose import choose, is_external

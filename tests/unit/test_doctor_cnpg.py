@@ -5,8 +5,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.cnpg.seeds import CNPG_SEEDS, OVERRIDDEN, apart, guarded, healthy, seen
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import setting, with_member, with_settings
 from tests.fixtures.tiers import each

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.fixtures import field_cases
-from tests.fixtures.cnpg.fake_api import FakeApi
 from tests.fixtures.cnpg.seeds import apart, seen
 from tests.fixtures.command_line import Run, walproof  # noqa: F401
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.field_cases import Case
+from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.sick import patroni, well, with_member, with_settings
 from walproof.cli import doctor
 from walproof.model.facts import Facts, MemberFacts, Sender, Slot

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.cnpg.fake_api import recorded
 from tests.fixtures.kubernetes.access import Account, Rule
 from tests.fixtures.kubernetes.api import MERGE, Api
 from tests.fixtures.kubernetes.kinds import Kind, Refusal, named
 from tests.fixtures.kubernetes.real_api import RealStore
 from tests.fixtures.kubernetes.stand_in import manifest, stand_in
-from tests.fixtures.kubernetes.store import Object
+from tests.fixtures.kubernetes.store import Object, recorded
 from tests.fixtures.tiers import each
 
 PODS = "/api/v1/namespaces/default/pods"
