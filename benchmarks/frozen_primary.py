@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.command import command
-from tests.fixtures.kubernetes.guarded import Guarded, guarded
+from benchmarks.kubernetes.guarded import Guarded, guarded
 from tests.fixtures.kubernetes.port import Port
 from tests.fixtures.kubernetes.state import HEALTHY, Cut, Server
 from tests.fixtures.kubernetes.target import settled

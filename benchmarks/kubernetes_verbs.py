@@ -21,11 +21,11 @@ from subprocess import PIPE
 from typing import Any
 
 from benchmarks.command import chosen, command
-from tests.fixtures.kubernetes.control_plane import control_plane
+from benchmarks.kubernetes.control_plane import control_plane
+from benchmarks.kubernetes.real_api import real_api
+from benchmarks.kubernetes.under_the_role import ROOT, Row, Session, under_the_role
 from tests.fixtures.kubernetes.jobs import LoadPodRunner
 from tests.fixtures.kubernetes.processes import running_members
-from tests.fixtures.kubernetes.real_api import real_api
-from tests.fixtures.kubernetes.under_the_role import ROOT, Row, Session, under_the_role
 from walproof.errors import ExitCode
 from walproof.proving.faults import CATALOGUE
 from walproof.targets.external.consent import MEANS

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from tests.fixtures.kubernetes.events import Machine, next_due
+from tests.fixtures.kubernetes.freeze_judge import manager_runs, wrong_deletion, wrong_emptying, wrong_outage
 from tests.fixtures.kubernetes.state import PENDING, Cluster, Cut, Member, Server, Synchronous, Template, healthy
-from tests.frozen_primary_simulation.judge import manager_runs, wrong_deletion, wrong_emptying, wrong_outage
 from tests.frozen_primary_simulation.schedule import Schedule
 from walproof.guarding import kubernetes_freeze, kubernetes_sight
 from walproof.guarding.kubernetes_freeze import Policy

@@ -1,10 +1,7 @@
 """Rights of CloudNativePG: the least Role for each use, and what of it is missing, verb by verb."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +10,6 @@ from click.testing import CliRunner
 
 from tests.fixtures.kubernetes.access import applied, role_in
 from tests.fixtures.kubernetes.port import FakeApi
-from tests.fixtures.kubernetes.under_the_role import Session, under_the_role
 from tests.fixtures.tiers import each
 from walproof.cli.main import walproof
 from walproof.errors import UsageError
@@ -168,26 +164,6 @@ def test_what_is_printed_has_no_name_of_an_object_of_the_operators(uses: Sequenc
         names |= {one["metadata"]["name"] for one in yaml.safe_load_all(text)}
     assert len(names) == 3, "two Clusters of one namespace have one account each"
     assert all(re.fullmatch(r"walproof(\.[a-z0-9-]+)+", name) for name in names)
-
-
-@each(["", "serviceaccount/walproof.pg\n"])
-def test_the_account_of_make_test_kubernetes_is_deleted_only_where_it_made_it(
-    there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = Session("db", "pg", tmp_path, None, frozenset({"account"}), ())
-    text = CnpgRights(CnpgFile(kind="cnpg", cluster="db/pg"), None).role(USES)
-    asked: list[str] = []
-
-    def kubectl(*words: str, given: str = "") -> str:
-        asked.append(words[0])
-        return there if words[0] == "get" else json.dumps({"contexts": [{"context": {}}]})
-
-    monkeypatch.setattr(session, "kubectl", kubectl)
-    monkeypatch.setattr(session, "ran", lambda *_: (0, text, ""))
-    refused = pytest.raises(RuntimeError, match="there already: serviceaccount") if there else nullcontext()
-    with refused, under_the_role(session):
-        assert "delete" not in asked
-    assert ("create" in asked, "delete" in asked) == (not there, not there) and "apply" not in asked
 
 
 def test_rules_of_one_kind_stand_together() -> None:

@@ -1,7 +1,9 @@
-"""Conditions of the proof taken away, one at a time, each with a schedule in which that goes wrong.
+"""Conditions of the guard's proof taken away, one at a time, each with a schedule in which that goes wrong.
 
-Where several conditions guard the same thing (a pod's end: its object, its Lease's silence), a mutant takes all away;
-what only the decisions' own tests can tell apart is in tests/unit/test_kubernetes_freeze.py.
+`python -m benchmarks.frozen_primary_mutants [--only WORD]`: does the simulation of a frozen primary find each? Prints
+those that it does not find; exit 1 where there is one, or where the decisions as they are do harm. Where several
+conditions guard the same thing (a pod's end: its object, its Lease's silence), a mutant takes all away; what only the
+decisions' own tests can tell apart is in tests/unit/test_kubernetes_freeze.py.
 """
 
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.command import command
 from tests.frozen_primary_simulation.schedule import Fault, Schedule
 from tests.frozen_primary_simulation.world import judge
 from walproof.guarding import kubernetes_freeze, kubernetes_sight
@@ -179,3 +182,24 @@ def wrong(schedule: Schedule, *modules: ModuleType) -> list[str]:
     """What the judge says, and that nothing was taken over although nothing hindered it."""
     world = judge(schedule, *modules)
     return world.wrong + (["no takeover"] if schedule == PLAIN and not world.emptied else [])
+
+
+def survives(mutant: Mutant) -> str:
+    """Why it counts as not found, "" where it is found."""
+    if harm := wrong(mutant.schedule):
+        return f"the decisions as they are do harm in its schedule: {harm}"
+    said = wrong(mutant.schedule, *mutated(mutant))
+    return "" if any(mutant.finds in one for one in said) else f"not found: {said}"
+
+
+def main(*, only: str = "") -> int:
+    """Exit code."""
+    chosen = {name: mutant for name, mutant in MUTANTS.items() if only in name}
+    left = {name: why for name, mutant in chosen.items() if (why := survives(mutant))}
+    print("".join(f"{name}: {why}\n" for name, why in left.items()), end="")
+    print(f"{len(chosen) - len(left)} of {len(chosen)} conditions taken away are found")
+    return 1 if left or not chosen else 0
+
+
+if __name__ == "__main__":
+    command(main)
