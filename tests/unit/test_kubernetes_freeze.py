@@ -138,7 +138,7 @@ def test_an_announcement_counts_from_when_its_last_was_seen(
     for seen in (20.5 + at, last := 20.5 + at + apart_s):
         memory, _ = turn(memory, sight(seen, cluster_claim=(by, uid, str(seen))), POLICY)
     rest_s = 5.0 if uid == "u1" else 600.0
-    kept = {} if taken_away else {"cluster_claim": (by, uid, str(last))}
+    kept: dict[str, Any] = {} if taken_away else {"cluster_claim": (by, uid, str(last))}
     for later, rests in ((last, True), (last + rest_s - 0.5, True), (last + rest_s + 0.5, False)):
         memory, _ = turn(memory, sight(later, **kept), POLICY)
         assert ("announced a takeover" in memory.why_not and f"one in {rest_s:.0f} s" in memory.why_not) is rests
