@@ -28,6 +28,7 @@ nightly: .venv/.done ## every test, every version of PostgreSQL, mutants: before
 	@WALPROOF_NIGHTLY=1 $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0
 	@$(MAKE) test-versions
 	@$(PY) -m benchmarks.mutants
+	@$(PY) -m benchmarks.frozen_primary_mutants
 
 test-versions: .venv/.done ## the contract, what observe reads and records of WAL, on plain pairs of older PostgreSQL: VERSIONS="14 16 17"
 	@tools/postgres-versions $(VERSIONS) >/dev/null
