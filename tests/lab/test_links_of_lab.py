@@ -57,7 +57,6 @@ def test_a_synchronous_commit_pays_the_round_trip_and_a_local_one_does_not(lab: 
     assert on - local > 35
 
 
-@pytest.mark.nightly
 def test_shaping_and_resetting_keeps_replication_connected(lab: Blueprint) -> None:
     before = streams(lab)
     assert len(before) == 2
