@@ -3,7 +3,7 @@
 `python -m benchmarks.mutants [--most 100] [--seed 1] [--only FAMILY …] [--kept FILE]`: of each family (judge, levels,
 estimates, forecast) a seeded choice of its mutants, each in a process of its own, against what `make test` runs of the
 family's tests; prints the survivors and a table; exit 1 below 95 % of a family. FILE keeps which were caught; where it
-is there already, those that it says were caught and are not now stand in the table too, and make exit 1.
+is there already, those that it says were caught and are not now, or are not tried, stand in the table and make exit 1.
 """
 
 import ast
@@ -244,7 +244,7 @@ def main(
             if kept and not before:
                 kept.write_text(json.dumps(now, indent=1), "utf-8")
     lost = {
-        name: [m for m, was in before.get(name, {}).items() if was and not found.get(m, True)]
+        name: [m for m, was in before.get(name, {}).items() if was and not found.get(m, False)]
         for name, found in now.items()
     }
     print(f"{'family':<12}{'caught':>10}{'of':>6}{'share':>8}  caught before, not now")
