@@ -11,7 +11,6 @@ from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.priced_records import PAIR, advice_file
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.load.sampler import Polled, Sampler
 from walproof.machine.clock import RealClock
@@ -64,7 +63,7 @@ LINES = [
 """Without the consent that it needs, or beyond the caps."""
 
 
-@each(LINES)
+@pytest.mark.parametrize("words", LINES)
 def test_a_verb_without_consent_or_beyond_the_caps_writes_nothing(
     words: str, pair: PlainPair, advice: Path, tmp_path: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,8 +181,9 @@ def sprung(pair: PlainPair) -> list[str]:
     return [line for log in logs for line in re.findall(r"LOG:  sprung: (.*)", log)]
 
 
-def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair) -> None:
-    as_owner(owned, f"ALTER DATABASE app SET {_OTHERS}")
+@pytest.mark.parametrize("also", ["search_path = evil, pg_catalog", _OTHERS])
+def test_no_code_of_a_databases_owner_runs_in_our_sessions(owned: PlainPair, also: str) -> None:
+    as_owner(owned, f"ALTER DATABASE app SET {also}")
     before, clock = sprung(owned), RealClock()
     with opened(f"{pair_dsn(owned, 'n1', 'n2')} dbname=app") as target:
         ours = target.members()
