@@ -16,6 +16,7 @@ from tests.fixtures.labs import healthy_again, lab, own_state, shared_lab
 from tests.fixtures.plain_pair import debian, pair
 from tests.fixtures.quick_forecasts import quick_forecasts
 from tests.fixtures.runs_on_a_pair import runs
+from tests.fixtures.tiers import left_by_rows
 
 __all__ = [
     "debian", "healthy_again", "lab", "one_chromium", "own_state", "pair", "quick_forecasts", "runs", "shared_lab",
@@ -87,6 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test on a real cluster is tried once more, as the summary says: until ten runs show that none needs it."""
+    if shared := [f"{item.nodeid}: {', '.join(names)}" for item in items if (names := left_by_rows(item))]:
+        raise pytest.UsageError("rows of @each share what one leaves; parametrise instead:\n" + "\n".join(shared))
     for item in items:
         if item.get_closest_marker("lab") or item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=5))

@@ -18,7 +18,6 @@ import pytest
 
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair, plain_pair, promote
-from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import Level
 from walproof.model.load import NO_LIMITS
@@ -293,7 +292,7 @@ def stuck(pair: PlainPair, heard: Heard) -> Iterator[int]:
 
 
 @pytest.mark.nightly
-@each(["dba"])
+@pytest.mark.parametrize("role", ["dba"])
 def test_no_commit_is_piled_on_one_that_cannot_be_cancelled(
     role: str, pair: PlainPair, patience: Callable[[float], None]
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures import row_folders
 from tests.fixtures.kubernetes.port import FakeApi, view
 from tests.fixtures.kubernetes.stand_in import make_anew, stand_in
 from tests.fixtures.kubernetes.virtual_guard import world
@@ -57,9 +56,8 @@ def opened(folder: Path, api: FakeApi) -> CnpgCluster:
 
 @each(CHANGES)
 def test_nothing_is_changed_or_undone_on_the_new_one(change: str, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
     api = FakeApi()
-    cluster = opened(here, api)
+    cluster = opened(tmp_path, api)
     for fault in (Capability.STOP, Capability.FREEZE):
         cluster.capabilities().faults[fault].inject("pg-2")
     api.make_anew()
@@ -72,9 +70,8 @@ def test_nothing_is_changed_or_undone_on_the_new_one(change: str, tmp_path: Path
 @each(["stop", "unfenced", "role", "configured"])
 def test_a_patch_that_is_under_way_is_refused_by_the_api(change: str, tmp_path: Path) -> None:
     """By the uid: the objects here keep their resourceVersion."""
-    here = row_folders.fresh(tmp_path)
     api = FakeApi()
-    cluster = opened(here, api)
+    cluster = opened(tmp_path, api)
     cluster.capabilities().faults[Capability.STOP].inject("pg-2")
     plan, before = cluster.configuration.plan(SYNC), api.get(CLUSTERS, "pg")
     api.before_patch = api.make_anew

@@ -52,7 +52,7 @@ def test_a_word_near_a_consent_is_none(word: str) -> None:
         consent.read(word)
 
 
-@each(sorted(MEMBER_FAULTS))
+@pytest.mark.parametrize("clicked", sorted(MEMBER_FAULTS))
 def test_a_button_does_only_the_fault_that_allow_names(clicked: str, cluster: Simulated) -> None:
     with closing(Collector(cluster)) as collector:
         page = Page(collector, cluster, allowed=frozenset(consent.MEANS) - {clicked})

@@ -202,7 +202,7 @@ def test_every_client_that_is_started_tells_a_stranger_nothing(thief: Thief, way
     assert set(thief.heard) == ({SECRET.encode()} if named == (STRANGER,) else set())
 
 
-@each(WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_server_that_has_a_password_of_its_own_is_told_no_other(
     way: str, thief: Thief, monkeypatch: pytest.MonkeyPatch
 ) -> None:

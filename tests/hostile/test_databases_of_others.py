@@ -12,7 +12,6 @@ from psycopg import sql
 from tests.fixtures.command_line import ended
 from tests.fixtures.external_cluster import opened, pair_dsn, pair_file
 from tests.fixtures.plain_pair import PlainPair
-from tests.fixtures.tiers import each
 from walproof.errors import MachineError
 from walproof.model.guarantee import Level
 from walproof.model.load import LedgerOrder
@@ -145,7 +144,7 @@ def planted(pair: PlainPair, text: str) -> Iterator[None]:
 
 
 @pytest.mark.nightly
-@each([
+@pytest.mark.parametrize("text", [
     "CREATE FUNCTION public.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "CREATE SCHEMA walproof",
     "CREATE TABLE public.pgbench_accounts (aid int)",
@@ -240,7 +239,7 @@ ANOTHERS = [
 """What somebody made in the DSN's database, and why no canary writes there."""
 
 
-@each(ANOTHERS)
+@pytest.mark.parametrize(("made", "why"), ANOTHERS)
 def test_a_canary_writes_to_no_table_that_another_role_made_could_change_or_subscribes_to(
     made: str, why: str, thief: PlainPair
 ) -> None:
@@ -355,7 +354,7 @@ def test_a_database_is_made_by_the_role_that_logs_in_and_by_no_other(thief: Plai
 
 
 @pytest.mark.nightly
-@each(["dba", "thief"])
+@pytest.mark.parametrize("role", ["dba", "thief"])
 def test_nothing_is_made_as_a_role_that_others_may_become(role: str, thief: PlainPair, dba: str) -> None:
     """They would own it, and could give it triggers, which run in sessions of the superuser who has logged in."""
     run(thief, "GRANT dba TO thief; GRANT CREATE ON DATABASE postgres TO thief")

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from tests.fixtures import row_folders
 from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.fake_patroni import fake_patroni
 from tests.fixtures.records import price_events, recorded
@@ -73,16 +72,14 @@ def test_events_that_are_nested_too_deep_are_skipped_with_a_notice(
 
 @each(ASKED)
 def test_a_header_that_is_nested_too_deep_is_damaged(depth: int, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
-    recorded(here / "r", "price")
-    (here / "r" / "record.json").write_text(objects(depth))
-    assert any("record.json is damaged" in notice for notice in read(here / "r").notices)
+    recorded(tmp_path / "r", "price")
+    (tmp_path / "r" / "record.json").write_text(objects(depth))
+    assert any("record.json is damaged" in notice for notice in read(tmp_path / "r").notices)
 
 
 @each(ASKED)
 def test_a_journal_line_that_is_nested_too_deep_is_skipped(depth: int, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
-    journal = Journal(here / "journal.jsonl")
+    journal = Journal(tmp_path / "journal.jsonl")
     journal.note(1.0, "t", "setting", "a", before=None, after="1")
     with journal.path.open("a") as file:
         file.write(f'{{"other":{lists(depth)}}}\n{objects(depth)}\n')
@@ -220,7 +217,7 @@ def test_the_deepest_is_read(nested: Callable[[int], str]) -> None:
         from_toml(f"a = {lists(DEEPEST)}")
 
 
-@each([(one,) for one in ["", "{", "nul", b"\xff", "\ud800[", "1" * 5000, b"[" * 10_000]])
+@each(["", "{", "nul", b"\xff", "\ud800[", "1" * 5000, b"[" * 10_000])
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_json(text)

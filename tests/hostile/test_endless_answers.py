@@ -140,14 +140,14 @@ def one_message_without_end(connection: socket.socket, asked: str) -> None:
 FLOODS = [frames_without_end, one_frame_without_end, one_message_without_end]
 
 
-@each([(one,) for one in FLOODS])
+@each(FLOODS, whole=True)
 def test_what_a_command_prints_has_an_end(says: Says) -> None:
     cut_off = r"the command in pg-1 was cut off: more than 16 MiB came"
     with server(says) as url, little_memory(160 * MIB), pytest.raises(ApiError, match=cut_off):
         api(url).exec("pg-1", ["true"])
 
 
-@each([(one,) for one in [b"x" * 70_000, b"{" * 20_000, b"&a [*a", b"- 1\n:"]])
+@each([b"x" * 70_000, b"{" * 20_000, b"&a [*a", b"- 1\n:"])
 def test_how_a_command_ended_is_short_and_plain(status: bytes) -> None:
     def says(connection: socket.socket, asked: str) -> None:
         upgraded(connection, asked)

@@ -16,7 +16,7 @@ import yaml
 from tests.fixtures.cnpg.seeds import healthy
 from tests.fixtures.seeds import SEEDS
 from tests.fixtures.sick import well, with_member
-from tests.fixtures.tiers import each, every
+from tests.fixtures.tiers import every
 from walproof.advising.doctor.catalogue import CATALOGUE
 from walproof.advising.doctor.finding import Check
 from walproof.machine import quoting
@@ -136,7 +136,7 @@ def quoted(monkeypatch: pytest.MonkeyPatch) -> Quoted:
     return seen
 
 
-@each(EVIL.values())
+@pytest.mark.parametrize("evil", EVIL.values(), ids=EVIL)
 def test_no_name_is_more_than_one_word_of_any_fix(evil: str, quoted: Quoted, tmp_path: Path) -> None:
     asked: Quoted = []
 

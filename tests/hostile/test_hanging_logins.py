@@ -85,7 +85,7 @@ ANSWERS: dict[str, tuple[float, Exception | None]] = {
 }
 
 
-@each(ANSWERS)
+@pytest.mark.parametrize("answer", ANSWERS)
 def test_one_that_answers_in_any_way_is_asked_at_the_usual_pace(answer: str, clock: Clock) -> None:
     """`prove` waits for one that a fault took down, and alerts end when it is back."""
     logins = Logins(clock)
@@ -151,7 +151,7 @@ def looking(endpoint: Endpoint, who: str) -> Callable[[], object]:
     return lambda: None
 
 
-@each(["poller", "canary", "finding members", "observing"])
+@pytest.mark.parametrize("who", ["poller", "canary", "finding members", "observing"])
 def test_whoever_looks_again_and_again_keeps_to_it(who: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[Endpoint] = []
 

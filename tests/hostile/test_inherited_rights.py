@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tiers import each
-
 SRC = Path(__file__).parents[2] / "src" / "walproof"
 _PROBE = """#!/bin/sh
 (exec 3</dev/tty) 2>/dev/null && echo opens-the-terminal
@@ -59,7 +57,7 @@ def programs() -> Iterator[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="what root starts")
 # rows: a check of a parameter, an old primary's server
-@each([_CHECKED, _COPIED])
+@pytest.mark.parametrize("script", [_CHECKED, _COPIED])
 def test_it_inherits_nothing_of_roots(script: str, programs: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_client import answering, status
 from walproof.errors import TargetError, UsageError
 from walproof.targets.cnpg import target
@@ -68,7 +67,7 @@ def test_a_run_stays_on_the_server_that_was_opened_and_sends_it_no_others_token(
     assert not [line for line in servers.seen["staging"] if "of-prod" in line]
 
 
-@each([("user", "as"), ("user", "as-groups"), ("cluster", "read-only")])
+@pytest.mark.parametrize(("part", "key"), [("user", "as"), ("user", "as-groups"), ("cluster", "read-only")])
 def test_a_key_that_is_not_obeyed_is_refused(part: str, key: str, servers: Servers) -> None:
     """`as` limits what kubectl does: without it, all rights behind it would be used."""
     servers.write("staging")

@@ -15,7 +15,7 @@ import pytest
 
 from tests.fixtures.command_line import ended
 from tests.fixtures.labs import a_lab, what_is_left
-from tests.fixtures.tiers import each, every
+from tests.fixtures.tiers import every
 from walproof.errors import Error, MachineError
 from walproof.lab import create, home, list_and_destroy, members
 from walproof.lab.blueprint import Blueprint
@@ -46,7 +46,7 @@ def everything(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if not p.name.endswith(".lock"))
 
 
-@each(["argument", "option", "environment"])
+@pytest.mark.parametrize("by", ["argument", "option", "environment"])
 def test_a_name_that_is_none_removes_nothing(
     by: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_removal_killed_at_any_file_leaves_a_lab_that_is_found(state: Path, mo
     assert not folder.exists()
 
 
-@each([("sweep", "demo"), ("sweep", "lab up"), ("down --all", "demo")])
+@pytest.mark.parametrize(("by", "anew"), [("sweep", "demo"), ("sweep", "lab up"), ("down --all", "demo")])
 def test_a_lab_raised_anew_after_it_was_listed_stays(
     by: str, anew: str, state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,7 +325,7 @@ DAMAGE: dict[str, Callable[[str], str]] = {
 }
 
 
-@each(DAMAGE.values())
+@pytest.mark.parametrize("damage", DAMAGE.values())
 def test_processes_of_a_lab_with_a_damaged_blueprint_are_ended(
     damage: Callable[[str], str], marked_process: psutil.Popen, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

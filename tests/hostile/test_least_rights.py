@@ -12,7 +12,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.fixtures import row_folders
 from tests.fixtures.blueprints import a_blueprint
 from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError
@@ -86,13 +85,12 @@ def test_a_pid_file_names_the_process_that_was_written(tmp_path: Path, sleeper: 
     assert pid_files.living(tmp_path / "it.pid") == sleeper
 
 
-@each([(one,) for one in PLANTED.values()])
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
 def test_a_pid_file_names_no_process_when_it_holds(
     plant: Callable[[Path, int], object], tmp_path: Path, sleeper: int
 ) -> None:
-    here = row_folders.fresh(tmp_path)
-    plant(here / "it.pid", sleeper)
-    assert pid_files.living(here / "it.pid") is None
+    plant(tmp_path / "it.pid", sleeper)
+    assert pid_files.living(tmp_path / "it.pid") is None
 
 
 def test_a_process_that_nobody_has_reaped_is_dead(tmp_path: Path) -> None:
@@ -168,7 +166,7 @@ def test_a_file_created_in_a_members_folder_is_a_new_one(
     assert (folder / theirs.name).read_text() == "ours"
 
 
-@each(["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"])
+@pytest.mark.parametrize("text", ["1", "-1", "0", "99999999999999999999", "\0", "1; rm -rf /"])
 def test_a_planted_postmaster_pid_names_no_process_to_kill(text: str, paper: Blueprint) -> None:
     paper.data_dir("n1").mkdir(parents=True, exist_ok=True)
     (paper.data_dir("n1") / "postmaster.pid").write_text(text)

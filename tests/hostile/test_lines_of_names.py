@@ -24,7 +24,7 @@ def test_a_name_is_one_line_of_every_table(end: str, capsys: pytest.CaptureFixtu
     assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith(FORGED)]
 
 
-@each([(one,) for one in ["\\n", "\\r", "\\v", "\\f", "\\x85", "\\u2028", "\\u2029", "\\x1b[2J", "\\u202e"]])
+@each(["\\n", "\\r", "\\v", "\\f", "\\x85", "\\u2028", "\\u2029", "\\x1b[2J", "\\u202e"])
 def test_a_cluster_of_a_file_forges_no_line_of_the_doctor(end: str, walproof: Run, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         'apiVersion: postgresql.cnpg.io/v1\nkind: Cluster\nmetadata: {name: "pg'

@@ -9,7 +9,6 @@ import pytest
 
 from tests.fixtures.command_line import Run, one_sentence
 from tests.fixtures.records import price_events, prove_events, recorded
-from tests.fixtures.tiers import each
 from walproof.errors import MachineError, UsageError
 from walproof.model.event import Note
 from walproof.records.reader import Tail, read
@@ -62,7 +61,7 @@ def test_the_page_replaces_a_link_in_its_place_and_that_is_opened(
     assert browser == [page.as_uri()]
 
 
-@each(["theirs/report.html", "./theirs/../theirs/page.html", "theirs/files/../report.html"])
+@pytest.mark.parametrize("name", ["theirs/report.html", "./theirs/../theirs/page.html", "theirs/files/../report.html"])
 def test_a_page_that_is_named_within_the_record_is_written_through_no_link(
     name: str, walproof: Run, mine: Path, tmp_path: Path
 ) -> None:
@@ -171,7 +170,7 @@ def test_a_tail_follows_no_link(tmp_path: Path) -> None:
         Tail(theirs)
 
 
-@each(["events.jsonl", "record.json.new", "files/n1.log"])
+@pytest.mark.parametrize("name", ["events.jsonl", "record.json.new", "files/n1.log"])
 def test_a_writer_writes_through_no_link(name: str, mine: Path, tmp_path: Path) -> None:
     theirs = record(tmp_path / "theirs")
     (theirs / "record.json").unlink()

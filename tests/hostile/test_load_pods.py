@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures import row_folders
-from tests.fixtures.tiers import each, every
+from tests.fixtures.tiers import each
 from walproof.load.pods import remote
 from walproof.load.pods.agent import PIECE, Agent, Header, _Listening, receive, send
 from walproof.load.pods.remote import Hello, LoadLost, RemotePod, RemoteWorkspace
@@ -71,21 +70,19 @@ def below(folder: Path) -> set[Path]:
 def test_a_file_that_a_pod_lists_under_a_name_that_is_a_path_is_not_written(
     head: int | None, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = row_folders.fresh(tmp_path)
-    monkeypatch.setattr("walproof.load.local_runner._parent", lambda: here / "memory")
-    (here / "memory").mkdir()
+    monkeypatch.setattr("walproof.load.local_runner._parent", lambda: tmp_path / "memory")
+    (tmp_path / "memory").mkdir()
     body = zlib.compress(b"ssh-rsa mine")
     place = Liar({"list": ({"files": {name: 12, "good": 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
     assert place.fetch("*", head=head) == ()
     assert place.lost.startswith("the load pod liar answers list") and "is no name of a file" in place.lost
-    assert place.lost.isprintable() and below(here) == set()
+    assert place.lost.isprintable() and below(tmp_path) == set()
     place.close()
 
 
 @each([None, 100])
 def test_nor_is_one_under_an_absolute_name(head: int | None, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
-    stolen = here / "authorized_keys"
+    stolen = tmp_path / "authorized_keys"
     body = zlib.compress(b"ssh-rsa mine")
     place = Liar({"list": ({"files": {str(stolen): 12}}, b""), "read": ({"sha256": "0" * 64}, body)}).place()
     assert place.fetch("*", head=head) == () and not stolen.exists()
@@ -225,21 +222,17 @@ def listening(folder: Path, token: str = TOKEN) -> Iterator[tuple[Agent, Callabl
             agent.kill_all()
 
 
-def test_the_agent_does_nothing_for_a_stranger(tmp_path: Path) -> None:
-    def check(token: Any) -> None:
-        here = row_folders.fresh(tmp_path)
-        with listening(here) as (agent, connect), connect() as connection:
-            agent.asked_at = began = -1.0
-            words = {} if token is None else {"token": token}
-            send(connection, {"do": "start", "workspace": 1, "process": 1, "argv": ["touch", "x"], "log": "l", **words})
-            header, body = receive(connection)
-            assert header == {"error": "the request does not carry the token of this run"} and body == b""
-            with pytest.raises(OSError, match="the connection ended"):
-                receive(connection)
-            assert agent.asked_at == began and not agent._processes and not agent.over.is_set()
-
-    tokens: list[Any] = [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9", "\ud800", 7, [TOKEN], {}]
-    every(tokens, check)
+@each([None, "", "wrong", TOKEN[:-1], TOKEN + "x", "\u00e9", "\ud800", 7, [TOKEN], {}])
+def test_the_agent_does_nothing_for_a_stranger(token: Any, tmp_path: Path) -> None:
+    with listening(tmp_path) as (agent, connect), connect() as connection:
+        agent.asked_at = began = -1.0
+        words = {} if token is None else {"token": token}
+        send(connection, {"do": "start", "workspace": 1, "process": 1, "argv": ["touch", "x"], "log": "l", **words})
+        header, body = receive(connection)
+        assert header == {"error": "the request does not carry the token of this run"} and body == b""
+        with pytest.raises(OSError, match="the connection ended"):
+            receive(connection)
+        assert agent.asked_at == began and not agent._processes and not agent.over.is_set()
 
 
 def test_the_body_of_a_stranger_is_not_even_read(tmp_path: Path) -> None:
@@ -277,8 +270,7 @@ def test_whoever_has_the_token_is_answered(tmp_path: Path) -> None:
 
 @each([(name, do) for name in [*BAD_NAMES, "/etc/passwd"] for do in ["put", "read", "start", "list"]])
 def test_the_agent_takes_no_path_for_a_name(name: str, do: str, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
-    with listening(here) as (agent, _):
+    with listening(tmp_path) as (agent, _):
         agent.answer({"do": "open", "workspace": 1}, b"")
         words = {"name": name, "log": name, "pattern": name, "at": 0, "size": 9, "process": 1, "argv": ["true"]}
         answer, body = agent.answer({"do": do, "workspace": 1, **words}, b"text")
@@ -287,10 +279,9 @@ def test_the_agent_takes_no_path_for_a_name(name: str, do: str, tmp_path: Path) 
 
 @each(["put", "read", "start"])
 def test_the_agent_follows_no_link_and_waits_for_no_pipe(do: str, tmp_path: Path) -> None:
-    here = row_folders.fresh(tmp_path)
-    own = here / "own"
+    own = tmp_path / "own"
     own.write_text("as it was")
-    with listening(here) as (agent, _):
+    with listening(tmp_path) as (agent, _):
         place = Path(agent.answer({"do": "open", "workspace": 1}, b"")[0]["directory"])
         (place / "link").symlink_to(own)
         os.mkfifo(place / "pipe")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.model.drill import Capability
 from walproof.patroni.rest import MOST_MEMBERS, PatroniRest, RestAccess
@@ -49,7 +48,7 @@ def test_a_host_that_changes_later_gets_no_command(fake: FakePatroni, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
-@each([
+@pytest.mark.parametrize(("host", "more"), [
     ("127.0.0.1", ""),
     ("DB1.example", '[members]\nn1 = "db1.example:5432"\n'),
     ("fd00::1", '[members]\nn1 = "[fd00::1]:5432"\n'),
@@ -59,7 +58,9 @@ def test_a_host_of_the_target_file_gets_its_command(host: str, more: str, fake: 
     assert (tmp_path / "ran").read_text() == f"{host}\n"
 
 
-@each([({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)])
+@pytest.mark.parametrize(
+    ("config", "ttl_s"), [({"ttl": 45}, 45), ({}, 30), ({"ttl": "soon"}, None), ({"ttl": []}, None)]
+)
 def test_the_ttl_is_described_as_a_number(
     config: dict[str, Any], ttl_s: int | None, fake: FakePatroni, tmp_path: Path
 ) -> None:

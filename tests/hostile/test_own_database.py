@@ -113,7 +113,7 @@ main(["prove", "--target", sys.argv[1], "--fault", "none", "--levels", "local", 
 
 
 @pytest.mark.nightly
-@each(["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
+@pytest.mark.parametrize("moment", ["CREATE sent", "CREATE done", "REVOKE done", "ALTER done"])
 def test_ended_by_sigterm_at_any_statement_nothing_is_left(
     moment: str, pair: PlainPair, others: set[str], tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def test_a_member_that_only_cluster_names_is_read_without_the_password(
     assert stranger.asked[0].authorization is None
 
 
-@each(["restart", "reinitialize", "switchover"])
+@pytest.mark.parametrize("path", ["restart", "reinitialize", "switchover"])
 def test_a_member_that_only_cluster_names_is_never_sent_a_change(
     path: str, named: FakePatroni, stranger: FakePatroni
 ) -> None:
@@ -94,7 +94,7 @@ def test_with_every_named_host_down_nothing_is_sent_to_the_stranger(named: FakeP
     assert stranger.asked == []
 
 
-@each(["patch", "newest_config", "config", "cluster"])
+@pytest.mark.parametrize("asking", ["patch", "newest_config", "config", "cluster"])
 def test_a_redirect_carries_the_password_nowhere(asking: str, named: FakePatroni, stranger: FakePatroni) -> None:
     rest = rest_of(named.url)
     named.redirect = stranger.url

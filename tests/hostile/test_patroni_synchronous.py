@@ -6,7 +6,6 @@ from typing import cast
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni
-from tests.fixtures.tiers import each
 from tests.hostile.test_patroni_configuration import configuration, journal, patroni
 from walproof.errors import TargetError, UsageError, WaitTimeout
 from walproof.machine.clock import RealClock
@@ -44,7 +43,7 @@ BARRED: dict[str, dict[str, object]] = {
 }
 
 
-@each(BARRED)
+@pytest.mark.parametrize("reason", BARRED)
 def test_more_standbys_than_may_be_synchronous_are_refused_and_the_reason_is_named(
     reason: str, patroni: FakePatroni, configuration: PatroniConfiguration
 ) -> None:
@@ -73,7 +72,7 @@ LEFT: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
-@each(LEFT)
+@pytest.mark.parametrize("left", LEFT)
 def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_called_in_effect(
     left: str, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
@@ -93,7 +92,7 @@ def test_a_standby_that_leaves_after_the_plan_leaves_no_smaller_quorum_that_is_c
     assert configuration.undo(journal) == [] and not journal.pending()
 
 
-@each([0, 1, 2])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_without_a_leader_that_answers_nothing_is_in_effect(
     number: int, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
@@ -123,7 +122,7 @@ def test_a_star_that_any_connection_matches_is_no_quorum(
     configuration.wait(plan)
 
 
-@each([None, False, True])
+@pytest.mark.parametrize("strict", [None, False, True])
 def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
     strict: bool | None, patroni: FakePatroni, configuration: PatroniConfiguration
 ) -> None:
@@ -134,7 +133,7 @@ def test_a_leader_alone_is_not_made_to_wait_for_a_standby(
         configuration.plan(ConfigChange(replication=SyncReplication(QuorumKind.ANY, 1, strict)))
 
 
-@each([
+@pytest.mark.parametrize("found", [
     {"synchronous_mode": "quorum", "synchronous_node_count": "1"},
     {"synchronous_mode": "on", "synchronous_node_count": "1"},
     {"synchronous_mode": "quorum", "synchronous_mode_strict": "False"},
@@ -159,7 +158,7 @@ def test_a_value_that_is_written_as_a_text_is_the_same_value(
     assert patroni.config == before
 
 
-@each(["off", False, None, "strict"])
+@pytest.mark.parametrize("mode", ["off", False, None, "strict"])
 def test_names_of_patroni_yml_are_in_effect_again_after_an_undo(
     mode: object, patroni: FakePatroni, configuration: PatroniConfiguration, journal: Journal
 ) -> None:
@@ -217,7 +216,7 @@ def test_names_that_the_dynamic_configuration_does_not_have_are_not_waited_for(
     assert configuration.plan(sync(0, None)).differences, "Patroni's own names go with the mode"
 
 
-@each([(STATIC, "off"), (STATIC, "quorum"), ("n2", "off"), ("", "off")])
+@pytest.mark.parametrize(("names", "mode"), [(STATIC, "off"), (STATIC, "quorum"), ("n2", "off"), ("", "off")])
 def test_names_by_alter_system_are_no_quorum_of_patronis(
     names: str, mode: str, patroni: FakePatroni, configuration: PatroniConfiguration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +233,7 @@ def test_names_by_alter_system_are_no_quorum_of_patronis(
     assert configuration.plan(sync(1)).change == sync(1)
 
 
-@each([
+@pytest.mark.parametrize(("mode", "tags", "why"), [
     ("off", {"nofailover": True}, "nofailover: true"),
     ("quorum", {"failover_priority": 0}, "failover_priority: 0"),
     ("on", {"nosync": True}, "nosync: true"),

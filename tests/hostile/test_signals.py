@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.tiers import each
-
 NUMBERS = {"SIGINT": signal.SIGINT, "SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP}
 PROGRAM = """
 import os, signal, sys, time
@@ -46,7 +44,7 @@ KILL = "os.kill(os.getpid(), NUMBER)"
 
 
 @every_signal
-@each([0, 1, 4])
+@pytest.mark.parametrize("code", [0, 1, 4])
 def test_a_signal_ends_with_its_own_code_whatever_the_command_returned(code: int, number: int, tmp_path: Path) -> None:
     assert ended(tmp_path, number, KILL, code=code) == 128 + number
     assert (tmp_path / "cleaned").exists()
@@ -58,7 +56,7 @@ def test_a_signal_inside_code_run_from_a_string_does_too(number: int, tmp_path: 
 
 
 @every_signal
-@each(NUMBERS.values())
+@pytest.mark.parametrize("second", NUMBERS.values())
 def test_a_second_signal_does_not_cut_the_cleaning_short(second: int, number: int, tmp_path: Path) -> None:
     cleaning = f"os.kill(os.getpid(), {int(second)}); time.sleep(0.01); os.kill(os.getpid(), NUMBER)"
     assert ended(tmp_path, number, KILL, cleaning) == 128 + number

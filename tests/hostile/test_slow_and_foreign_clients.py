@@ -257,7 +257,7 @@ def endless_body(connection: socket.socket) -> None:
 CLIENTS = (drip, half, silent, reset, megabyte, http_0_9, pipelined, garbage, reads_nothing, endless_body)
 
 
-@each(CLIENTS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_no_client_costs_a_traceback_or_a_thread(
     client: Callable[[socket.socket], None], server: tuple[str, int], capfd: pytest.CaptureFixture[str]
 ) -> None:

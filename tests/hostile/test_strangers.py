@@ -14,7 +14,6 @@ import pytest
 from tests.fixtures.command_line import Run as Walproof
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
 from tests.fixtures.records import recorded
-from tests.fixtures.tiers import each
 from walproof.cli.runs import journal_of_apply, keep_journal, runs_folder
 from walproof.errors import MachineError
 from walproof.machine import pid_files
@@ -102,7 +101,7 @@ def killed_run(folder: Path, server: FakePatroni, file: Path) -> RegisteredJourn
     return target.journal
 
 
-@each(["records/r", "here", "; touch it"])
+@pytest.mark.parametrize("place", ["records/r", "here", "; touch it"])
 def test_a_strangers_record_in_this_folder_is_not_obeyed(
     place: str, tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:
@@ -263,7 +262,7 @@ def test_the_copy_in_the_record_reverts_with_consent_where_the_state_folder_is_l
     assert walproof(*words)[1] == "nothing to revert\n"
 
 
-@each(["folder", "file", "link"])
+@pytest.mark.parametrize("opened", ["folder", "file", "link"])
 def test_a_registration_that_others_could_have_written_is_not_obeyed(
     opened: str, tmp_path: Path, walproof: Walproof, mine: FakePatroni
 ) -> None:
@@ -355,7 +354,9 @@ def test_a_cluster_that_is_gone_keeps_nothing_else_from_being_reverted(
     assert changed(mine) == [{"ttl": 30}]
 
 
-@each(['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}'])
+@pytest.mark.parametrize(
+    "line", ['{"change": {"number": "1"}}', '{"change": 1}', '{"undone": [1]}', "[" * 100_000, '{"journal": {"a": 1}}']
+)
 def test_odd_lines_of_a_journal_are_no_errors_inside_walproof(
     line: str, tmp_path: Path, walproof: Walproof, stranger: FakePatroni
 ) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from jinja2 import UndefinedError
 
-from tests.fixtures.tiers import each
 from walproof.machine import text_templates
 from walproof.machine.text_templates import filled
 
@@ -17,7 +16,7 @@ def template(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@each(["a: {{ x }}", "a: {{ x|upper }}", "{% macro m(y) %}{{ y }}{% endmacro %}{{ m(x) }}"])
+@pytest.mark.parametrize("text", ["a: {{ x }}", "a: {{ x|upper }}", "{% macro m(y) %}{{ y }}{% endmacro %}{{ m(x) }}"])
 def test_a_text_without_a_filter_is_refused(text: str, template: Path) -> None:
     (template / "t.j2").write_text(text)
     with pytest.raises(ValueError, match="no filter that quotes it"):

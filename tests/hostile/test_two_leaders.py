@@ -126,7 +126,7 @@ def test_own_database_is_dropped_wherever_there_is_a_leader(
 @pytest.mark.lab
 @pytest.mark.nightly
 @own_state
-@each(["none", "patroni"])
+@pytest.mark.parametrize("manager", ["none", "patroni"])
 def test_nothing_is_noted_as_undone_while_another_leader_has_it(
     manager: str, split: tuple[PlainPair, ExternalCluster, Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.fake_patroni import FakePatroni, fake_patroni
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError
 from walproof.machine.clock import RealClock
 from walproof.model.guarantee import ConfigChange
@@ -127,7 +126,7 @@ def test_members_that_were_listed_once_are_the_clusters_for_good(ours: FakePatro
     assert rest.config() == {"ttl": 30}
 
 
-@each(["config", "database"])
+@pytest.mark.parametrize("what", ["config", "database"])
 def test_what_was_changed_on_a_cluster_is_not_told_undone_by_its_copy(
     what: str, ours: FakePatroni, copy: FakePatroni, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.external_cluster import opened, pair_dsn
 from tests.fixtures.plain_pair import PlainPair
 from tests.fixtures.pooler import pooler
-from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.load.ledger.task_and_attempt_files import WriterTask
 from walproof.load.ledger.writer import conninfos
@@ -63,7 +62,7 @@ def test_a_handful_of_sessions_is_left_for_superusers_too(pair: PlainPair) -> No
         need_room(pair.endpoint(), 293)
 
 
-@each(["prove --fault none --writers 2", "price --clients 2 --workload insert"])
+@pytest.mark.parametrize("words", ["prove --fault none --writers 2", "price --clients 2 --workload insert"])
 def test_no_load_begins_that_takes_the_sessions_of_others(
     words: str, lowly: str, pair: PlainPair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,6 @@ import pytest
 from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.labs import lab_command as run
 from tests.fixtures.labs import leader_and_standby, port_base, what_is_left, why_no_lab
-from tests.fixtures.tiers import each
 from walproof.errors import UsageError
 from walproof.lab import configuration, home, members, network_links
 from walproof.lab.blueprint import Blueprint
@@ -146,7 +145,13 @@ MOMENTS: dict[str, Callable[[Blueprint], bool]] = {
 }
 
 
-@each([("wired", "down"), ("planned", "down"), ("started", "up")], push=1)
+@pytest.mark.parametrize(
+    ("moment", "verb"),
+    [
+        ("wired", "down"),
+        *(pytest.param(*row, marks=pytest.mark.nightly) for row in (("planned", "down"), ("started", "up"))),
+    ],
+)
 def test_what_a_killed_up_left_is_destroyed_by_the_next_command(moment: str, verb: str, own_state: Path) -> None:
     up = subprocess.Popen([*UP, str(port_base() + 20)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -192,7 +197,7 @@ BAD = (
 )  # fmt: skip
 
 
-@each(BAD)
+@pytest.mark.parametrize(("words", "code", "says"), BAD)
 def test_bad_input_is_answered_in_one_sentence(
     words: str, code: int, says: str, own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,7 +177,8 @@ def run(walproof: Callable[..., tuple[int, str, str]], monkeypatch: pytest.Monke
     return lambda line: walproof(*shlex.split(line))
 
 
-@each(
+@pytest.mark.parametrize(
+    ("code", "line"),
     [
         *((2, f"price --target sim {words}") for words in PRICE),
         *((2, f"prove --target sim {words}") for words in PROVE),
@@ -185,7 +186,7 @@ def run(walproof: Callable[..., tuple[int, str, str]], monkeypatch: pytest.Monke
         *((2, line) for line in OTHERS),
         *((3, line) for line in NO_LAB),
         *((3, line) for line in MACHINE),
-    ]
+    ],
 )
 def test_bad_input_is_one_sentence_and_a_hint_and_leaves_nothing(code: int, line: str, run: Run) -> None:
     found, out, err = run(line)
@@ -203,7 +204,7 @@ def test_advice_that_is_not_there_is_not_taken_for_a_record(run: Run) -> None:
     assert (code, err.splitlines()[0]) == (2, "walproof: there is no missing.json")
 
 
-@each(["price", "prove"])
+@pytest.mark.parametrize("verb", ["price", "prove"])
 def test_no_part_of_a_password_is_printed_when_a_url_cannot_be_read(verb: str, run: Run) -> None:
     _, out, err = run(f"{verb} --target 'http://me:secret@h:notaport'")
     assert "secret" not in out + err

@@ -9,7 +9,6 @@ import pytest
 
 from tests.fixtures.command_line import ended, one_sentence
 from tests.fixtures.priced_fake import FakePriced
-from tests.fixtures.tiers import each
 from walproof.model.event import SearchStep
 from walproof.records.own_journals import RegisteredJournal
 from walproof.records.reader import read
@@ -122,7 +121,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(run: Run, target: Fake
     assert list(Path().iterdir()) == []
 
 
-@each([
+@pytest.mark.parametrize(("words", "says"), [
     (["--levels", "onn"], "not a commit level"),
     (["--levels", ""], "empty"),
     (["--baseline", "x"], "not a commit level"),

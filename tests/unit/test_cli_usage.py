@@ -37,7 +37,7 @@ def run(walproof: Callable[..., tuple[int, str, str]]) -> Run:
     return lambda line: walproof(*shlex.split(line))
 
 
-@each(["", "lab", "lab fault", "study"])
+@pytest.mark.parametrize("line", ["", "lab", "lab fault", "study"])
 def test_a_group_alone_prints_its_help(line: str, run: Run) -> None:
     code, out, err = run(line)
     assert (code, err) == (0, "")
@@ -97,7 +97,7 @@ def test_a_mistyped_verb_or_option_is_answered_with_the_right_one(run: Run) -> N
     assert run("lab fault kil n1")[2].splitlines()[1] == "  hint: walproof lab fault --help"
 
 
-@each(["100ms", "0.1", "0.1s", "0.001min"])
+@pytest.mark.parametrize("duration", ["100ms", "0.1", "0.1s", "0.001min"])
 def test_a_duration_is_written_the_same_way_everywhere(duration: str, run: Run) -> None:
     assert run(f"watch --target sim --terminal --duration {duration}")[0] == 0
     assert run(f"price --target sim --levels on --clients 1 --sample {duration} --dry-run")[0] == 0
@@ -119,7 +119,7 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert console().no_color
 
 
-@each([
+@pytest.mark.parametrize("line", [
     "price --target sim --levels on --clients 1 --rtt 0,3ms",
     "prove --target sim --fault kill,isolate",
     "prove --pitfall P1,P3",
@@ -131,7 +131,7 @@ def test_a_dry_run_with_json_prints_one_object_and_does_nothing(line: str, run: 
     assert not Path("records").exists()
 
 
-@each([
+@pytest.mark.parametrize(("typed", "passed"), [
     ("-c 'select 1'", ["-c", "select 1"]),
     ("-- -c 'select 1'", ["-c", "select 1"]),
     ("-AtX --csv -d other -f file.sql", ["-AtX", "--csv", "-d", "other", "-f", "file.sql"]),

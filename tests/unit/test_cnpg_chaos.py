@@ -124,7 +124,7 @@ def left(cluster: StandIn) -> list[str]:
     return [item["metadata"]["name"] for kind in CHAOS for item in cluster.store.listed(kind)[0]]
 
 
-@each([(Capability.ISOLATE, Cut.ALL), (Capability.PARTITION, Cut.ALL_BUT_CLIENTS)])
+@pytest.mark.parametrize(("fault", "cut"), [(Capability.ISOLATE, Cut.ALL), (Capability.PARTITION, Cut.ALL_BUT_CLIENTS)])
 def test_a_cut_is_in_effect_when_inject_returns_and_over_when_undo_does(
     fault: Capability, cut: Cut, cluster: StandIn, tmp_path: Path, journal: Journal
 ) -> None:

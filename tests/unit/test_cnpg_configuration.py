@@ -10,7 +10,6 @@ import pytest
 
 from tests.fixtures.kubernetes.port import FakeApi
 from tests.fixtures.priced_records import price_record, prove_record
-from tests.fixtures.tiers import each
 from walproof.advising.advise import advise, choose_environment
 from walproof.advising.evidence import evidence_of
 from walproof.advising.recipes import config_change
@@ -170,7 +169,7 @@ def test_the_former_keys_are_awaited_when_they_come_back(
     assert {name: api.cluster["spec"][name] for name in former} == former
 
 
-@each([0, 1, None])
+@pytest.mark.parametrize("own", [0, 1, None])
 def test_standbys_elsewhere_need_not_be_members(
     own: int | None, api: FakeApi, configuration: CnpgConfiguration, journal: Journal
 ) -> None:
@@ -231,7 +230,7 @@ def test_what_others_set_since_is_left_alone(api: FakeApi, configuration: CnpgCo
     assert parameters["work_mem"] == "16MB" and "synchronous_commit" not in parameters
 
 
-@each([True, False])
+@pytest.mark.parametrize("there_before", [True, False])
 def test_keys_that_others_set_beside_ours_since_stay_and_are_named(
     there_before: bool, api: FakeApi, configuration: CnpgConfiguration, journal: Journal
 ) -> None:
@@ -265,7 +264,7 @@ def test_a_parameter_that_never_takes_effect_times_out(
         configuration.wait(plan)
 
 
-@each([
+@pytest.mark.parametrize(("name", "words"), [
     ("ssl", "ssl is fixed by CloudNativePG"),
     ("restart_after_crash", "restart_after_crash is fixed"),
     ("synchronous_standby_names", "writes synchronous_standby_names itself"),

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.kubernetes.port import FakeApi, view
-from tests.fixtures.tiers import each
 from walproof.errors import MachineError, TargetError, UsageError, WaitTimeout
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView
@@ -99,7 +98,7 @@ def test_fences_of_others_stay(api: FakeApi, journal: Journal) -> None:
     assert journal.pending() == ()
 
 
-@each([["pg-2"], ["*"]])
+@pytest.mark.parametrize("theirs", [["pg-2"], ["*"]])
 def test_an_instance_that_another_fenced_is_not_stopped_and_stays_fenced(
     theirs: list[str], api: FakeApi, journal: Journal
 ) -> None:
@@ -185,7 +184,7 @@ def test_recovery_undoes_and_waits_for_every_instance(api: FakeApi, journal: Jou
         CnpgRecovery(injected, lambda: view("pg-1")).recover()
 
 
-@each([TargetError("your command failed"), LookupError("what answered has no key")])
+@pytest.mark.parametrize("wrong", [TargetError("your command failed"), LookupError("what answered has no key")])
 def test_a_command_that_fails_keeps_no_instance_from_being_thawed(
     wrong: Exception, api: FakeApi, journal: Journal
 ) -> None:

@@ -192,7 +192,7 @@ def test_a_connection_is_kept_while_its_address_stays_and_ends_with_a_lost_node(
     assert all(word in opened[0].words for word in ("keepalives_idle='1'", "tcp_user_timeout='1000'"))
 
 
-@each([
+@pytest.mark.parametrize("word", [
     "dbname='postgres'", "-c search_path=pg_catalog", "-c default_transaction_deferrable=off", "sslmode='require'",
     "channel_binding='require'", "require_auth='scram-sha-256'",
 ])  # fmt: skip

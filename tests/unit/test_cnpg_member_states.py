@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.kubernetes.stand_in import StandIn, stand_in
-from tests.fixtures.tiers import each
 from walproof.machine.clock import RealClock
 from walproof.model.drill import Capability
 from walproof.model.topology import ClusterView, MemberState
@@ -115,7 +114,7 @@ def test_frozen_postgresql_under_a_living_manager(scene: Scene) -> None:
     assert scene.states()["pg-1"].processes == "running"
 
 
-@each([Capability.ISOLATE, Capability.PARTITION, Capability.FAILING_DISK])
+@pytest.mark.parametrize("fault", [Capability.ISOLATE, Capability.PARTITION, Capability.FAILING_DISK])
 def test_the_sign_of_an_experiment_is_its_status(fault: Capability, scene: Scene) -> None:
     quiet = scene.sign(fault, "pg-2", nothing, later=lambda: True)
     assert quiet.seen is False and "did not show it" in quiet.what

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.fixtures.kubernetes.port import FakeApi, view
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError, WaitTimeout
 from walproof.machine.pid_files import here, machine
 from walproof.model.ports import Reverting
@@ -196,7 +195,7 @@ def test_a_reason_that_passes_is_no_refusal(api: FakeApi, journal: Journal) -> N
     assert own(api).make(journal, 15, usable).user == looks[-1]
 
 
-@each([True, False])
+@pytest.mark.parametrize("drops", [True, False])
 def test_a_role_whose_entry_a_manifest_took_out_is_dropped_or_stays_in_the_journal(
     drops: bool, api: FakeApi, journal: Journal
 ) -> None:
@@ -277,7 +276,7 @@ def made_by(api: FakeApi, maker: str) -> None:
         role["comment"] = f"{MARK}: {maker}"
 
 
-@each(["there", "deleted by hand"])
+@pytest.mark.parametrize("secret", ["there", "deleted by hand"])
 def test_what_an_ended_run_left_is_found_by_its_label(
     secret: str, api: FakeApi, journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from tests.fixtures.kubernetes.kinds import Refusal
 from tests.fixtures.kubernetes.postgres import MemoryPostgres
 from tests.fixtures.kubernetes.stand_in import StandIn, manifest, stand_in
 from tests.fixtures.kubernetes.store import Object
-from tests.fixtures.tiers import each
 from tests.unit.test_cnpg_interruptions import HEALTHY
 from walproof.errors import MachineError, NotObtained, TargetError, UsageError
 from walproof.machine import signals
@@ -168,7 +167,7 @@ def test_an_instance_without_a_pod_is_counted_too(scaled: Scaled, missing: tuple
     assert "Whether 3 instances with 1 cpu" in said and "an instance is on no node now" in said
 
 
-@each([64, 2.6])
+@pytest.mark.parametrize("cores", [64, 2.6])
 def test_a_size_that_does_not_fit_is_refused_before_anything_is_patched(cores: float, scaled: Scaled) -> None:
     """With 2.6 the standbys would fit on the node of 8, and the primary would be the one that no node takes."""
     scaled.load = LoadPart(image="walproof", pods=1)
@@ -330,7 +329,7 @@ def test_a_cluster_whose_pods_would_not_all_change_is_refused(change: dict[str, 
         scaled.scaling().check(Scenario(cores=1))
 
 
-@each([("clusters", "patch"), ("pods", "delete")])
+@pytest.mark.parametrize(("kind", "verb"), [("clusters", "patch"), ("pods", "delete")])
 def test_a_right_that_is_missing_is_named(kind: str, verb: str, scaled: Scaled) -> None:
     wrong = refusal(scaled.without((verb, kind)), for_scaling(Names("pg", ("pg-1",))), "another size of its pods")
     assert wrong is not None and f"this user may not {verb} {kind}" in wrong.message

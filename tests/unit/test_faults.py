@@ -87,7 +87,9 @@ def test_a_fault_is_refused_where_it_makes_no_sense(
 HANGS = [hangs.hang_postmaster, hangs.hang_manager]
 
 
-@each([crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw, *HANGS, hangs.hang_rest])
+@pytest.mark.parametrize(
+    "fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, crashes.thaw, *HANGS, hangs.hang_rest]
+)
 def test_an_unknown_member_is_refused_by_name(fault: object, paper: Blueprint) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n9"):
@@ -95,7 +97,7 @@ def test_an_unknown_member_is_refused_by_name(fault: object, paper: Blueprint) -
     assert active.in_effect(paper) == ()
 
 
-@each([crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, *HANGS])
+@pytest.mark.parametrize("fault", [crashes.kill, crashes.stop, crashes.kill_member, crashes.freeze, *HANGS])
 def test_a_member_that_is_down_takes_no_further_fault(fault: object, paper: Blueprint) -> None:
     assert callable(fault)
     with pytest.raises(UsageError, match="n1"):
@@ -129,7 +131,7 @@ def test_a_power_cut_without_images_says_what_to_type(paper: Blueprint) -> None:
     assert active.in_effect(paper) == ()
 
 
-@each([("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
+@pytest.mark.parametrize(("error", "slow_s"), [("slow", 0.0), ("slow", -1.0), ("slow", 61.0), ("sleepy", 0.0)])
 def test_an_impossible_disk_fault_is_refused(error: str, slow_s: float, paper: Blueprint) -> None:
     with pytest.raises(UsageError):
         disks.inject(paper, "n1", error, slow_s)
@@ -140,7 +142,7 @@ def test_a_disk_without_a_fault_is_cleared_silently(paper: Blueprint) -> None:
     assert disks.clear(paper, "n1") is False
 
 
-@each([0.0, -1.0, 4096.0])
+@pytest.mark.parametrize("cores", [0.0, -1.0, 4096.0])
 def test_impossible_cores_are_refused(cores: float, paper: Blueprint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processors, "control_groups_unavailable", lambda: None)
     with pytest.raises(UsageError, match="cores"):
@@ -165,7 +167,7 @@ def test_every_fault_says_what_it_needs_and_how_it_is_cleared() -> None:
     assert set(Capability) - needed <= never_faults | {Capability.SHAPE_LINKS} | kubernetes
 
 
-@each([
+@pytest.mark.parametrize(("command", "arguments"), [
     (fault_command, "kill"),
     (fault_command, "kill n9"),
     (fault_command, "explode n1"),

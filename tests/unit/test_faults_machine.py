@@ -107,7 +107,9 @@ def another_process(kind: list[str], script: str = "") -> Iterator[int]:
 
 @needs_images
 # rows: seen, overlooked at first, of another user, where root cannot unmount it
-@each([(OTHER_ROOTS, 0), (OTHER_ROOTS, 1), ([*OTHER_USERS, "--propagation", "slave"], 0)])
+@pytest.mark.parametrize(
+    ("kind", "overlooked"), [(OTHER_ROOTS, 0), (OTHER_ROOTS, 1), ([*OTHER_USERS, "--propagation", "slave"], 0)]
+)
 def test_an_image_mounted_in_another_mount_namespace_is_released_too(
     kind: list[str], overlooked: int, on_image: Blueprint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.fixtures.tiers import each
 from walproof.advising.doctor.catalogue import as_json as doctor_json
 from walproof.model.facts import Facts
 from walproof.reporting.console_output import status_json
@@ -192,7 +191,7 @@ def test_price(run: Run, words: tuple[str, ...]) -> None:
     jsonschema.validate(found, PRICE)
 
 
-@each(["", "lost", "two-leaders", "no-kill", "names", "downgraded"])
+@pytest.mark.parametrize("lie", ["", "lost", "two-leaders", "no-kill", "names", "downgraded"])
 def test_prove(lie: str, run: Run) -> None:
     target = f"sim?lie={lie}" if lie else "sim"
     code, found = run("prove", "--target", target, "--fault", "kill,partition", "--json")

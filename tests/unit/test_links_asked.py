@@ -32,7 +32,7 @@ def given(*members: str, **options: Any) -> LinkOptions:
     return LinkOptions(members, **options)
 
 
-@each([
+@pytest.mark.parametrize("wrong", [
     given(rtt="-3ms"), given(rtt="fast"), given(loss="101%"), given(loss="-1%"), given(jitter="3 parsecs"),
     given(rate="100"), given(rate="0mbit/s"), given("n1", "n9", rtt="3ms"), given("n1..n9", delay="3ms"),
     given("n1..n2", rtt="3ms"), given(rtt="3ms", delay="1ms"), given(rtt="3ms", clear=True),

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures.command_line import ended
-from tests.fixtures.tiers import each
 from walproof.errors import TargetError, UsageError
 from walproof.model.event import DrillDone, LoadSeen, Note
 from walproof.model.guarantee import Level
@@ -181,12 +180,13 @@ def test_a_dry_run_says_what_runs_beside_and_runs_nothing(run: Run, target: Able
     assert not target.loads.prepared
 
 
-@each(
+@pytest.mark.parametrize(
+    "words",
     [
         *([option, value] for option, value in [("--clients", "4"), ("--scale", "3"), ("--protocol", "simple")]),
         *([option, value] for option, value in [("--max-tries", "3"), ("--skew", "zipfian:1.1"), ("-D", "a=1")]),
         ["--init", "own.sql"],
-    ]
+    ],
 )
 def test_what_belongs_to_a_workload_is_refused_without_one(words: list[str], run: Run) -> None:
     code, _, err = run("--target", "sim", *words, "--dry-run")
@@ -194,7 +194,7 @@ def test_what_belongs_to_a_workload_is_refused_without_one(words: list[str], run
     assert code == 2 and f"{option} needs --workload" in err
 
 
-@each([
+@pytest.mark.parametrize(("words", "says"), [
     (("--target", "sim", "--workload", "insert"), "a simulated cluster has no server that could run it"),
     (("--pitfall", "P1", "--workload", "insert"), "a pitfall brings its own load"),
     (("--target", "sim", "--workload", "insert", "--clients", "0"), "value of --clients"),
